@@ -15,7 +15,7 @@ from retinue.core.run import Status
 from retinue.durable.cluster.assignment import Assignment
 from retinue.durable.cluster.database import Database
 from retinue.durable.cluster.record import Claim, submit
-from retinue.durable.pieces import Piece
+from retinue.durable.session_files import Piece
 from retinue.testing.postgres import Postgres
 
 RUNS, TURNS = 10, 5

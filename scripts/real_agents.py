@@ -12,8 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from retinue.core.tool_table import KNOWN_TOOLS
-from retinue.definitions.discover import load_root
-from retinue.definitions.sources import MARKDOWN, Root
+from retinue.definitions.discover import MARKDOWN, Root, load_root
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "agents"
 PACKAGES = ("pi-subagents", "@tintinweb/pi-subagents", "get-shit-done-cc", "oh-my-claude-sisyphus", "claude-flow")

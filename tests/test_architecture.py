@@ -16,8 +16,7 @@ import retinue
 from retinue.core import events
 from retinue.core.messages import AssistantMessage, TextContent, ToolCall, ToolResultMessage, Usage, UserMessage
 from retinue.core.model import Delta
-from retinue.core.question import Question
-from retinue.core.run import Outcome, Reason, Run, Status
+from retinue.core.run import Outcome, Question, Reason, Run, Status
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "retinue"

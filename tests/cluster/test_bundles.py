@@ -2,8 +2,8 @@ import random
 
 import pytest
 
-from retinue.durable.cluster.bundle_io import read_bundle
 from retinue.durable.cluster.database import Database
+from retinue.durable.cluster.workspace_bundle import read_bundle
 
 
 @pytest.mark.parametrize("size", [0, 1, 999, 1000, 1001, 5000])

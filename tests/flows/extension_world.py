@@ -3,9 +3,8 @@
 from pathlib import Path
 from textwrap import dedent
 
-from retinue.features.extensions.candidates import Places
+from retinue.features.extensions.candidates import Places, Wanted
 from retinue.features.extensions.loader import Library, LoadedExtensions, load_extensions
-from retinue.features.extensions.scope import Wanted
 
 TOOL = """
 def register(api):

@@ -6,9 +6,9 @@ from typing import Any
 
 from retinue.core.messages import UserMessage
 from retinue.core.model import Delta, Draft, Model, ModelInfo, Price, Reply, Request, ToolSpec
+from retinue.models.adapter import build_model
 from retinue.models.governor import Governor
 from retinue.models.transport import Timing, Transport
-from retinue.models.wire import build_model
 from retinue.testing.clock import FakeClock
 from retinue.testing.server import APIS, MockServer
 

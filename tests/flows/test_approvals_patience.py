@@ -8,8 +8,7 @@ from retinue.core.tool import Effect, ToolResult
 from retinue.engine.clock import SystemClock
 from retinue.engine.limits import Limits
 from retinue.engine.questions import Desk
-from retinue.features.approvals.book import Book
-from retinue.features.approvals.gate import ALLOW, Approving, GatePorts
+from retinue.features.approvals.gate import ALLOW, Approving, Book, GatePorts
 from retinue.features.hooks.board import Board
 from retinue.features.hooks.feature import Hooking
 

@@ -14,11 +14,10 @@ from retinue.core.run import Status
 from retinue.engine.backend import LocalBackend
 from retinue.engine.budget import Lease
 from retinue.engine.build import RunBuilder, RunHost
-from retinue.engine.child_prompt import Place
 from retinue.engine.clock import SystemClock
 from retinue.engine.limits import Bounds, Limits, choose_limits
 from retinue.engine.manager import Manager
-from retinue.engine.prompt import build_sections, render_prompt
+from retinue.engine.prompt import Place, build_sections, render_prompt
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import Policy, RunConfig
 from retinue.engine.runner import LiveRun
@@ -28,7 +27,7 @@ from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.settings.run_config import build_surfaces
 from retinue.settings.subagents import CrewSettings
-from retinue.testing.collector import EventCollector
+from retinue.testing.clock import EventCollector
 from retinue.tools.policy import Rights
 from retinue.tools.registry import ToolOptions, build_tools
 

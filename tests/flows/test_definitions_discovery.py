@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.core.diagnostics import Diagnostic
+from retinue.definitions.discover import Places
 from retinue.definitions.registry import DefinitionRegistry, Definitions, load_definitions
-from retinue.definitions.sources import Places
 from retinue.settings.paths import find_paths
 
 BUILTIN = ["Explore", "Plan", "explorer", "general-purpose", "implementer", "researcher", "reviewer", "scout", "tester"]

@@ -5,8 +5,7 @@ import pytest
 
 from retinue.core.definition import DeclaredTools
 from retinue.core.tool_table import KNOWN_TOOLS
-from retinue.definitions.discover import Listing, load_root
-from retinue.definitions.sources import MARKDOWN, Root
+from retinue.definitions.discover import MARKDOWN, Listing, Root, load_root
 
 # Files of our own that repeat what `scripts/real_agents.py` found in published packages.
 COLLECTION = Path(__file__).parent.parent / "data" / "agents" / "collection"

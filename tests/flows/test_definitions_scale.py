@@ -3,14 +3,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from retinue.definitions.discover import Places
 from retinue.definitions.registry import DefinitionRegistry
-from retinue.definitions.sources import Places
 
 COLD = """
 import sys, time
 from pathlib import Path
 from retinue.definitions.registry import load_definitions
-from retinue.definitions.sources import Places
+from retinue.definitions.discover import Places
 here = Path(sys.argv[1])
 found = load_definitions(Places(here, here / "agent", here), trusted=True)
 spent = time.process_time()

@@ -6,7 +6,7 @@ import pytest
 
 from retinue.core.events import MessageDelta, RunFinished, RunStarted, Warned
 from retinue.engine.bus import Bus
-from retinue.features.extensions import audience
+from retinue.features.extensions import handlers
 from retinue.features.extensions.handlers import Handlers
 from retinue.features.extensions.registrar import Api, close_api
 
@@ -52,7 +52,7 @@ async def test_failing_handlers_are_counted(caplog, kind):
     async with listen(fall, fall_later) as told:
         for event in EVENTS * 10:
             told(event)
-    assert (dict(told.failures), len(caplog.messages)) == ({"ops": 100}, audience.MAX_LOGGED)
+    assert (dict(told.failures), len(caplog.messages)) == ({"ops": 100}, handlers.MAX_LOGGED)
     assert caplog.messages[0].endswith(f": a handler failed: {kind.__name__}: plain")
     assert caplog.messages[0].startswith(f"{__file__}:")
 
@@ -65,9 +65,9 @@ async def test_slow_handler_holds_up_nothing(caplog):
 
     begun_s = time.monotonic()
     async with listen(slow, heard.append, farewell_s=0.05) as told:
-        for number in range(audience.MAX_WAITING + 7):
+        for number in range(handlers.MAX_WAITING + 7):
             told(Warned(run_id="r", text=str(number)))
-    assert (len(heard), dict(told.dropped)) == (audience.MAX_WAITING + 7, {"ops": 7})
+    assert (len(heard), dict(told.dropped)) == (handlers.MAX_WAITING + 7, {"ops": 7})
     assert (caplog.messages, time.monotonic() - begun_s < 2) == (["a handler is too slow; events are left out"], True)
 
 
@@ -86,7 +86,7 @@ async def test_stuck_handler_gives_way():
 
 
 async def test_blocking_handler_is_told(caplog):
-    async with listen(lambda event: time.sleep(audience.SLOW_S * 1.2)) as told:
+    async with listen(lambda event: time.sleep(handlers.SLOW_S * 1.2)) as told:
         told(EVENTS[0])
     assert caplog.messages == ["a handler took 0.1 s and held up everything; make it async"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from retinue.core.definition import DeclaredTools, Definition
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.features.extensions.scope import Wanted, to_wanted
+from retinue.features.extensions.candidates import Wanted, to_wanted
 from retinue.tools.policy import BUILTIN_OFFERS, Terms, decide_tools
 from retinue.tools.selectors import Offer
 from tests.flows.extension_world import World, names, problems

@@ -14,7 +14,7 @@ from retinue.engine.setup import RunSetup
 from retinue.features.extensions.handlers import Handlers
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
-from retinue.testing.collector import EventCollector
+from retinue.testing.clock import EventCollector
 from retinue.tools.registry import ToolOptions, build_tools
 from tests.flows.extension_world import World
 

@@ -5,9 +5,8 @@ import pytest
 
 from retinue.core.definition import DeclaredTools, Definition
 from retinue.core.run import Status
-from retinue.engine.child_prompt import Identity, Place, build_append, build_replace
 from retinue.engine.clock import SystemClock
-from retinue.engine.prompt import render_prompt
+from retinue.engine.prompt import Identity, Place, build_append, build_replace, render_prompt
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.features.memory import Memory, plan_memory

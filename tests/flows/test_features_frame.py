@@ -14,7 +14,7 @@ from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
-from retinue.testing.collector import EventCollector
+from retinue.testing.clock import EventCollector
 
 
 class Mark:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.engine.child_prompt import Place
+from retinue.engine.prompt import Place
 from retinue.features.place import find_program, harden_environment, survey_place
 from retinue.testing import make_repo
 

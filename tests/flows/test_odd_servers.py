@@ -6,9 +6,9 @@ from provider_world import FAST, to_info
 
 from retinue.core.messages import UserMessage
 from retinue.core.model import Draft, Request
+from retinue.models.adapter import build_model
 from retinue.models.governor import Governor
 from retinue.models.transport import Transport
-from retinue.models.wire import build_model
 from retinue.testing.clock import FakeClock
 
 

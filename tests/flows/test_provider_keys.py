@@ -2,9 +2,9 @@ import pytest
 from provider_world import APIS, open_seat, to_info
 
 from retinue.core.errors import ConfigError
+from retinue.models.adapter import build_model
 from retinue.models.governor import Governor
 from retinue.models.transport import Transport, find_proxy
-from retinue.models.wire import build_model
 from retinue.testing.clock import FakeClock
 
 EVERY_API = pytest.mark.parametrize("api", APIS)

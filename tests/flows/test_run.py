@@ -26,7 +26,7 @@ from retinue.models.retry import RetryPolicy
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.compaction import CompactionConfig
 from retinue.sessions.log import Session
-from retinue.testing.collector import EventCollector
+from retinue.testing.clock import EventCollector
 
 
 class Tool:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from retinue.core.tool import ToolContext
+from retinue.sandbox.cgroup import find_bound, find_memory
 from retinue.sandbox.confinement import open_sandbox
-from retinue.sandbox.memory import find_bound, find_memory
 from retinue.sandbox.probe import Machine, Probe
 from retinue.sandbox.profile import Profile
 from retinue.sandbox.status import Backend

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.errors import ToolFailed, ToolRetry
-from retinue.core.territory import Territory
+from retinue.core.launch import Territory
 from retinue.core.tool import ToolContext
 from retinue.sandbox import open_beneath as beneath
 from retinue.tools.atomic_write import replace_file

@@ -11,9 +11,9 @@ import pytest
 
 from retinue.core.errors import IsolationFailed
 from retinue.features.worktree.copies import Copy, CopyRequest
-from retinue.features.worktree.leftovers import recover_leftovers, resume_copy
 from retinue.features.worktree.records import Records
 from retinue.features.worktree.saved_work import Kept
+from retinue.features.worktree.workshop import recover_leftovers, resume_copy
 from retinue.sandbox.profile import Wishes, build_readonly, build_writing
 from retinue.testing import make_repo
 from tests.flows.test_worktree_attacks import Canary
@@ -241,16 +241,16 @@ async def test_links_are_not_written_through(world: World, tmp_path: Path) -> No
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from retinue.features.worktree import objects
+from retinue.features.worktree import repository
 from retinue.features.worktree import saved_work as keeping
 from retinue.features.worktree.records import Records
-from retinue.features.worktree.leftovers import resume_copy
+from retinue.features.worktree.workshop import resume_copy
 from retinue.features.worktree.copies import CopyRequest
 
 repo, tmp, step, when = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[4], sys.argv[5]
 records = Records(Path(sys.argv[3]))
 owner, name = {
-    "bring": (objects.Store, "bring"), "import": (objects.Store, "_copy"), "head": (keeping, "write_ref"),
+    "bring": (repository.Store, "bring"), "import": (repository.Store, "_copy"), "head": (keeping, "write_ref"),
     "abandoned": (keeping._Saver, "_save_abandoned"), "branch": (keeping._Saver, "_save_branch"),
     "proof": (keeping._Saver, "_prove"), "removal": (keeping, "discard_copy"),
 }[step]

@@ -13,7 +13,7 @@ from pi_streams import to_conversation
 from programs import Program, build_home, go_on, write_models
 
 from retinue import Request, Retinue, SessionWish
-from retinue.sessions.branch_summary import PREAMBLE
+from retinue.sessions.compaction import PREAMBLE
 
 SCRIPT = Path(__file__).parent / "session_tree.mjs"
 

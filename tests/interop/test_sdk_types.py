@@ -11,9 +11,9 @@ from pydantic import ConfigDict, TypeAdapter
 
 from retinue.core.messages import AssistantMessage, ImageContent, TextContent, ToolResultMessage, UserMessage
 from retinue.core.model import Draft, Reply, Request, ToolSpec
+from retinue.models.adapter import build_model
 from retinue.models.governor import Governor
 from retinue.models.transport import Transport
-from retinue.models.wire import build_model
 from retinue.testing.clock import FakeClock
 from tests.flows.odd_world import ANTHROPIC, CHAT, DONE, GOOGLE, RESPONSES, serve
 from tests.flows.provider_world import FAST, to_info

@@ -20,12 +20,10 @@ from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.surfaces.base import Caller, ChildTools
 from retinue.surfaces.fleet.notification import render_notification
-from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings
+from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, map_fleet_tools
 from retinue.surfaces.fleet.post import open_notifier
 from retinue.surfaces.fleet.records import LifeRecords
-from retinue.surfaces.fleet.surface import map_fleet_tools
-from retinue.testing.clock import FakeClock
-from retinue.testing.collector import EventCollector
+from retinue.testing.clock import EventCollector, FakeClock
 from tests.runners import make_backend
 
 SONNET = ModelInfo("anthropic", "claude-sonnet-4-5", "scripted", "Claude Sonnet 4.5", context_window=200_000)

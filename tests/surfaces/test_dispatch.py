@@ -340,7 +340,7 @@ async def test_child_sessions_are_not_listed(world):
 @pytest.mark.spec("codingcode:43")
 async def test_child_sessions_go_with_parent(world):
     from retinue.core.errors import SessionLocked
-    from retinue.sessions.removal import delete_session
+    from retinue.sessions.tree import delete_session
 
     world.agent()
     await world.dispatch(look(text="hi"))

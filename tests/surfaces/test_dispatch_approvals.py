@@ -6,8 +6,7 @@ from dispatch_world import World, call, dispatch, to
 
 from retinue.core.events import Answered, Asked
 from retinue.core.tool import Effect
-from retinue.features.approvals.book import Book, Subject
-from retinue.features.approvals.gate import ALLOW, ALLOW_AGAIN, DENY, NO_FACE
+from retinue.features.approvals.gate import ALLOW, ALLOW_AGAIN, DENY, NO_FACE, Book, Subject
 from retinue.features.approvals.rules import PRESETS, Rule, describe_call, find_rule
 from retinue.testing import make_repo
 

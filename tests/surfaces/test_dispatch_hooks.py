@@ -7,7 +7,7 @@ from dispatch_world import World, call, dispatch, to
 
 from retinue.core.run import Status
 from retinue.settings.consent import save_consent
-from retinue.settings.hook_approval import HookApproval
+from retinue.settings.entry_approval import HookApproval
 from retinue.settings.hooks import load_hooks
 from retinue.settings.paths import find_paths
 
@@ -194,7 +194,7 @@ async def test_disabled_hooks_do_not_run(world):
 
 @pytest.mark.here("its worker has the same hooks here, and asks them as well")
 async def test_every_point_is_told(world):
-    from retinue.features.hooks.points import DECIDED, OBSERVED
+    from retinue.features.hooks.spec import DECIDED, OBSERVED
 
     points = [*OBSERVED, *DECIDED]
     kinds = {point: "decision" if point in DECIDED else "observer" for point in points}

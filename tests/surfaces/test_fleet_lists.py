@@ -12,9 +12,8 @@ from retinue.core.run import Status
 from retinue.engine.request import RunRequest
 from retinue.features.transcript import HOLD_S, read_messages
 from retinue.surfaces.base import ChildTools
-from retinue.surfaces.fleet.ports import FleetSettings
+from retinue.surfaces.fleet.ports import FleetSettings, map_fleet_tools
 from retinue.surfaces.fleet.records import LifeRecords
-from retinue.surfaces.fleet.surface import map_fleet_tools
 from tests.surfaces.fleet_world import EXPLORE, GENERAL, Fleet
 
 SLOW = [{"text": "slow", "delay_ms": 5000}]

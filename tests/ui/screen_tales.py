@@ -13,8 +13,7 @@ from retinue.core.messages import (
     Usage,
     UserMessage,
 )
-from retinue.core.question import Question
-from retinue.core.run import Outcome, Reason, Run, Status
+from retinue.core.run import Outcome, Question, Reason, Run, Status
 
 USAGE = Usage(12_400, 830, 8_000, 0, 21_230, Cost(total=0.042))
 WORDS = """## What writes sessions

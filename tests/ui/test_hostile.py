@@ -7,10 +7,10 @@ from rich.text import Text
 from terminal_world import call
 from textual.app import App
 
-from retinue.core.question import Question
+from retinue.core.run import Question
 from retinue.ui import blocks
+from retinue.ui.driver import SafeText
 from retinue.ui.keys import KeyTable
-from retinue.ui.safety import SafeText
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.picker import Choice, Picker
 from retinue.ui.screens.prompt import Asking

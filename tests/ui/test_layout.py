@@ -3,11 +3,11 @@ from pilot_world import open_stage
 from rich.cells import cell_len
 
 from retinue.core.run import Run, Status
+from retinue.ui.agent_panels import AgentTree
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.picker import Choice, Picker
 from retinue.ui.screens.prompt import Asking
 from retinue.ui.screens.viewer import RunViewer
-from retinue.ui.widgets.agents import AgentTree
 
 MORE = [(20, 40), (80, 24), (150, 8), (300, 100)]
 LOW_ROWS = 10

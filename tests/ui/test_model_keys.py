@@ -5,8 +5,8 @@ import json
 import pytest
 from pilot_world import open_stage
 
-from retinue.ui.screens.keepingpicker import ModelPicker, ThinkingPicker
-from retinue.ui.screens.scopepicker import ScopePicker
+from retinue.ui.screens.picker import ModelPicker, ThinkingPicker
+from retinue.ui.screens.scope_picker import ScopePicker
 
 PROVIDER = {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-completions", "apiKey": "none"}
 MODELS = {

@@ -4,7 +4,7 @@ import json
 import pytest
 from pilot_world import open_stage
 
-from retinue.core.question import Question
+from retinue.core.run import Question
 from retinue.ui.screens.panel import Panel
 from retinue.ui.widgets.question import QuestionBox
 

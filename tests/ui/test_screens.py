@@ -9,10 +9,9 @@ from screen_tales import ASKED, BRANCHED, INSIDE, NESTED, ONE, OTHER_WAY, TALK, 
 from screen_world import FILES, NOW_MS, Look, Screens, compare
 
 from retinue.core import events as ev
-from retinue.ui.screens.prompt import Asking
-from retinue.ui.screens.scopepicker import ScopePicker
-from retinue.ui.screens.textpage import TextPage
-from retinue.ui.screens.treepicker import TreePicker
+from retinue.ui.screens.prompt import Asking, TextPage
+from retinue.ui.screens.scope_picker import ScopePicker
+from retinue.ui.screens.tree_picker import TreePicker
 from retinue.ui.screens.trust import TrustScreen
 from retinue.ui.state import apply
 

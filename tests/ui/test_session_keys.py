@@ -4,11 +4,11 @@ import pytest
 from pilot_world import open_stage
 
 from retinue.app import Request, list_sessions
+from retinue.ui.screens.panel import Waiting
 from retinue.ui.screens.picker import Picker
-from retinue.ui.screens.progress import Waiting
 from retinue.ui.screens.prompt import Asking
-from retinue.ui.screens.sessionpicker import SessionPicker
-from retinue.ui.screens.treepicker import TreePicker
+from retinue.ui.screens.session_picker import SessionPicker
+from retinue.ui.screens.tree_picker import TreePicker
 
 
 @pytest.fixture

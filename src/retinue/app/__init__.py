@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from retinue.app.retinue import Retinue
     from retinue.core.diagnostics import Item
     from retinue.settings.checkup import Report
-    from retinue.settings.habits import Habits
     from retinue.settings.request import Request, SessionWish
+    from retinue.settings.user_state import Habits
     from retinue.views.overview import (
         Portrait,
         Roster,

@@ -15,9 +15,8 @@ from retinue.engine.manager import Manager, RemoteRuns
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import Grounds
 from retinue.features.worktree.workshop import Workshop
-from retinue.settings.bounds import bind_project, bind_user
 from retinue.settings.config import Config
-from retinue.settings.files import read_bounded
+from retinue.settings.files import bind_project, bind_user, read_bounded
 from retinue.settings.inheritance import inherit_agents
 from retinue.settings.paths import find_session_dir
 from retinue.surfaces.base import Caller
@@ -148,7 +147,7 @@ def build_delegation_tools(
 
 def make_fleet(tools: DelegationTools, run_id: str) -> Mapping[str, Tool]:
     """The six of the fleet."""
-    from retinue.surfaces.fleet.surface import map_fleet_tools
+    from retinue.surfaces.fleet.ports import map_fleet_tools
 
     return map_fleet_tools(tools.open_fleet(run_id))
 

@@ -21,8 +21,7 @@ from retinue.engine.bus import Bus, Listener
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import Additions
 from retinue.engine.runner import LiveRun
-from retinue.features.extensions.candidates import Places, find_extensions
-from retinue.features.extensions.scope import Wanted, to_wanted
+from retinue.features.extensions.candidates import Places, Wanted, find_extensions, to_wanted
 from retinue.settings.config import Config
 from retinue.settings.request import Request
 from retinue.settings.subagents import CREW_SETTINGS, CrewSettings
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from retinue.app.mcp import McpServers
-    from retinue.features.extensions.audience import Audience
     from retinue.features.extensions.channels import Channels
     from retinue.features.extensions.contained import Command, Handler, Renderer
+    from retinue.features.extensions.handlers import Audience
     from retinue.features.extensions.loader import Library, LoadedExtensions
     from retinue.surfaces.base import Caller
     from retinue.surfaces.fleet.ports import FleetPorts
@@ -195,10 +194,10 @@ class Extensions:
         """The loader, made for the first who wants an extension."""
         if self._library is not None:
             return self._library
-        from retinue.features.extensions.audience import Audience
         from retinue.features.extensions.channels import Channels
+        from retinue.features.extensions.handlers import Audience
         from retinue.features.extensions.loader import Library
-        from retinue.settings.file_approval import judge_extension
+        from retinue.settings.entry_approval import judge_extension
 
         self._audience = Audience()
         self._audience.open(self._group)

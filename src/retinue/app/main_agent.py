@@ -18,8 +18,7 @@ from retinue.core.tool import Tool
 from retinue.core.tool_table import BUILTIN_TOOLS, DISPATCH, FINALIZE, SURFACES, find_surfaces, list_surface_tools
 from retinue.engine.budget import BudgetedModel, Lease
 from retinue.engine.build import RunHost, build_run
-from retinue.engine.child_prompt import choose_role
-from retinue.engine.prompt import build_sections
+from retinue.engine.prompt import build_sections, choose_role
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import MAIN, Additions, MainRules, Policy, RunConfig, RunPlan
 from retinue.engine.setup import Feature, RunSetup

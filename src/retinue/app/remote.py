@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from retinue.app.retinue import Retinue
     from retinue.app.session_parts import SessionParts
     from retinue.durable.cluster.assignment import Assignment
+    from retinue.durable.cluster.check import ClusterState
     from retinue.durable.cluster.cleanup import Pruned
     from retinue.durable.cluster.remote_approvals import Appeals
     from retinue.durable.cluster.sender import Cluster
-    from retinue.durable.cluster.status import ClusterState
     from retinue.durable.cluster.worker import Job
     from retinue.engine.budget import Source
     from retinue.engine.manager import RemoteRuns

@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # loaded when somebody asks for one
     from retinue.features.extensions.contained import Renderer
     from retinue.settings.preferences import Preferences
     from retinue.settings.subagents import CrewSettings
-    from retinue.settings.user_defaults import Defaults
+    from retinue.settings.user_state import Defaults
     from retinue.views.catalogue import Catalogue
     from retinue.views.history import Chronicle
     from retinue.views.models import Selection
@@ -296,7 +296,7 @@ class Retinue:
     @property
     def defaults(self) -> "Defaults":
         """What of the user's choice of models is kept for other sessions."""
-        from retinue.settings.user_defaults import Defaults
+        from retinue.settings.user_state import Defaults
 
         return Defaults(self._here.config.paths, self._here.config.loaded)
 
@@ -449,7 +449,7 @@ class Retinue:
     async def open_delegation(self) -> "Delegation":
         """The delegation tools for a caller that is no agent of ours."""
         from retinue.app.delegation_tools import Delegation
-        from retinue.surfaces.fleet.surface import map_fleet_tools
+        from retinue.surfaces.fleet.ports import map_fleet_tools
 
         here = self._here
         subagents = await here.need_subagents()

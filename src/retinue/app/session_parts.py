@@ -147,7 +147,7 @@ def _open_recorder(host: Host, config: Config) -> "Recorder | None":
 
 def _find_servers(host: Host, config: Config) -> "McpServers | None":
     """The MCP servers; None where no file names any, which costs nothing more than looking."""
-    from retinue.settings.mcp_files import has_files
+    from retinue.settings.paths import has_files
 
     if not has_files(config.paths, trusted=config.is_trusted):
         return None

@@ -31,8 +31,8 @@ from retinue.settings.schema import BranchSummaries, Settings
 if TYPE_CHECKING:
     from retinue.app.host import Host
     from retinue.app.open_session import OpenSession
-    from retinue.engine.reactions import Reactions
-    from retinue.sessions.branch_summary import BranchSummary
+    from retinue.engine.notify import Reactions
+    from retinue.sessions.compaction import BranchSummary
     from retinue.settings.preferences import Preference
 
 
@@ -223,7 +223,7 @@ class Branching:
 
     def leaves_words(self, entry_id: str) -> bool:
         """Whether going to an entry leaves something behind that can be summed up. Raises SessionError."""
-        from retinue.sessions.branch_summary import has_words
+        from retinue.sessions.compaction import has_words
 
         self._find(entry_id)
         return has_words(self._session.present.load_beyond(entry_id))
@@ -266,7 +266,7 @@ class Branching:
 
     async def _sum_up(self, entry_id: str, instructions: str) -> "BranchSummary | None":
         from retinue.engine.compaction import CAREFUL_CHARS_PER_TOKEN
-        from retinue.sessions.branch_summary import has_words, prepare_parting, sum_up
+        from retinue.sessions.compaction import has_words, prepare_parting, sum_up
 
         main = self._main
         left = self._session.present.load_beyond(entry_id)

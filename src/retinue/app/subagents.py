@@ -25,7 +25,7 @@ from retinue.engine.clock import make_run_id
 from retinue.engine.journal import CREW
 from retinue.engine.limits import Bounds
 from retinue.engine.manager import Manager
-from retinue.engine.reactions import Reactions
+from retinue.engine.notify import Reactions
 from retinue.engine.recovery import Aftermath, Remains, find_branches, has_left_copies, read_remains
 from retinue.engine.remote_children import RemoteHost
 from retinue.engine.run_config import REMOTE, RemoteRequest, RunConfig, RunPlan

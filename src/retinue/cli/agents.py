@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.app import open_roster
 from retinue.cli.options import Options
-from retinue.cli.prompts import check_text, read_stdin
-from retinue.cli.requests import to_request
+from retinue.cli.prompts import check_text, read_stdin, to_request
 from retinue.cli.voice import say
 from retinue.core.errors import UsageError, quote
 from retinue.core.terminal import escape_line, escape_text

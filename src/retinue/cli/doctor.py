@@ -5,7 +5,7 @@ import sys
 
 from retinue.app import run_checkup
 from retinue.cli.options import Options
-from retinue.cli.requests import to_request
+from retinue.cli.prompts import to_request
 from retinue.core.terminal import escape_line
 
 

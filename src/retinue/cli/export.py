@@ -4,14 +4,14 @@ import sys
 from pathlib import Path
 
 from retinue.cli.options import Options
-from retinue.cli.requests import to_request
+from retinue.cli.prompts import to_request
 from retinue.core.errors import UsageError
 from retinue.core.terminal import escape_text
 
 
 def run_export(options: Options) -> int:
     """Write the file; its path goes to standard output, or the page itself with `-o -`."""
-    from retinue.views.export.file import export_session, render_export
+    from retinue.views.export.page import export_session, render_export
     from retinue.views.report import find_session_file
 
     if len(options.words) > 1:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from retinue.app import Request, Retinue
 from retinue.cli.options import Options
-from retinue.cli.prompts import collect_prompts
-from retinue.cli.requests import to_request
-from retinue.cli.trust_question import ask_trust
+from retinue.cli.prompts import collect_prompts, to_request
+from retinue.cli.trust import ask_trust
 from retinue.cli.voice import say, write_stderr
 from retinue.core.errors import UsageError
 from retinue.core.events import Event, RetryScheduled, Warned

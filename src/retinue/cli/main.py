@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
         if options.api_key or options.database:
-            from retinue.cli.cmdline import cover
+            from retinue.cli.options import cover
 
             cover((options.api_key, options.database))
         if options.help:

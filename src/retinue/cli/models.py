@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from retinue.app import list_models as find_models
 from retinue.cli.options import Options
-from retinue.cli.requests import to_request
+from retinue.cli.prompts import to_request
 from retinue.cli.voice import say
 from retinue.core.terminal import escape_line
 

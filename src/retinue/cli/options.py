@@ -4,7 +4,10 @@ Hand-written: half of what argparse costs at start-up, pi's two-letter short fla
 Must not import anything heavy.
 """
 
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from retinue.core.errors import UsageError, quote
 
@@ -436,3 +439,23 @@ def _check(options: Options, seen: dict[str, str]) -> None:
     for one, other in _CONFLICTS:
         if one in flags and other in flags and flags[one][0] in given and flags[other][0] in given:
             raise UsageError(f"{one} and {other} contradict each other; give one of them")
+
+
+_ARGUMENTS = slice(45, 47)
+"""Of what the kernel tells of a process, behind its name: where in memory the command line begins and ends."""
+
+
+def cover(secrets: Iterable[str]) -> None:
+    """Write stars over these arguments, wherever they stand by themselves or behind an equals sign."""
+    wanted = {os.fsencode(secret) for secret in secrets if secret}
+    if not wanted or not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    with suppress(OSError, ValueError):
+        with open("/proc/self/stat", "rb") as file:
+            at, end = map(int, file.read().rpartition(b")")[2].split()[_ARGUMENTS])
+        for argument in ctypes.string_at(at, end - at).split(b"\0") if at else ():
+            for value in {argument, argument.partition(b"=")[2]} & wanted:
+                ctypes.memset(at + len(argument) - len(value), ord("*"), len(value))
+            at += len(argument) + 1

@@ -1,4 +1,4 @@
-"""The prompts of a headless run: standard input, `@file` arguments and words, put together as pi does.
+"""From the command line to what the app is asked for: flags, standard input, `@file` arguments and words.
 
 Everything is read with a bound, nothing can hang, and each mistake is one clear sentence.
 """
@@ -8,6 +8,7 @@ import select
 import stat
 import sys
 
+from retinue.app import Request, SessionWish
 from retinue.cli.options import Options
 from retinue.core.errors import UsageError
 from retinue.core.messages import ImageContent, TextContent, UserContent
@@ -75,3 +76,42 @@ def check_text(text: str, where: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise UsageError(f"{where} is not UTF-8 text (character {error.start})") from error
+
+
+def to_request(options: Options) -> Request:
+    """What the flags ask for."""
+    tools = () if options.no_tools else None if options.tools is None else _split(options.tools)
+    return Request(
+        model=options.model or None,
+        provider=options.provider or None,
+        api_key=options.api_key or None,
+        thinking=options.thinking or None,  # type: ignore[arg-type]
+        models=_split(options.models),
+        session=_to_wish(options),
+        agent=options.agent or None,
+        tools=tools,
+        exclude_tools=_split(options.exclude_tools),
+        system_prompt=options.system_prompt,
+        append_system_prompt=options.append_system_prompt,
+        context_files=not options.no_context_files,
+        skills=not options.no_skills,
+        approve=True if options.approve else False if options.no_approve else None,
+        offline=options.offline,
+    )
+
+
+def _to_wish(options: Options) -> SessionWish:
+    where, name = options.session_dir, options.name
+    if options.no_session:
+        return SessionWish("none", name=name)
+    if options.continue_:
+        return SessionWish("newest", "", where, name)
+    if options.session:
+        return SessionWish("named", options.session, where, name)
+    if options.session_id:
+        return SessionWish("exact", options.session_id, where, name)
+    return SessionWish("new", "", where, name)
+
+
+def _split(names: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))

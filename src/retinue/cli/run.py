@@ -9,7 +9,7 @@ from retinue.app import Request, Retinue, SessionWish
 from retinue.cli.headless import Headless, run_until_done
 from retinue.cli.options import Options
 from retinue.cli.prompts import STDIN_WAIT_S, read_stdin
-from retinue.cli.trust_question import ask_trust
+from retinue.cli.trust import ask_trust
 from retinue.cli.voice import say
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import Event, RunStarted

@@ -3,7 +3,7 @@
 import gc
 
 from retinue.cli.options import Options
-from retinue.cli.requests import to_request
+from retinue.cli.prompts import to_request
 from retinue.cli.voice import say
 from retinue.core.messages import UserContent
 

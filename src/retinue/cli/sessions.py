@@ -5,7 +5,7 @@ import sys
 
 from retinue.app import list_sessions as find_sessions
 from retinue.cli.options import Options
-from retinue.cli.requests import to_request
+from retinue.cli.prompts import to_request
 from retinue.cli.voice import say
 from retinue.core.terminal import escape_line
 

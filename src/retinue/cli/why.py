@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.app import open_roster
 from retinue.cli.options import Options
-from retinue.cli.requests import to_request
+from retinue.cli.prompts import to_request
 from retinue.cli.voice import say
 from retinue.core.errors import UsageError
 from retinue.core.terminal import escape_line

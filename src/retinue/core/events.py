@@ -9,8 +9,7 @@ from msgspec import UNSET, Struct
 
 from retinue.core.messages import AssistantMessage, Message, ThinkingLevel, ToolResultMessage, Usage, UserContent
 from retinue.core.model import Delta
-from retinue.core.question import Question
-from retinue.core.run import Grant, Outcome, Run
+from retinue.core.run import Grant, Outcome, Question, Run
 
 
 class _Fact(Struct, frozen=True, tag_field="type", kw_only=True, rename="camel"):

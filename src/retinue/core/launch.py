@@ -1,4 +1,4 @@
-"""How a process is started inside a boundary: the data, and the port between who draws it and who starts processes.
+"""How a process is started inside a boundary, and where the file tools of a run may go: values and ports.
 
 This file must not know which boundaries there are, nor how one is enforced.
 """
@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
+
+from msgspec import Struct, field
 
 Started = TypeVar("Started")
 
@@ -135,3 +137,25 @@ class Confinement(Protocol):
     def explain(self, output: str) -> str:
         """One line on what the boundary has to do with what a failed command printed; mostly nothing, and once each."""
         ...
+
+
+class Territory(Struct, frozen=True):
+    """Reading is free but for what is hidden; changing is not, unless nothing is said."""
+
+    roots: tuple[str, ...] | None = None
+    """Real paths of the directories below which files may be changed; None: everywhere."""
+    hidden: tuple[str, ...] = ()
+    """Real paths of files and directories that are not read, whatever name leads to them."""
+    protected: tuple[str, ...] = ()
+    """Real paths below the roots that are not changed, also where nothing is yet."""
+    granted: tuple[str, ...] = ()
+    """Directories that may be changed wherever they lie, also in what is protected."""
+    exposed: tuple[str, ...] = ()
+    """Real paths of directories that are read although what is around them is hidden."""
+    made: set[str] = field(default_factory=set)
+    """Configuration folders and repositories below the roots that agents have made, and may change for that."""
+    list_guarded: Callable[[], tuple[str, ...]] = tuple
+    """More that is not changed, as it is found when somebody asks."""
+
+
+ANYWHERE = Territory()

@@ -1,4 +1,4 @@
-"""A Run: one execution of an agent on a task, its states and how it ended.
+"""A Run: one execution of an agent on a task, its states, how it ended, and the questions it asks a person.
 
 A Run changes only by folding an Event into it. This file must not know how runs are executed.
 """
@@ -161,3 +161,21 @@ class Run(Struct, kw_only=True):
     def text(self) -> str:
         """What it said last."""
         return self.outcome.text if self.outcome is not None else ""
+
+
+class Question(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Something a run cannot decide itself."""
+
+    id: str
+    run_id: str
+    agent: str = ""
+    """The name of the run's definition; empty for the main agent."""
+    kind: Literal["approval", "confirm", "select", "input"] = "approval"
+    title: str
+    text: str = ""
+    """All of what is to be decided, such as the whole command; faces escape it and never shorten it."""
+    options: tuple[str, ...] = ("allow", "deny")
+    """The answers there are; none for a free one."""
+    default: str = "deny"
+    """What counts when nobody answers."""
+    tool: str = ""

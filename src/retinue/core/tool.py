@@ -1,9 +1,9 @@
-"""The Tool port: a name, a schema, an effect and one async call.
+"""The Tool port: a name, a schema, an effect and one async call; a base for tools that wrap another one.
 
 This file must not know which tools exist.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -11,10 +11,11 @@ from typing import Any, Protocol, runtime_checkable
 
 from msgspec import UNSET, Struct
 
-from retinue.core.launch import Confining
+from retinue.core.diagnostics import suggest
+from retinue.core.errors import quote
+from retinue.core.launch import ANYWHERE, Confining, Territory
 from retinue.core.messages import TextContent, UserContent
 from retinue.core.model import ToolSpec
-from retinue.core.territory import ANYWHERE, Territory
 
 
 class Effect(StrEnum):
@@ -137,3 +138,77 @@ class Refusing(Protocol):
     def refuse(self, arguments: Mapping[str, Any], problem: str) -> ToolResult:
         """The result of a call that cannot be tried. MUST NOT raise."""
         ...
+
+
+ELSEWHERE = {
+    "Glob": "find",
+    "MultiEdit": "edit",
+    "Task": "Agent",
+    "TodoWrite": "todo_write",
+    "WebFetch": "fetch_content",
+    "WebSearch": "web_search",
+}
+"""Claude Code's names that differ by more than a capital, and the tools here that do the same."""
+CODINGCODE = {
+    "read_file": "read",
+    "write_file": "write",
+    "edit_file": "edit",
+    "execute_command": "bash",
+    "search_code": "grep",
+    "search_files": "find",
+    "fetch_url": "fetch_content",
+    "web_search": "web_search",
+    "todo_write": "todo_write",
+}
+"""CodingCode's name of a tool → ours; the model of such an agent sees the former."""
+
+
+def list_aliases(tools: Iterable[str]) -> tuple[str, ...]:
+    """These tools by all names under which a model may know them."""
+    own = tuple(tools)
+    return tuple(dict.fromkeys((*own, *(alias for alias, tool in CODINGCODE.items() if tool in own))))
+
+
+def suggest_tool(name: str, known: Collection[str]) -> str:
+    """` (…)` with the name of the tool that was meant, or nothing."""
+    if (own := ELSEWHERE.get(name)) is not None:
+        return f" (that is Claude Code's name; here it is {quote(own)})"
+    return suggest(name, known)
+
+
+_ASKED_FOR = ("abandon", "refuse")
+"""What a tool may be able to do besides; whoever asks by protocol does not see what is merely passed on."""
+
+
+class WrappedTool:
+    """Answers with the words of the tool in it, and acts through it; a subclass says what is different."""
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool = tool
+        for name in _ASKED_FOR:
+            if hasattr(tool, name):
+                setattr(self, name, getattr(tool, name))
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._tool.spec
+
+    @property
+    def effect(self) -> Effect:
+        return self._tool.effect
+
+    @property
+    def hint(self) -> str:
+        return self._tool.hint
+
+    @property
+    def guidelines(self) -> tuple[str, ...]:
+        return self._tool.guidelines
+
+    def __getattr__(self, name: str) -> Any:
+        # What else a tool may be asked for, such as whether it is shown only on demand, is the tool's own.
+        return getattr(self._tool, name)
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Run the tool."""
+        return await self._tool.call(arguments, context)

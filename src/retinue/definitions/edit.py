@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from retinue.core.definition import Definition, Dialect
 from retinue.core.errors import ConfigError, UsageError, quote
 from retinue.definitions.discover import decode
+from retinue.definitions.document import find_fault, fold_name, suggest_name
 from retinue.definitions.frontmatter import Block, BlockError, Fences, Scalar, parse_block
-from retinue.definitions.names import find_fault, fold_name, suggest_name
 
 FieldValue = str | bool | int | float | Sequence[str]
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")

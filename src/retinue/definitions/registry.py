@@ -15,10 +15,22 @@ from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.core.tool_table import KNOWN_TOOLS
-from retinue.definitions.discover import Found, Listing, Stamp, find_stamp, is_same, load_accepted, load_root
+from retinue.definitions.discover import (
+    Found,
+    Listing,
+    Places,
+    Root,
+    Stamp,
+    find_nearest,
+    find_roots,
+    find_stamp,
+    is_same,
+    load_accepted,
+    load_root,
+    make_project_root,
+)
+from retinue.definitions.document import find_skeleton, fold_name
 from retinue.definitions.fields import show_place
-from retinue.definitions.names import find_skeleton, fold_name
-from retinue.definitions.sources import Places, Root, find_nearest, find_roots, make_project_root
 
 FLEET_DEFAULTS = frozenset(("general-purpose", "Explore", "Plan"))
 DISPATCH = "dispatch"

@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping
 
 from retinue.core.definition import DeclaredTools
 from retinue.core.errors import quote
-from retinue.core.foreign import ELSEWHERE, suggest_tool
-from retinue.core.tool import Effect
+from retinue.core.tool import ELSEWHERE, Effect, suggest_tool
 from retinue.core.tool_table import TOOLS
 from retinue.definitions.fields import Fields, find_close
 from retinue.definitions.frontmatter import Scalar

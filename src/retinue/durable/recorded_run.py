@@ -13,10 +13,8 @@ from typing import Any
 from retinue.core.errors import RetinueError
 from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request
 from retinue.core.run import Outcome
-from retinue.core.tool import Effect, Tool, ToolContext, ToolResult
-from retinue.core.wrapped import WrappedTool
-from retinue.durable.pieces import Piece, RecordError, Shelf
-from retinue.durable.session_files import Mirror
+from retinue.core.tool import Effect, Tool, ToolContext, ToolResult, WrappedTool
+from retinue.durable.session_files import Mirror, Piece, RecordError, Shelf
 from retinue.engine.setup import RunSetup
 
 SNAPSHOT = "snapshot"

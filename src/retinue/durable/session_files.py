@@ -1,13 +1,37 @@
-"""The files of a run's session as pieces: what is new in them since the last look, and all of them again elsewhere.
+"""The files of a run's session as pieces: what is new in them since the last look, and all of them elsewhere.
 
 Sessions only ever grow at their end, so that a piece is a place and the bytes from there on.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from retinue.core.errors import RetinueError, quote
-from retinue.durable.pieces import Piece
+
+
+class RecordError(RetinueError):
+    """Raised when a run cannot be put on record: whatever was to follow must not happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of what is kept of a run: bytes of a file of its session, or a state of its workspace."""
+
+    kind: str
+    path: str
+    place: int
+    data: bytes
+
+
+class Shelf(Protocol):
+    """Where the record of one run is kept."""
+
+    async def keep(self, pieces: Sequence[Piece]) -> None:
+        """Return when they are safe; raises RecordError when they are not."""
+        ...
+
 
 SESSION = "session"
 

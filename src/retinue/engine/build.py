@@ -22,7 +22,9 @@ from retinue.core.run import Grant, Run
 from retinue.core.tool import Tool
 from retinue.engine.budget import BudgetedModel, Leases
 from retinue.engine.calls import CallHook
-from retinue.engine.child_prompt import (
+from retinue.engine.limits import Limits, choose_limits, fill_limits
+from retinue.engine.model_choice import ModelSource, NamedModel, choose_level, choose_model, find_model, unwrap
+from retinue.engine.prompt import (
     Identity,
     Place,
     Surveys,
@@ -31,10 +33,8 @@ from retinue.engine.child_prompt import (
     build_replace,
     build_sticky,
     build_subagent,
+    render_prompt,
 )
-from retinue.engine.limits import Limits, choose_limits, fill_limits
-from retinue.engine.model_choice import ModelSource, NamedModel, choose_level, choose_model, find_model, unwrap
-from retinue.engine.prompt import render_prompt
 from retinue.engine.request import RunRequest
 from retinue.engine.rights import CrewRights, RevokedTools, RevokedToolsHook, decide_root, list_doubts
 from retinue.engine.run_config import HERE, Additions, RemoteRequest, RunConfig, Runner, RunPlan

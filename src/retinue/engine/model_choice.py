@@ -13,8 +13,7 @@ from retinue.core.errors import ModelError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request
 from retinue.engine.request import RunRequest
-from retinue.models.reach import OutOfReach, follow_choice
-from retinue.models.registry import Registry
+from retinue.models.registry import OutOfReach, Registry, follow_choice
 from retinue.models.resolve import Choice
 
 

@@ -1,14 +1,28 @@
-"""The system prompt as ordered, named, bounded sections, and what changed between two of them. Pure.
+"""The system prompts of main agents and children, section by section. Pure.
 
 The names are those pi uses in its session files, so that either program can replay the other's prompt.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from retinue.core.messages import SystemMessage
+from retinue.core.clock import Clock
+from retinue.core.definition import Definition
+from retinue.core.messages import (
+    AssistantMessage,
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
+    Message,
+    SystemMessage,
+    TextContent,
+    UserMessage,
+)
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Tool
 
@@ -100,3 +114,252 @@ def bound_section(text: str) -> str:
     if len(text) <= MAX_SECTION_CHARS:
         return text
     return text[:MAX_SECTION_CHARS] + f"\n[cut at {MAX_SECTION_CHARS} of {len(text)} characters]"
+
+
+MAX_CONTEXT_CHARS = 200_000
+"""Of a parent's conversation that a child inherits; the oldest part is left out first."""
+
+BRIDGE = """<sub_agent_context>
+You are now a sub-agent: another agent has handed you one task, and only your last message goes back to it.
+- Use the tool made for a job (read, grep, find, ls, edit, write) instead of a shell command that does the same.
+- Make calls that do not depend on each other in one reply, so that they run side by side.
+- Write paths in full, from the root.
+- No emojis.
+- Be brief, and leave out nothing that the other agent needs.
+</sub_agent_context>"""
+HEADER = (
+    "You are a sub-agent: another agent has handed you one task.\n"
+    "Work on it with your tools until it is done; your last message is the report that goes back."
+)
+BOUNDARY = (
+    "You are a subagent, a child of the agent that talks to the user; you do not lead the work. Delegating, reviewing "
+    "and following up are the parent's part. Instructions about leading other agents that stand earlier in this "
+    "context are not for you. Start no subagents and propose none; do the assigned task and nothing else. When "
+    "something has to be edited, call the real tool: a tool call written out as text changes nothing."
+)
+ENVIRONMENT = "environment"
+"""The section that says where a child works."""
+CODINGCODE_ROLE = "You are a specialized agent."
+CONTEXT_HEADING = "# Parent Conversation Context"
+TASK_HEADING = "# Your Task (below)"
+_ENTITIES = str.maketrans({"&": "&amp;", '"': "&quot;", "<": "&lt;", ">": "&gt;"})
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which run a child is."""
+
+    name: str
+    run_id: str
+    depth: int
+    max_depth: int
+    parent_id: str = ""
+    """The run that started it, when that is a child itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a child works."""
+
+    cwd: str
+    branch: str | None = None
+    """The git branch, empty when none is checked out; None outside a repository."""
+    platform: str = sys.platform
+    shell: str = ""
+
+
+def build_append(
+    definition: Definition, identity: Identity, place: Place, *, parent: str, worktree_of: str = ""
+) -> dict[str, str]:
+    """The parent's prompt, then what is special about this child. The parent's text is a byte-exact prefix."""
+    # Never cut and never changed: providers keep what they have read of it.
+    sections = {"parent": parent or PREAMBLE, "bridge": BRIDGE, "active_agent": render_tag(identity)}
+    sections[ENVIRONMENT] = render_environment(place)
+    if worktree_of:
+        sections["worktree"] = _render_worktree(place, worktree_of)
+    if body := definition.prompt.strip():
+        sections["instructions"] = f"<agent_instructions>\n{bound_section(body)}\n</agent_instructions>"
+    return sections
+
+
+def build_replace(definition: Definition, identity: Identity, place: Place, *, worktree_of: str = "") -> dict[str, str]:
+    """The definition's own prompt, with nothing of the parent in it."""
+    sections = {"active_agent": render_tag(identity), "header": HEADER, ENVIRONMENT: render_environment(place)}
+    if worktree_of:
+        sections["worktree"] = _render_worktree(place, worktree_of)
+    sections["instructions"] = bound_section(choose_role(definition))
+    return sections
+
+
+def build_subagent(
+    definition: Definition, identity: Identity, *, tools: Sequence[str], task: str, readonly: bool
+) -> dict[str, str]:
+    """The prompt of the `subagent` surface: boundary, role, constraints, tools, task, what the answer must be."""
+    may_write = (
+        "You may only read: change no files, and nothing outside them either."
+        if readonly
+        else "Change files only where the task requires it."
+    )
+    depth = f"Subagent depth: {identity.depth}/{identity.max_depth}. You must not hand on any part of the task."
+    listed = "\n".join(f"- {name}" for name in tools) or "- No tools explicitly configured"
+    ending = "Answer with a short, focused result. Name the files it rests on by their paths."
+    sections = {
+        "boundary": BOUNDARY,
+        "agent": f"# Agent: {to_line(definition.name)}",
+        "role": choose_role(definition),
+        "constraints": "\n\n".join(
+            ("# Operating constraints", may_write, depth, "Use only the tools you are provided with.")
+        ),
+        "tools": f"# Available tools\n\n{listed}",
+        "task": f"# Delegated task\n\n{task.strip()}",
+        "response": f"# Response requirements\n\n{ending}",
+    }
+    return {name: bound_section(text) for name, text in sections.items()}
+
+
+def build_codingcode(definition: Definition, place: Place, *, rules: Sequence[str] = ()) -> dict[str, str]:
+    """The profile's prompt, the environment, and the user's rules, the general ones first."""
+    facts = [f"- Working directory: {to_line(place.cwd)}", f"- OS: {place.platform}"]
+    if place.shell:
+        facts.append(f"- Shell: {to_line(place.shell)}")
+    sections = {"role": definition.prompt.strip() or CODINGCODE_ROLE}
+    sections[ENVIRONMENT] = "\n".join(("## Environment", "", *facts))
+    if texts := [text.strip() for text in rules if text.strip()]:
+        sections["rules"] = "\n\n".join(("## User-defined Rules", *texts))
+    return {name: bound_section(text) for name, text in sections.items()}
+
+
+def build_sticky(
+    definition: Definition,
+    place: Place,
+    *,
+    context_files: Sequence[tuple[str, str]] = (),
+    extra: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The body instead of the main agent's prompt; the project's instructions and the directory stay."""
+    return build_sections(
+        cwd=place.cwd, tools={}, custom=choose_role(definition), context_files=context_files, extra=extra
+    )
+
+
+def choose_role(definition: Definition) -> str:
+    """The body, else the description, else a sentence with the agent's name."""
+    role = definition.prompt.strip() or definition.description.strip()
+    return role or f"You are {to_line(definition.name)}, an agent for one kind of task. Do the task you are given."
+
+
+def render_tag(identity: Identity) -> str:
+    """The element by which other programs recognise whose prompt this is."""
+    values = {
+        "name": identity.name,
+        "agent_id": identity.run_id,
+        "parent_agent_id": identity.parent_id,
+        "depth": str(identity.depth),
+        "max_depth": str(identity.max_depth),
+    }
+    attributes = " ".join(f'{key}="{_escape(value)}"' for key, value in values.items() if value)
+    return f"<active_agent {attributes}/>"
+
+
+def render_environment(place: Place) -> str:
+    """Where the child is."""
+    git = ["Not a git repository"]
+    if place.branch is not None:
+        git = ["Git repository: yes", f"Branch: {to_line(place.branch)}"]
+    return "\n".join(("# Environment", f"Working directory: {to_line(place.cwd)}", *git, f"Platform: {place.platform}"))
+
+
+def inherit_context(messages: Sequence[Message]) -> str:
+    """What goes before a task so that the child knows the parent's conversation; empty when nothing was said.
+
+    Texts and summaries only: no tool results, no thinking.
+    """
+    said = [line for message in messages if (line := _render_said(message))]
+    if not said:
+        return ""
+    left, kept = MAX_CONTEXT_CHARS, len(said)
+    while kept and left >= len(said[kept - 1]):
+        kept -= 1
+        left -= len(said[kept])
+    if kept:
+        newest = said[kept:] or [said[-1][:MAX_CONTEXT_CHARS] + " […]"]
+        said = [f"[{len(said) - len(newest)} earlier messages are left out here]", *newest]
+    explanation = (
+        "This is what was said before you were started, without what tools returned. "
+        "It is there so that you know what the task is about."
+    )
+    return "\n\n".join((CONTEXT_HEADING, explanation, *said, "---", TASK_HEADING, ""))
+
+
+def to_line(text: str) -> str:
+    """The text with everything escaped that could end its line or hide in it."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def _render_said(message: Message) -> str:
+    if isinstance(message, UserMessage):
+        who, text = "User", _join_text(message.content)
+    elif isinstance(message, AssistantMessage):
+        who, text = "Assistant", message.text
+    elif isinstance(message, CompactionSummaryMessage | BranchSummaryMessage):
+        who, text = "Summary", message.summary
+    else:
+        return ""
+    return f"[{who}]: {text.strip()}" if text.strip() else ""
+
+
+def _join_text(content: str | Sequence[object]) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(block.text for block in content if isinstance(block, TextContent))
+
+
+def _render_worktree(place: Place, original: str) -> str:
+    return (
+        "<worktree_isolation>\n"
+        f"You work on a copy of the repository, in {to_line(place.cwd)}. All that you read and change is there; "
+        f"never use paths below {to_line(original)}, which belongs to others.\n"
+        "</worktree_isolation>"
+    )
+
+
+def _escape(value: str) -> str:
+    return to_line(value if value.isalnum() else value.translate(_ENTITIES))
+
+
+FRESH_S = 1.0
+"""A branch that was read so long ago is read again."""
+
+
+class Surveys:
+    """Looks at a place once for all the runs that start in it in the same moment: looking starts programs."""
+
+    def __init__(self, look: Callable[[Path], Awaitable[Place]], clock: Clock) -> None:
+        self._look = look
+        self._clock = clock
+        self._known: dict[Path, tuple[float, Place]] = {}
+        self._underway: dict[Path, asyncio.Event] = {}
+
+    async def find(self, cwd: Path) -> Place:
+        """The place, seen not long ago."""
+        while (place := self._recall(cwd)) is None and (event := self._underway.get(cwd)) is not None:
+            await event.wait()
+        if place is not None:
+            return place
+        # Whoever looks does so in its own task: when it is stopped, one of those who wait looks in its stead.
+        event = self._underway[cwd] = asyncio.Event()
+        try:
+            place = await self._look(cwd)
+            self._known = {path: seen for path, seen in self._known.items() if self._is_fresh(seen[0])}
+            self._known[cwd] = (self._clock.steady_s(), place)
+        finally:
+            del self._underway[cwd]
+            event.set()
+        return place
+
+    def _recall(self, cwd: Path) -> Place | None:
+        seen = self._known.get(cwd)
+        return seen[1] if seen is not None and self._is_fresh(seen[0]) else None
+
+    def _is_fresh(self, seen_s: float) -> bool:
+        return self._clock.steady_s() - seen_s < FRESH_S

@@ -11,7 +11,7 @@ from typing import Literal
 
 from retinue.core.errors import UsageError, quote
 from retinue.core.events import Answered, Asked, Event
-from retinue.core.question import Question
+from retinue.core.run import Question
 
 By = Literal["face", "policy", "nobody"]
 

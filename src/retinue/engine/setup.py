@@ -13,11 +13,10 @@ import msgspec
 from msgspec import Struct, structs
 
 from retinue.core.errors import IsolationFailed, RetinueError
-from retinue.core.launch import Confining
+from retinue.core.launch import ANYWHERE, Confining, Territory
 from retinue.core.messages import CustomMessage, ThinkingLevel
 from retinue.core.model import Model
 from retinue.core.run import Outcome, Reason, Status
-from retinue.core.territory import ANYWHERE, Territory
 from retinue.core.tool import Tool
 from retinue.engine.calls import CallHook
 from retinue.engine.inbox import Delivery

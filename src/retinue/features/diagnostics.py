@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Literal
 
 from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed
-from retinue.core.foreign import list_aliases
 from retinue.core.messages import CustomMessage, TextContent, ToolCall
 from retinue.core.run import Outcome, Reason
-from retinue.core.tool import Tool, ToolResult
+from retinue.core.tool import Tool, ToolResult, list_aliases
 from retinue.engine.setup import RunSetup
 from retinue.tools.paths import resolve_path
 

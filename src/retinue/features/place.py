@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from retinue.core.environment import GIT, select
-from retinue.engine.child_prompt import Place
+from retinue.engine.prompt import Place
 
 GIT_TIMEOUT_S = 5.0
 _MAX_OUTPUT = 4096

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from retinue.core.launch import Confinement
+from retinue.core.launch import ANYWHERE, Confinement, Territory
 from retinue.core.run import Outcome
-from retinue.core.territory import ANYWHERE, Territory
 from retinue.engine.setup import RunSetup
 
 if TYPE_CHECKING:  # a run that starts no command pays for none of it

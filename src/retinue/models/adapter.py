@@ -5,11 +5,12 @@ A subclass a wire format gives address, headers, body and a Reading. Must not kn
 
 import re
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
-from retinue.core.errors import RetinueError
+from retinue.core.errors import ModelError, RetinueError, quote
 from retinue.core.messages import Message, ThinkingLevel
-from retinue.core.model import Draft, ModelInfo, Reply, Request
+from retinue.core.model import Draft, Model, ModelInfo, Reply, Request
 from retinue.models.conversation import Conversation, Piece
 from retinue.models.convert import to_json
 from retinue.models.failures import ProviderError, fail, redact_failure
@@ -165,3 +166,23 @@ class Adapter:
     def _secrets(self, key: str | None) -> tuple[str, ...]:
         named = [value for name, value in self.info.headers.items() if re.search(_SECRET_NAME, name)]
         return tuple(secret for secret in (key, *named, *(value.removeprefix("Bearer ") for value in named)) if secret)
+
+
+# Module and class: a process mostly speaks one of them, and only that one is loaded.
+ADAPTERS = {
+    "anthropic-messages": ("anthropic", "AnthropicModel"),
+    "openai-completions": ("openai_chat", "OpenAIChatModel"),
+    "openai-responses": ("openai_responses", "OpenAIResponsesModel"),
+    "google-generative-ai": ("google", "GoogleModel"),
+}
+
+
+def build_model(
+    info: ModelInfo, *, transport: Transport, key: Key, governor: Governor, timing: Timing | None = None
+) -> Model:
+    """The model behind the wire format that `info.api` names."""
+    if info.api not in ADAPTERS:
+        raise ModelError(f"{info.ref}: unknown api {quote(info.api)}; expected one of {', '.join(ADAPTERS)}")
+    module, name = ADAPTERS[info.api]
+    adapter: type[Adapter] = getattr(import_module(f"retinue.models.{module}"), name)
+    return adapter(info, transport, key, governor, timing)

@@ -18,12 +18,11 @@ from retinue.core.messages import (
 )
 from retinue.core.model import Draft, Failure, Request
 from retinue.models.adapter import Adapter
-from retinue.models.arguments import parse_arguments
 from retinue.models.conversation import SKIP, Piece
 from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
 from retinue.models.cost import count_tokens
 from retinue.models.failures import fail
-from retinue.models.reply_reader import Reading
+from retinue.models.reply_reader import Reading, parse_arguments
 from retinue.models.thinking_levels import budget_tokens, can_disable
 
 _VERSION = "2023-06-01"

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import orjson
 from msgspec import UNSET, UnsetType
 
 from retinue.core.messages import (
@@ -17,14 +18,56 @@ from retinue.core.messages import (
 )
 from retinue.core.model import Draft, Failure, ModelInfo, Request
 from retinue.models.adapter import Adapter
-from retinue.models.arguments import parse_arguments
+from retinue.models.compat import detect_compat, thinking_fields
 from retinue.models.conversation import SKIP, Piece
 from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
 from retinue.models.cost import count_tokens
 from retinue.models.failures import fail
-from retinue.models.openai_compat import detect_compat, thinking_fields
-from retinue.models.reasoning_details import ReasoningDetails, parse_details
-from retinue.models.reply_reader import Reading
+from retinue.models.reply_reader import Reading, parse_arguments
+
+_TEXTS = {"reasoning.text": "text", "reasoning.summary": "summary", "reasoning.encrypted": "data"}
+
+
+class ReasoningDetails:
+    """Details of one reply; pieces of a text that follow each other are one detail."""
+
+    def __init__(self) -> None:
+        self._details: list[dict[str, Any]] = []
+
+    def add(self, details: Any) -> None:
+        """Take the details of a message or of a delta."""
+        for detail in details if isinstance(details, list) else ():
+            if not _is_detail(detail):
+                continue
+            kind = detail["type"]
+            last = self._details[-1] if self._details else {}
+            if kind != "reasoning.encrypted" and last.get("type") == kind:
+                last[_TEXTS[kind]] += detail[_TEXTS[kind]]
+                for name, value in detail.items():
+                    if last.get(name) is None:
+                        last[name] = value
+            else:
+                self._details.append(dict(detail))
+
+    def render(self) -> str:
+        """The details as a signature; empty without any."""
+        return orjson.dumps(self._details).decode() if self._details else ""
+
+
+def parse_details(signature: str | UnsetType) -> list[dict[str, Any]]:
+    """The details in a signature; empty when it is something else."""
+    if not isinstance(signature, str) or not signature.startswith("["):
+        return []
+    try:
+        details = orjson.loads(signature)
+    except ValueError:
+        return []
+    return details if isinstance(details, list) and all(map(_is_detail, details)) else []
+
+
+def _is_detail(detail: Any) -> bool:
+    return isinstance(detail, dict) and isinstance(detail.get(_TEXTS.get(detail.get("type", ""), "")), str)
+
 
 _CALL_ID_CHARS = 40
 _CACHE_KEY_CHARS = 64

@@ -12,8 +12,7 @@ from retinue.core.errors import ModelError, quote
 from retinue.core.model import Model, ModelInfo
 from retinue.models.catalog import Provider
 from retinue.models.governor import Governor
-from retinue.models.reach import OutOfReach, Reach
-from retinue.models.registry import Registry
+from retinue.models.registry import OutOfReach, Reach, Registry
 from retinue.models.resolve import Choice
 from retinue.models.retry import RetryPolicy
 from retinue.models.transport import Timing, Transport
@@ -91,7 +90,7 @@ class ModelPool:
             bridged = build_bridge(info, governor=self._governor, timing=timing)
             self._bridged.append(bridged)
             return bridged
-        from retinue.models.wire import build_model
+        from retinue.models.adapter import build_model
 
         unlocked, key = self.registry.unlock(info)
         self._learn(key)

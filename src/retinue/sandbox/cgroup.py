@@ -1,4 +1,4 @@
-"""A control group that bounds how many processes and threads all commands of this process have together.
+"""How much memory, how many processes and threads commands may have.
 
 Root needs it: the kernel's limit per user counts in a sandbox for everybody else, and never for root. A bomb that is
 only counted from outside stops the whole machine before anybody has counted.
@@ -97,3 +97,24 @@ def _remove_leftovers(base: str) -> None:
 def _write(path: str, text: str) -> None:
     with open(path, "w", encoding="ascii") as file:
         file.write(text)
+
+
+_SHARE = 0.75
+"""Of what there is: a command that needs more would take the user's own programs down with it."""
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def find_bound(wanted: int = 0) -> int:
+    """Bytes: as many as the user wants, else a share of what there is; 0 where nobody knows how much that is."""
+    return wanted or int(find_memory() * _SHARE)
+
+
+def find_memory() -> int:
+    """Bytes that this machine has, or the container that we are in, if that may have less."""
+    total = 0
+    with suppress(OSError, ValueError, IndexError), open("/proc/meminfo", "rb") as file:
+        total = int(file.readline().split()[1]) * 1024
+    for path in _LIMITS:
+        with suppress(OSError, ValueError), open(path, "rb") as file:
+            total = min(total, int(file.read()))
+    return total

@@ -17,8 +17,8 @@ from msgspec import structs
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.launch import Confinement, Launch, Pen
 from retinue.sandbox import bwrap, landlock, seatbelt
+from retinue.sandbox.cgroup import find_bound
 from retinue.sandbox.hints import Hints
-from retinue.sandbox.memory import find_bound
 from retinue.sandbox.open_beneath import remove_file, remove_tree
 from retinue.sandbox.profile import PRIVATE_DIRS, TMP_PREFIX, Profile, build_environment, find_private_root, is_below
 from retinue.sandbox.seccomp import Filter, Sockets, build_filter, find_architecture

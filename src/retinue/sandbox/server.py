@@ -1,4 +1,4 @@
-"""Our end of the fork server: starts it, hands it commands, hears how they end."""
+"""Our end of the fork server: starts it, hands it commands from one thread, hears how they end."""
 
 import array
 import os
@@ -6,17 +6,56 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from retinue.core.launch import Launch, Stdio
+from retinue.sandbox import landlock
 from retinue.sandbox.cgroup import Corral
 from retinue.sandbox.landlock import Plan
-from retinue.sandbox.launch_thread import ThreadPen
+
+Started = TypeVar("Started")
+
+
+class ThreadPen:
+    """The thread, made when something is first started. It stays: processes die with the one they come from."""
+
+    def __init__(self, corral: Corral, *, scoped: bool) -> None:
+        self._corral = corral
+        self._scoped = scoped
+        self._thread: ThreadPoolExecutor | None = None
+        self._failure: OSError | None = None
+
+    def run(self, start: Callable[[], Started]) -> Started:
+        """Start something there. Raises OSError when the thread could not be bound: nothing is started then."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "retinue-pen", initializer=self._enter)
+        return self._thread.submit(self._start, start).result()
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
+
+    def _enter(self) -> None:
+        try:
+            self._corral.enter(threading.get_native_id())
+            if self._scoped:
+                landlock.leave_sockets()
+        except OSError as error:
+            self._failure = error
+
+    def _start(self, start: Callable[[], Started]) -> Started:
+        if self._failure is not None:
+            raise self._failure
+        return start()
+
 
 PROGRAM = Path(__file__).with_name("forkserver.py")
 SYSTEM_PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3", "/bin/python3")

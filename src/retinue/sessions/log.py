@@ -19,20 +19,21 @@ from retinue.core.messages import (
     UserContent,
     UserMessage,
 )
-from retinue.sessions.branch import Branch
 from retinue.sessions.entry import (
     VERSION,
     Entry,
+    EntryIds,
+    Line,
+    Note,
     Stamp,
     check_session_id,
     decode_object,
     make_header,
+    render_notes,
 )
-from retinue.sessions.history import History
-from retinue.sessions.loader import mend_tail, open_descriptor, scan_session
-from retinue.sessions.note import EntryIds, Line, Note, render_notes
+from retinue.sessions.history import Branch, History
 from retinue.sessions.scan import Damage, Scan
-from retinue.sessions.store import FileStore, MemoryStore, Store
+from retinue.sessions.store import FileStore, MemoryStore, Store, mend_tail, open_descriptor, scan_session
 from retinue.sessions.tree import SessionTree, find_main
 from retinue.sessions.view import Context, replay_system, to_messages
 

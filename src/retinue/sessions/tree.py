@@ -1,4 +1,4 @@
-"""SessionTree: the lock of a main session, and the file descriptors of it and of all its children's sessions.
+"""A main session with all its children's: its lock, its file descriptors, and deleting all of them.
 
 A thousand children need neither a thousand locks nor a thousand descriptors: the main session's lock stands for the
 tree, and descriptors are opened on use and the longest unused one closed. Must not know entries.
@@ -6,9 +6,11 @@ tree, and descriptors are opened on use and the longest unused one closed. Must 
 
 import errno
 import os
+import shutil
 from collections import OrderedDict
 from pathlib import Path
 
+from retinue.core.errors import SessionError, SessionNotFound, quote
 from retinue.sessions.files import Files
 from retinue.sessions.lock import Lock
 
@@ -115,3 +117,21 @@ def find_main(path: Path) -> Path:
     folder = path.parent.parent
     main = folder.parent / f"{folder.name}.jsonl"
     return main if path.name == "session.jsonl" and folder.name and main.is_file() else path
+
+
+def delete_session(path: Path) -> None:
+    """Remove a main session and its children. Raises SessionLocked while somebody writes it, or SessionError."""
+    if not path.is_file():
+        raise SessionNotFound(f"there is no session {quote(str(path), 300)}")
+    tree = SessionTree()
+    tree.lock(path)
+    try:
+        # The children first: what is left after a crash in between is still listed, and can be deleted again.
+        folder = path.with_suffix("")
+        if folder.is_dir() and not folder.is_symlink():
+            shutil.rmtree(folder)
+        path.unlink()
+    except OSError as error:
+        raise SessionError(f"{path}: cannot be deleted: {(error.strerror or str(error)).lower()}") from None
+    finally:
+        tree.close()

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from retinue.core.diagnostics import Diagnostic, show_value, suggest
-from retinue.features.approvals.book import Book, Mode
+from retinue.features.approvals.gate import Book, Mode
 from retinue.features.approvals.rules import PRESETS, Action, Rule
 from retinue.settings.subagents import CrewSettings
 

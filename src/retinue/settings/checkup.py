@@ -21,17 +21,16 @@ from retinue.core.errors import RetinueError, quote
 from retinue.features.place import find_program
 from retinue.features.sandbox import Boundaries
 from retinue.models.resolve import Wishes
-from retinue.sandbox.memory import find_bound
+from retinue.sandbox.cgroup import find_bound
+from retinue.settings.files import is_there
 from retinue.settings.hooks import LoadedHooks, load_hooks, load_profile
 from retinue.settings.hooks import list_files as list_hook_files
 from retinue.settings.layers import Loaded, load_settings
-from retinue.settings.mcp_files import has_files
-from retinue.settings.paths import Paths, find_paths, find_session_dir
+from retinue.settings.paths import Paths, find_paths, find_session_dir, has_files
 from retinue.settings.providers import load_registry
 from retinue.settings.roster import Roster
 from retinue.settings.subagents import find_devkit_file, find_project_file, find_user_file, load_crew
 from retinue.settings.trust import find_bindings_file, load_bindings, load_decisions
-from retinue.settings.yamlfile import is_there
 
 ASK_S = 5.0
 
@@ -298,7 +297,7 @@ def _check_servers(paths: Paths, loaded: Loaded, environment: Mapping[str, str])
     """MCP servers as they are configured; none of them is started."""
     if not has_files(paths, trusted=loaded.trust.trusted):
         return
-    from retinue.features.mcp.connection import MISSING, has_library
+    from retinue.features.mcp.session import MISSING, has_library
     from retinue.settings.mcp import load_servers
 
     servers = load_servers(paths, environment, trusted=loaded.trust.trusted)

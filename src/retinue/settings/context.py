@@ -13,8 +13,7 @@ from msgspec import Struct
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError, UsageError, quote
 from retinue.features.sandbox import find_workspace
-from retinue.settings.bounds import Bound, bind_folder, bind_project, bind_user, list_hidden
-from retinue.settings.files import read_bounded
+from retinue.settings.files import Bound, bind_folder, bind_project, bind_user, list_hidden, read_bounded
 from retinue.settings.paths import Paths, expand_path
 
 CONTEXT_NAMES = ("AGENTS.override.md", "AGENTS.md", "AGENTS.MD", "CLAUDE.md", "CLAUDE.MD")

@@ -1,20 +1,27 @@
-"""One entry of a project that is started only when the user agrees: shown whole, with what has changed, and decided on.
+"""What of a project is used only with the user's consent: servers, hooks, files and extensions, each shown whole.
 
 Must not know what the entries mean: a server and a hook say that themselves.
 """
 
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.diagnostics import suggest
 from retinue.core.errors import UsageError, quote
-from retinue.settings.consent import Kind, State, load_consents, save_consent
+from retinue.settings.consent import Consents, Kind, State, describe_content, load_consents, save_consent
+from retinue.settings.hooks import FoundHook, load_hooks, load_profile
 from retinue.settings.layers import load_settings
-from retinue.settings.paths import find_paths
+from retinue.settings.mcp import load_servers
+from retinue.settings.paths import Paths, expand_path, find_paths
+from retinue.settings.roster import open_registry
+from retinue.settings.subagents import load_crew
 
 _WORDS = {
     "ready": "approved",
@@ -87,3 +94,149 @@ class EntryApproval(ABC):
 
 def _render(entry: Any) -> list[str]:
     return json.dumps(entry, indent=2, ensure_ascii=True).splitlines()
+
+
+MAX_BYTES = 1 << 20
+AGENT_FOLDERS = (".pi/agents", ".agents", ".codingcode/agents")
+SETTINGS_FILE = os.path.join(".pi", "subagents.json")
+
+
+class FileApproval(EntryApproval):
+    """One agent or settings file of the project, which may be used although the project is not trusted."""
+
+    kind: Kind = "files"
+    _text = ""
+
+    def look(self) -> Candidate:
+        """The file as it is now."""
+        path = self._find_path()
+        name = os.path.relpath(path, self._paths.project)
+        if not is_agent_file(self._paths, path) and name != SETTINGS_FILE:
+            places = ", ".join(AGENT_FOLDERS)
+            text = f"is neither an agent file of this project ({places}) nor {SETTINGS_FILE}"
+            raise UsageError(f"{quote(self._name, 200)} {text}")
+        return self._describe_file(name, path)
+
+    def describe(self) -> tuple[str, list[str]]:
+        """A line about it, and what is in it."""
+        return super().describe()[0], self._text.splitlines()
+
+    def _find(self) -> Candidate:
+        return self.look()
+
+    def _find_path(self) -> Path:
+        return expand_path(self._name, self._paths.home, self._paths.cwd, f"--{self.kind[:-1]}")
+
+    def _describe_file(self, name: str, path: Path) -> Candidate:
+        data = read_file(path)
+        self._text = data.decode("utf-8", "replace")
+        entry = describe_content(data)
+        return Candidate(name, str(path), Consents(self._paths, self.kind, []).judge(name, entry), entry)
+
+
+class ExtensionApproval(FileApproval):
+    """One extension that an agent file names by its path."""
+
+    kind: Kind = "extensions"
+
+    def look(self) -> Candidate:
+        """The file as it is now."""
+        path = Path(os.path.realpath(self._find_path()))
+        self._paths = find_owner(self._paths, path)
+        return self._describe_file(str(path), path)
+
+    def _find(self) -> Candidate:
+        if self._trust.trusted or not _is_inside(self._find_path(), self._paths.project):
+            return self.look()
+        return super(FileApproval, self)._find()  # which says what to do first
+
+
+def judge_extension(paths: Paths, path: str, data: bytes) -> str:
+    """Why an extension that an agent file names by its path is not loaded as it is; empty when it is."""
+    place = Path(os.path.realpath(path))
+    # Agents cannot write there, but for what is ours.
+    if _is_inside(place, paths.agent_dir) and not _is_inside(place, paths.own_dir):
+        return ""
+    state: State = Consents(find_owner(paths, place), "extensions", []).judge(str(place), describe_content(data))
+    if state == "ready":
+        return ""
+    problem = "has changed since you approved it" if state == "changed" else "is not approved"
+    return f"{problem}; read it, then: retinue trust --extension {quote(str(place), 400)} --yes"
+
+
+def find_owner(paths: Paths, path: Path) -> Paths:
+    """Where an approval of a file is kept: with its project, or for a file from elsewhere with its own folder."""
+    return paths if _is_inside(path, paths.project) else replace(paths, project=path.parent)
+
+
+def is_agent_file(paths: Paths, path: str | Path) -> bool:
+    """Whether a file lies where agents of the project do."""
+    return os.path.relpath(os.path.dirname(path), paths.project) in AGENT_FOLDERS
+
+
+def accept_file(paths: Paths, path: Path) -> None:
+    """Use an agent file of the project as it is now. Raises UsageError or ConfigError."""
+    save_consent(paths, "files", os.path.relpath(path, paths.project), describe_content(read_file(path)))
+
+
+def read_file(path: Path) -> bytes:
+    """What a regular file holds, which is no link. Raises UsageError."""
+    shown = quote(str(path), 200)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0))
+        with open(handle, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{shown} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"{shown} has more than {MAX_BYTES} bytes")
+    return data
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+class HookApproval(EntryApproval):
+    """One hook about which is decided."""
+
+    kind = "hooks"
+
+    def look(self) -> Candidate:
+        """The project's hook of that name, or the user's when it runs files of the project."""
+        known = self._list()
+        same = [item for item in known if item.spec.name == self._name]
+        found = next((item for item in same if item.is_bound), None)
+        if found is not None:
+            return Candidate(found.spec.name, found.spec.path, found.state, found.entry)
+        if same:
+            raise UsageError(f"hook {quote(self._name)} is your own: it needs no approval")
+        raise UsageError(self.explain_missing("hook", [item.spec.name for item in known if item.is_bound]))
+
+    def _list(self) -> list[FoundHook]:
+        """The hooks of the files, and those of agents; a project's agents have theirs as `agent/hook`."""
+        crew = load_crew(self._paths, self._environment, trusted=True).settings
+        agents = open_registry(self._paths, crew, trusted=True).read().definitions
+        profiles = [each for each in agents if each.hooks]
+        return [
+            *load_hooks(self._paths, trusted=True).found,
+            *(item for each in profiles for item in load_profile(self._paths, each, trusted=True).found),
+        ]
+
+
+class ServerApproval(EntryApproval):
+    """One server about which is decided."""
+
+    kind = "mcp"
+
+    def look(self) -> Candidate:
+        """The project's server of that name, or the user's when it runs files of the project."""
+        servers = load_servers(self._paths, self._environment, trusted=True)
+        found = servers.find(self._name)
+        if found is None:
+            broken = next((each.message for each in servers.diagnostics if each.field.split(".")[0] == self._name), "")
+            names = [item.server.name for item in servers.found if item.server.level == "project"]
+            raise UsageError(broken or self.explain_missing("MCP server", names))
+        if not found.is_bound:
+            raise UsageError(f"server {quote(self._name)} is your own ({found.server.path}): it needs no approval")
+        return Candidate(found.server.name, found.server.path, found.state, found.entry)

@@ -16,12 +16,12 @@ from retinue.engine.questions import Desk
 from retinue.engine.run_config import Origin
 from retinue.engine.setup import Feature
 from retinue.settings.config import Config
-from retinue.settings.yamlfile import is_there
+from retinue.settings.files import is_there
 
 if TYPE_CHECKING:
     from retinue.core.launch import Confining
     from retinue.engine.run_config import RunPlan
-    from retinue.features.approvals.book import Book
+    from retinue.features.approvals.gate import Book
     from retinue.features.hooks.board import Board
     from retinue.features.hooks.command import Workplace
     from retinue.features.hooks.spec import HookSpec

@@ -14,12 +14,10 @@ from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import quote
 from retinue.features.approved import digest_file, digest_files
-from retinue.features.hooks.points import ANYWHERE
-from retinue.features.hooks.spec import NO_NAME, HookSpec, Scope, parse_hook, stand_in
-from retinue.settings.bounds import Bound, bind_project
+from retinue.features.hooks.spec import ANYWHERE, NO_NAME, HookSpec, Scope, parse_hook, stand_in
 from retinue.settings.consent import Consents, State, find_ground, tell_waiting
+from retinue.settings.files import Bound, BrokenFile, bind_project, load_entries
 from retinue.settings.paths import Paths
-from retinue.settings.yamlfile import BrokenFile, load_entries
 
 MAX_HOOKS = 200
 

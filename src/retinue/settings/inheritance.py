@@ -9,7 +9,7 @@ import msgspec
 from retinue.core.environment import BUDGET_FD
 from retinue.core.errors import UsageError, quote
 from retinue.core.messages import THINKING_LEVELS
-from retinue.features.extensions.scope import Wanted
+from retinue.features.extensions.candidates import Wanted
 from retinue.settings.request import Request
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic, show_value, suggest
 from retinue.core.errors import quote
-from retinue.settings.bounds import bind_project
 from retinue.settings.checks import Setting, build_settings, read_field
-from retinue.settings.files import load_json
+from retinue.settings.files import bind_project, load_json
 from retinue.settings.paths import Paths
 from retinue.settings.schema import PI_KEYS, SETTINGS, Settings
 from retinue.settings.trust import Trust, decide_trust

@@ -13,15 +13,11 @@ from msgspec import Struct
 from retinue.core.diagnostics import Diagnostic, show_value, suggest
 from retinue.core.errors import quote
 from retinue.features.approved import digest_file, digest_files
-from retinue.features.mcp.names import fold_name
-from retinue.features.mcp.server import Level, McpServer
-from retinue.settings.bounds import Bound, bind_project
+from retinue.features.mcp.server import Level, McpServer, fold_name
 from retinue.settings.consent import Consents, State, find_ground, tell_waiting
-from retinue.settings.files import load_json
+from retinue.settings.files import Bound, BrokenFile, bind_project, load_entries, load_json
 from retinue.settings.mcp_entry import OVERRIDES, SELF_APPROVAL, Written, read_server
-from retinue.settings.mcp_files import list_files
-from retinue.settings.paths import Paths
-from retinue.settings.yamlfile import BrokenFile, load_entries
+from retinue.settings.paths import Paths, list_files
 
 MAX_SERVERS = 200
 _TOP = ("mcpServers", "autoEnableCodemode", "$schema")

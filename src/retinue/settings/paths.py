@@ -1,4 +1,4 @@
-"""Where things are: the home and agent directories, the project, the sessions.
+"""Where things are: the home and agent directories, the project, the sessions, files of MCP servers.
 
 Looks at names only; reads no file and creates nothing.
 """
@@ -6,6 +6,7 @@ Looks at names only; reads no file and creates nothing.
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 
@@ -187,3 +188,18 @@ def _resolve(path: Path) -> Path:
         return path.resolve()
     except (OSError, RuntimeError):
         return path
+
+
+def list_files(paths: Paths, *, trusted: bool) -> list[tuple[Path, Literal["user", "project"]]]:
+    """Where servers may be configured, what counts most first."""
+    found: list[tuple[Path, Literal["user", "project"]]] = []
+    if trusted and paths.project != paths.home:
+        files = (".pi/mcp.json", ".codingcode/mcp.yaml", ".codingcode/mcp.yml")
+        found += [(paths.project / name, "project") for name in files if name.partition("/")[0] in paths.configs]
+    base = (paths.home or paths.agent_dir) / ".codingcode"
+    return [*found, *((path, "user") for path in (paths.agent_dir / "mcp.json", base / "mcp.yaml", base / "mcp.yml"))]
+
+
+def has_files(paths: Paths, *, trusted: bool) -> bool:
+    """Whether there is anything to read; most have nothing."""
+    return any(os.path.lexists(path) for path, _ in list_files(paths, trusted=trusted))

@@ -18,10 +18,9 @@ from msgspec import Struct
 
 from retinue.core.errors import ConfigError, UsageError, quote
 from retinue.sessions.files import make_private
-from retinue.settings.bounds import Bound, bind_project
 from retinue.settings.checks import Setting, read_field
 from retinue.settings.decisions import hold_lock, replace_own
-from retinue.settings.files import load_json
+from retinue.settings.files import Bound, bind_project, load_json
 from retinue.settings.paths import Paths
 from retinue.settings.subagents import (
     CREW_SETTINGS,
@@ -192,7 +191,7 @@ class Preferences:
 
     def _write_project(self, values: Mapping[str, Any], dropped: Iterable[str] = ()) -> None:
         """Change the project's file. One that is new, or that the user accepted before, counts as it is then."""
-        from retinue.settings.file_approval import accept_file
+        from retinue.settings.entry_approval import accept_file
 
         path = find_project_file(self._paths)
         is_own = not path.exists() or bool(find_accepted(self._paths))

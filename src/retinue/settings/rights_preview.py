@@ -230,7 +230,7 @@ class Forecast:
     @cached_property
     def _servers(self) -> "dict[str, McpServer]":
         """Those that may be started."""
-        from retinue.settings.mcp_files import has_files
+        from retinue.settings.paths import has_files
 
         roster = self._roster
         if not has_files(roster.paths, trusted=roster.trust.trusted):
@@ -244,7 +244,7 @@ class Forecast:
         """A tool of an MCP server as it would be offered, if the server has it; it is not asked."""
         if not self._servers:
             return {}
-        from retinue.features.mcp.names import fold_name, name_tools
+        from retinue.features.mcp.server import fold_name, name_tools
 
         for server in self._servers.values():
             shown, folded = name_tools(server.name, ("",))[""], f"mcp__{fold_name(server.name)}__"
@@ -267,7 +267,7 @@ class Forecast:
 
 def _spell_tool(tool: str, server: "McpServer", definition: Definition) -> str:
     """A tool that is written with `_` for `-`, as the server's entry or the agent's file spells it, if either does."""
-    from retinue.features.mcp.names import fold_name
+    from retinue.features.mcp.server import fold_name
 
     own = (*server.read_only_tools, *server.hidden_tools, *server.shown_tools, *server.deferred_tools)
     declared = definition.tools

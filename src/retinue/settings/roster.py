@@ -15,11 +15,11 @@ from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import DisabledAgent, UnknownAgent, quote
 from retinue.core.tool_table import SURFACES
+from retinue.definitions.discover import Places, is_packaged
 from retinue.definitions.registry import DefinitionRegistry, Definitions, is_dispatch_only
-from retinue.definitions.sources import Places, is_packaged
 from retinue.features.sandbox import Boundaries, try_machine
-from retinue.settings.bounds import list_hidden
 from retinue.settings.consent import load_accepted
+from retinue.settings.files import list_hidden
 from retinue.settings.layers import Loaded
 from retinue.settings.paths import Paths
 from retinue.settings.subagents import CrewSettings
@@ -29,7 +29,7 @@ from retinue.tools.policy import Rights, reads_only
 from retinue.tools.policy_reasons import Chain
 
 if TYPE_CHECKING:
-    from retinue.settings.agentfiles import AgentFiles
+    from retinue.settings.agent_files import AgentFiles
     from retinue.settings.rights_preview import Around, Forecast
 
 MOST_SHOWN = 60
@@ -171,7 +171,7 @@ class Roster:
         listed = () if isinstance(definition.extensions, bool) else definition.extensions
         if not listed and not definition.exclude_extensions:
             return None
-        from retinue.features.extensions.scope import is_path, to_names
+        from retinue.features.extensions.candidates import is_path, to_names
 
         return self.extensions | to_names(filter(is_path, listed))
 
@@ -237,7 +237,7 @@ class Roster:
     @cached_property
     def files(self) -> "AgentFiles":
         """Their files, to be changed."""
-        from retinue.settings.agentfiles import AgentFiles  # whoever only runs agents pays for none of it
+        from retinue.settings.agent_files import AgentFiles  # whoever only runs agents pays for none of it
 
         return AgentFiles(self)
 

@@ -18,8 +18,8 @@ QueueMode = Literal["all", "one-at-a-time"]
 TrustDefault = Literal["ask", "always", "never"]
 
 # Keys that mean something to pi and nothing to runs: right in the file, and not worth a word. `doubleEscapeAction`,
-# `externalEditor` and `treeFilterMode` are read by settings/habits.py, for a terminal program alone and from the user's
-# file alone.
+# `externalEditor` and `treeFilterMode` are read by settings/user_state.py, for a terminal program alone and
+# from the user's file alone.
 # fmt: off
 PI_KEYS = frozenset((
     "$schema", "autocompleteMaxVisible", "cacheWarming", "codemode", "collapseChangelog", "deviceId",

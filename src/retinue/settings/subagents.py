@@ -15,7 +15,6 @@ from retinue.core.run import Join
 from retinue.core.tool_table import SURFACES
 from retinue.engine.limits import Bounds, Limits
 from retinue.sandbox.profile import Sandbox
-from retinue.settings.bounds import bind_project
 from retinue.settings.checks import (
     Check,
     Report,
@@ -40,7 +39,7 @@ from retinue.settings.devkit import (
     Web,
     resolve_hook,
 )
-from retinue.settings.files import load_json, may_mention
+from retinue.settings.files import bind_project, load_json, may_mention
 from retinue.settings.layers import Layer, Scope, merge_layers, read_layer
 from retinue.settings.paths import Paths
 

@@ -12,10 +12,17 @@ from msgspec import Struct, structs
 
 from retinue.core.diagnostics import Diagnostic, show_value
 from retinue.core.errors import ConfigError
-from retinue.settings.bounds import Bound, bind_project, bind_user
-from retinue.settings.files import may_mention, read_text
+from retinue.settings.files import (
+    Bound,
+    BrokenFile,
+    bind_project,
+    bind_user,
+    is_there,
+    load_entries,
+    may_mention,
+    read_text,
+)
 from retinue.settings.paths import Paths
-from retinue.settings.yamlfile import BrokenFile, is_there, load_entries
 
 DEFAULT_STEPS = 200
 DEFAULT_CONTINUATIONS = 2

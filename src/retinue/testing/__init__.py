@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from retinue.models.scripted import ScriptedModel, load_script, parse_script
-    from retinue.testing.clock import FakeClock
-    from retinue.testing.collector import EventCollector
+    from retinue.testing.clock import EventCollector, FakeClock
     from retinue.testing.process import CliResult, fresh_home, open_cli, run_cli
     from retinue.testing.repository import make_repo
     from retinue.testing.server import APIS, MockServer
@@ -32,7 +31,7 @@ __all__ = [
 _HOMES = {
     "APIS": "retinue.testing.server",
     "CliResult": "retinue.testing.process",
-    "EventCollector": "retinue.testing.collector",
+    "EventCollector": "retinue.testing.clock",
     "FakeClock": "retinue.testing.clock",
     "MockServer": "retinue.testing.server",
     "ScriptedModel": "retinue.models.scripted",

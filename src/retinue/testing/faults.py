@@ -16,10 +16,10 @@ from retinue.models.script import (
     ScriptThinking,
     ScriptUsage,
 )
-from retinue.testing.cuts import Place, add_bom, cut_events, find_offset, split_body, to_crlf
 from retinue.testing.plan import (
     LAST_CHUNK,
     Close,
+    Place,
     Plan,
     Repeat,
     Reset,
@@ -27,9 +27,14 @@ from retinue.testing.plan import (
     Step,
     Wait,
     Write,
+    add_bom,
+    cut_events,
+    find_offset,
     frame_chunk,
     render_head,
     render_response,
+    split_body,
+    to_crlf,
 )
 from retinue.testing.wire.base import Spoken, SpokenBlock, WireEvent, WireFormat, split_pieces
 

@@ -1,12 +1,18 @@
-"""A plan: the bytes of one response and what happens between them, and how HTTP frames them.
+"""A plan: the bytes of one response, where they are cut, and what happens between them.
 
 This file must not know models or scripts; whoever has a socket plays a plan.
 """
 
+import random
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from itertools import accumulate
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.models.script import Position
+from retinue.testing.wire.base import Mark, WireEvent
 
 _REASONS = {200: b"OK", 307: b"Temporary Redirect", 400: b"Bad Request", 404: b"Not Found", 429: b"Too Many Requests"}
 
@@ -100,3 +106,86 @@ def frame_chunk(data: bytes) -> bytes:
 
 
 LAST_CHUNK = b"0\r\n\r\n"
+
+
+Place: TypeAlias = Position | int | Literal["end"]
+"""`end` is before the terminal events."""
+
+_MARKS: dict[Place, Mark] = {"mid_text": "text", "mid_args": "args", "after_call": "call_end"}
+
+
+def split_body(data: bytes, sizes: int, seed: int | None) -> list[bytes]:
+    """Cut a body into pieces of a size, or with a seed of random sizes up to it."""
+    if seed is None:
+        return [data[at : at + sizes] for at in range(0, len(data), sizes)]
+    dice = random.Random(seed)
+    pieces: list[bytes] = []
+    at = 0
+    while at < len(data):
+        size = dice.randint(1, max(1, sizes))
+        pieces.append(data[at : at + size])
+        at += size
+    return pieces
+
+
+def add_bom(events: list[WireEvent]) -> list[WireEvent]:
+    """The same body after a byte order mark."""
+    return [replace(events[0], data=b"\xef\xbb\xbf" + events[0].data), *events[1:]]
+
+
+def to_crlf(events: list[WireEvent], *, mix: bool) -> list[WireEvent]:
+    """The same lines with another end, or every second event with it."""
+    return [
+        event if mix and index % 2 else replace(event, data=event.data.replace(b"\n", b"\r\n"))
+        for index, event in enumerate(events)
+    ]
+
+
+def find_offset(events: list[WireEvent], place: Place) -> int:
+    """The byte of the body at which a fault strikes; a place that is not there is the middle."""
+    total = sum(len(event.data) for event in events)
+    if isinstance(place, int):
+        return min(place, total)
+    if place in ("first_byte", "last_byte"):
+        return 0 if place == "first_byte" else total - 1
+    return total // 2 if len(events) == 1 else _find_event(events, place, total)
+
+
+def _find_event(events: list[WireEvent], place: Place, total: int) -> int:
+    ends = list(accumulate(len(event.data) for event in events))
+    if place == "end":
+        return next(
+            end - len(event.data) for end, event in zip(ends, events, strict=True) if event.mark in ("stop", "last")
+        )
+    mark = _MARKS[place]
+    found = [at for at, event in enumerate(events) if event.mark == mark]
+    # Of several blocks the first: the middle of all could be the end of one.
+    found = [at for index, at in enumerate(found) if at == found[0] + index]
+    if place == "after_call" and found:
+        return ends[found[0]]
+    if place == "mid_args" and not found:
+        # A format that sends arguments whole is cut inside the event.
+        whole = [at for at, event in enumerate(events) if event.mark == "call_end"]
+        return ends[whole[0]] - len(events[whole[0]].data) // 2 if whole else total // 2
+    if not found:
+        return total // 2
+    middle = found[(len(found) - 1) // 2]
+    is_single = place == "mid_text" and len(found) == 1
+    return ends[middle] - len(events[middle].data) // 2 if is_single else ends[middle]
+
+
+def cut_events(events: list[WireEvent], offset: int) -> tuple[list[WireEvent], list[WireEvent]]:
+    """The events before a byte and those from it on."""
+    before: list[WireEvent] = []
+    after: list[WireEvent] = []
+    for event in events:
+        size = len(event.data)
+        if offset >= size:
+            before.append(event)
+        elif offset <= 0:
+            after.append(event)
+        else:
+            before.append(replace(event, data=event.data[:offset]))
+            after.append(replace(event, data=event.data[offset:]))
+        offset -= size
+    return before, after

@@ -12,7 +12,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from retinue.core.errors import ToolRetry, quote
-from retinue.core.territory import ANYWHERE, Territory
+from retinue.core.launch import ANYWHERE, Territory
 from retinue.tools.path_guard import open_parent
 from retinue.tools.paths import Revision, name_kind
 

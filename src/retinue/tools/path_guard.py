@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 
 from retinue.core.errors import ToolFailed, quote
-from retinue.core.territory import Territory
+from retinue.core.launch import Territory
 from retinue.sandbox.open_beneath import open_beneath
 from retinue.sandbox.survey import find_guard
 from retinue.tools.paths import find_real_path

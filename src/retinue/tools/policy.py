@@ -13,9 +13,8 @@ from msgspec import Struct, structs
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import suggest
 from retinue.core.errors import quote
-from retinue.core.foreign import suggest_tool
 from retinue.core.run import Grant
-from retinue.core.tool import Effect
+from retinue.core.tool import Effect, suggest_tool
 from retinue.core.tool_table import SEARCH, ToolAudience, list_names, list_rows
 from retinue.tools.selectors import (
     NOTHING,

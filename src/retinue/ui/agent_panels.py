@@ -1,18 +1,47 @@
-"""The agents around the editor: the tree above it, the list below it, and the keys that choose one of them.
+"""The agents around the editor: the tree above it, the list below it, and the keys that choose one.
 
 Decides how many lines each of the two may have, so that the editor and the footer are always in sight.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rich.text import Text
+from textual.widgets import Static
+
+from retinue.core.run import Run
 from retinue.ui.formats import FRAME_S
-from retinue.ui.tree import MOST_LINES, Lingering, Outlook, choose_runs
-from retinue.ui.widgets.agents import AgentTree
+from retinue.ui.tree import MOST_LINES, Lingering, Outlook, choose_runs, render_tree
 from retinue.ui.widgets.editor import Editor
 from retinue.ui.widgets.fleet import LEAST_ROWS, ROWS, FleetList
 
 if TYPE_CHECKING:
     from retinue.ui.screens.main import MainScreen
+
+
+class AgentTree(Static):
+    """Shows runs; asks for nothing."""
+
+    DEFAULT_CSS = """
+    AgentTree {
+        height: auto; max-height: 12; padding: 0 2; display: none; text-wrap: nowrap; text-overflow: ellipsis;
+    }
+    AgentTree.-some { display: block; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self._lines: list[Text] = []
+
+    def show(self, runs: Sequence[Run], outlook: Outlook) -> None:
+        """Draw the runs as they are now."""
+        lines = render_tree(runs, outlook)
+        if lines == self._lines:
+            return
+        is_other_size = len(lines) != len(self._lines)
+        self._lines = lines
+        self.set_class(bool(lines), "-some")
+        self.update(Text("\n").join(lines), layout=is_other_size)
 
 
 class Muster:

@@ -22,15 +22,14 @@ from textual.screen import ModalScreen, Screen
 from retinue.app import Request
 from retinue.core.errors import RetinueError, quote
 from retinue.core.messages import UserContent
+from retinue.ui.driver import SafeText, teach_keys
 from retinue.ui.formats import clean
 from retinue.ui.keys import KeyTable
 from retinue.ui.link import Link
 from retinue.ui.pasteboard import Pasteboard
-from retinue.ui.safety import SafeText
 from retinue.ui.screens.main import MainScreen
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.viewer import RunViewer
-from retinue.ui.sequences import teach_keys
 from retinue.ui.themes import DEFAULT, THEMES
 from retinue.ui.user_input import Speech
 from retinue.ui.widgets.editor import Editor

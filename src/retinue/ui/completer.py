@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 from retinue.app import list_sessions
 from retinue.core.errors import RetinueError
 from retinue.core.figures import format_tokens
-from retinue.ui.completion import CompletionCommand, Stock, Token, complete, find_token, is_complete
-from retinue.ui.completion_files import FileIndex
-from retinue.ui.sessions import describe_session
+from retinue.ui.completion import CompletionCommand, FileIndex, Stock, Token, complete, find_token, is_complete
+from retinue.ui.formats import describe_session
 from retinue.ui.themes import THEMES
 from retinue.views.catalogue import list_files
 

@@ -1,4 +1,4 @@
-"""What can come next where the cursor is: commands and their arguments, files, agents. Pure; knows no widget.
+"""What can come next where the cursor is: commands and their arguments, files, agents. Pure.
 
 `find_token` says what is being written, `complete` what it could become.
 """
@@ -8,9 +8,103 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from retinue.ui.completion_files import FileIndex
-from retinue.ui.fuzzy import rank_matches
+from retinue.core.terminal import escape_text
 from retinue.views.prompt_files import AGENT_PREFIX, render_mention
+
+
+def rank_matches(needle: str, texts: Sequence[str]) -> list[int]:
+    """The places of the texts that match, best first; all of them, in order, without a needle."""
+    words = needle.lower().split()
+    if not words:
+        return list(range(len(texts)))
+    ranked = []
+    for place, text in enumerate(texts):
+        low = text.lower()
+        scores = [_score(word, low) for word in words]
+        if None not in scores:
+            ranked.append((sum(score for score in scores if score is not None), place))
+    return [place for _, place in sorted(ranked)]
+
+
+def _score(word: str, text: str) -> int | None:
+    """How far a text is from what was typed: 0 when it begins with it, None when it is not in it at all."""
+    at = text.find(word)
+    if at == 0:
+        return 0
+    if at > 0:
+        return 1 if not text[at - 1].isalnum() else 2
+    at, gaps = -1, 0
+    for character in word:
+        found = text.find(character, at + 1)
+        if found < 0:
+            return None
+        gaps += found - at - 1 if at >= 0 else 0
+        at = found
+    return 10 + gaps
+
+
+_FUZZY_CHARS = 2
+"""Letters that must be there before names are searched for them with gaps between."""
+_MOST_RANKED = 2000
+"""Names with gaps that are compared with each other; more letters leave fewer."""
+
+
+class FileIndex:
+    """Finds names by a part of them; those that a terminal could not show are left out."""
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self._names = [name for name in names if _is_plain(name)]
+        self._lows = [name.lower() for name in self._names]
+        self._bases = [low.rstrip("/").rpartition("/")[2] for low in self._lows]
+        self._narrowed: tuple[str, list[int]] = ("", [])
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def find(self, needle: str, most: int) -> list[str]:
+        """The names that fit best; the nearest ones without a needle."""
+        low = needle.lower().removeprefix("./")
+        if not low:
+            return self._names[:most]
+        places = self._narrow(low)
+        found = self._rank(low, places, most) if places else self._guess(low, most)
+        return [self._names[at] for at in found]
+
+    def _narrow(self, low: str) -> list[int]:
+        """Those that hold it; what has been typed before has narrowed them already."""
+        before, kept = self._narrowed
+        places = kept if before and before in low else range(len(self._lows))
+        lows = self._lows
+        found = [at for at in places if low in lows[at]]
+        self._narrowed = (low, found)
+        return found
+
+    def _rank(self, low: str, places: Sequence[int], most: int) -> list[int]:
+        """Whole paths that begin with it, then names that do, then names that hold it, then all others."""
+        ranks: tuple[list[int], ...] = ([], [], [], [])
+        lows, bases = self._lows, self._bases
+        for at in places:
+            base = bases[at]
+            if low in base:
+                ranks[0 if lows[at].startswith(low) else 1 if base.startswith(low) else 2].append(at)
+            else:
+                ranks[0 if lows[at].startswith(low) else 3].append(at)
+        return [at for rank in ranks for at in rank[:most]][:most]
+
+    def _guess(self, low: str, most: int) -> list[int]:
+        """Those that hold the letters in this order, with gaps between."""
+        if len(low) < _FUZZY_CHARS:
+            return []
+        # Each gap ends at the next letter, so that no name can make this slow.
+        letters = [re.escape(sign) for sign in low]
+        gaps = re.compile(letters[0] + "".join(f"[^{letter}]*{letter}" for letter in letters[1:]))
+        places = [at for at, name in enumerate(self._lows) if gaps.search(name)][:_MOST_RANKED]
+        return [places[at] for at in rank_matches(low, [self._lows[at] for at in places])[:most]]
+
+
+def _is_plain(name: str) -> bool:
+    return '"' not in name and "\n" not in name and escape_text(name) == name
+
 
 MOST = 50
 MOST_AGENTS = 5

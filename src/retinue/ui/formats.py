@@ -1,7 +1,8 @@
-"""Numbers, times and texts as the screen shows them. Pure."""
+"""Numbers, times, texts and sessions as the screen shows them. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.cells import cell_len
 
@@ -81,3 +82,13 @@ def fold_skill(text: str) -> str:
     end = text.rfind(_SKILL_END)
     rest = text[end + len(_SKILL_END) :].strip() if end >= 0 else "…"
     return f"/skill:{found[1]} {rest}".strip()
+
+
+def describe_session(
+    found: Mapping[str, Any], *, with_folder: bool = False, with_path: bool = False
+) -> tuple[str, str]:
+    """Its name, and the rest."""
+    name = clean_line(found["name"] or fold_skill(found["firstMessage"] or "(empty)"), 80)
+    more = found["path"] if with_path else found["cwd"] if with_folder else ""
+    place = f" · {more}" if more else ""
+    return name, f"{found['modified'][:16].replace('T', ' ')} · {found['messages']} messages{place}"

@@ -1,13 +1,50 @@
-"""What Escape and Ctrl+C do on the main screen: stop the agent, then its runs, go back, leave; each says its scope."""
+"""What Escape and Ctrl+C do on the main screen: stop the agent, then its runs, go back, leave."""
 
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from retinue.ui.scope import Twice, count_working, describe_runs
+from retinue.core.run import Run
 from retinue.ui.widgets.editor import Editor
 
 if TYPE_CHECKING:
     from retinue.ui.screens.main import MainScreen
+
+
+def count_working(runs: Iterable[Run]) -> int:
+    """How many runs are not finished."""
+    return sum(not run.status.is_final for run in runs)
+
+
+def describe_runs(count: int) -> str:
+    """`1 run`, `3 runs`."""
+    return f"{count} run{'s' if count != 1 else ''}"
+
+
+def describe_scope(key: str, count: int) -> str:
+    """`esc stops the agent, esc esc 3 runs too`."""
+    more = f", {key} {key} {describe_runs(count)} too" if count else ""
+    return f"{key} stops the agent{more}"
+
+
+@dataclass(slots=True)
+class Twice:
+    """A key that means more when it is pressed again soon."""
+
+    within_s: float
+    _last_s: float = float("-inf")
+
+    def press(self, now_s: float) -> bool:
+        """Whether this is the second time."""
+        is_second = now_s - self._last_s < self.within_s
+        self._last_s = float("-inf") if is_second else now_s
+        return is_second
+
+    def arm(self, now_s: float) -> None:
+        """Count something else as the first time."""
+        self._last_s = now_s
+
 
 AGAIN_S = 2.0
 """How long a second press counts."""

@@ -1,10 +1,12 @@
-"""The keys: which action each has, by default and as the user wants them in pi's `keybindings.json`. Pure.
+"""The keys: which action each has, by default and as the user sets them in pi's `keybindings.json`. Pure.
 
 Names of actions are pi's, so that one file serves both programs. Knows no widget.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from textual.binding import Binding
 
 NO_KEY = "no-key"
 """What an action is bound to that the user has switched off; no terminal sends it."""
@@ -258,3 +260,8 @@ def show_key(key: str) -> str:
     """A key of Textual's for people."""
     *modifiers, name = key.split("+")
     return "+".join([*modifiers, _SHOWN.get(name, name)])
+
+
+def bind(action: str, method: str, *, is_first: bool = False) -> Binding:
+    """Let an action's keys call a method; with `is_first` before whatever has the focus sees them."""
+    return Binding(DEFAULTS[action] or NO_KEY, method, "", show=False, priority=is_first, id=action)

@@ -16,9 +16,8 @@ from retinue.app import Request
 from retinue.core.errors import RetinueError
 from retinue.core.events import Event
 from retinue.core.messages import Cost, Message, Usage, UserContent
-from retinue.ui.partial_replies import Overheard
 from retinue.ui.state import State, apply, open_state
-from retinue.ui.talk import Talk
+from retinue.ui.talk import Overheard, Talk
 
 if TYPE_CHECKING:
     from retinue.app import Retinue

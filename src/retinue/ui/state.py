@@ -4,12 +4,17 @@ The runs of the crew are not in here: they are folded already, and whoever shows
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from retinue.core import events as ev
 from retinue.core.messages import AssistantMessage, Usage
-from retinue.core.question import Question
+from retinue.core.run import Question
+from retinue.ui.formats import find_percent
 from retinue.ui.talk import Talk
+from retinue.ui.widgets.footer import Facts
+
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
 
 Phase = Literal["idle", "thinking", "answering", "working", "compacting", "waiting"]
 
@@ -99,3 +104,31 @@ def _follow(state: State, event: ev.Event) -> None:
             state.context_tokens = message.usage.total_tokens or state.context_tokens
         case _:
             pass
+
+
+RULES = "offline/rules"
+
+
+def find_remark(app: "RetinueApp") -> str:
+    """What should be known before one begins; empty when all is as one would think."""
+    if app.link.crew.model.ref != RULES:
+        return ""
+    return f"{RULES} is no language model: it answers by rules. /model chooses another one."
+
+
+def find_facts(app: "RetinueApp") -> Facts:
+    """The facts of this moment."""
+    link = app.link
+    if not link.is_open:
+        return Facts(status="starting")
+    usage, model = link.state.usage, link.crew.model
+    return Facts(
+        folder=app.folder,
+        model=model.ref,
+        thinking=link.crew.selection.thinking,
+        input=usage.input + usage.cache_read + usage.cache_write,
+        output=usage.output,
+        cost=usage.cost.total,
+        percent=find_percent(link.state.context_tokens, model.context_window),
+        window=model.context_window,
+    )

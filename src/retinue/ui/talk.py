@@ -1,9 +1,11 @@
-"""One conversation as blocks: read from messages, then folded from events. Pure; must not know any widget.
+"""One conversation as blocks: read from messages, then updated by events. Pure.
 
 Used for the main agent and, by the viewer, for any run.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import UNSET
@@ -23,6 +25,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.model import Delta
+from retinue.core.run import Run
 from retinue.ui.blocks import (
     Block,
     CommandBlock,
@@ -33,6 +36,58 @@ from retinue.ui.blocks import (
     ToolBlock,
     UserBlock,
 )
+from retinue.ui.formats import clean_line
+from retinue.views.runs import Lookout
+
+OPENING_CHARS = 60
+"""So much of an answer is shown."""
+THINKING = "thinking"
+_VERBS = {
+    "read": ("reading", "reading {} files"),
+    "bash": ("running command", "running {} commands"),
+    "edit": ("editing", "editing {} files"),
+    "write": ("writing", "writing {} files"),
+    "grep": ("searching", "searching {} patterns"),
+    "find": ("finding files", "finding files by {} patterns"),
+    "ls": ("listing", "listing {} folders"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Glimpse:
+    """What was overheard of a run in this moment."""
+
+    tools: tuple[str, ...] = ()
+    """Those that work now, by name; one may be there twice."""
+    opening: str = ""
+    """How the reply begins that the run is in the middle of."""
+
+
+NOTHING = Glimpse()
+
+
+def describe_activity(run: Run, glimpse: Glimpse = NOTHING) -> str:
+    """What a run is doing, as a person would say it."""
+    if glimpse.tools:
+        return ", ".join(_describe_tools(glimpse.tools))
+    if run.activity in ("", THINKING):
+        return find_opening(glimpse.opening) or f"{THINKING}…"
+    return ", ".join(_describe_tools([run.activity]))
+
+
+def find_opening(text: str) -> str:
+    """The first characters of an answer, in one line."""
+    lines = (line.strip().lstrip("#>*- ") for line in text.splitlines())  # without the marks of a heading or a list
+    return clean_line(next((line for line in lines if line), ""), OPENING_CHARS)
+
+
+def _describe_tools(names: Iterable[str]) -> list[str]:
+    words = []
+    for name, count in Counter(names).items():
+        one, many = _VERBS.get(name, (clean_line(name, 60), ""))
+        words.append(one if count == 1 else many.format(count) if many else f"{one} × {count}")
+    return words
+
 
 REPORT = "subagent-notification"
 TAIL = 400
@@ -291,3 +346,61 @@ def _to_block(message: CustomMessage) -> Block:
     others = details.get("others")
     rest = [item for item in others if isinstance(item, dict)] if isinstance(others, list) else []
     return ReportBlock([details, *rest], text)
+
+
+_ENOUGH = 4 * OPENING_CHARS
+"""Characters from which on an answer's beginning is known; blanks come before some."""
+
+
+@dataclass(slots=True)
+class Partial:
+    """A reply so far."""
+
+    words: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    opening: str = ""
+
+
+class Overheard:
+    """Listens to runs that work."""
+
+    def __init__(self) -> None:
+        self._partials: dict[str, Partial] = {}
+        self._tools: dict[str, dict[str, str]] = {}
+        """Names of the tools that work, by run and call."""
+
+    def hear(self, event: ev.Event, lookout: Lookout) -> None:
+        """Follow the life of runs: begin to listen to one that begins."""
+        if isinstance(event, ev.RunStarted):
+            lookout.overhear(event.run_id, self._take)
+        elif isinstance(event, ev.RunFinished):
+            self._partials.pop(event.run_id, None)
+            self._tools.pop(event.run_id, None)
+
+    def glimpse(self, run_id: str) -> Glimpse:
+        """What a run does in this moment; cheap, for it is asked many times a second."""
+        partial, tools = self._partials.get(run_id), self._tools.get(run_id)
+        if partial is None and not tools:
+            return NOTHING
+        return Glimpse(tuple((tools or {}).values()), "" if partial is None else partial.opening)
+
+    def find(self, run_id: str) -> tuple[str, str]:
+        """The words and the thoughts of the reply that a run is in the middle of; empty between replies."""
+        partial = self._partials.get(run_id, Partial())
+        return "".join(partial.words), "".join(partial.thoughts)
+
+    def _take(self, event: ev.Event) -> None:
+        if isinstance(event, ev.MessageDelta):
+            partial, piece = self._partials.setdefault(event.run_id, Partial()), event.delta.delta
+            if isinstance(piece, str) and event.delta.type == "text_delta":
+                partial.words.append(piece)
+                if len(partial.opening) < _ENOUGH:
+                    partial.opening = (partial.opening + piece).lstrip()[:_ENOUGH]
+            elif isinstance(piece, str) and event.delta.type == "thinking_delta":
+                partial.thoughts.append(piece)
+        elif isinstance(event, ev.ToolStarted):
+            self._tools.setdefault(event.run_id, {})[event.call_id] = event.name
+        elif isinstance(event, ev.ToolFinished):
+            self._tools.get(event.run_id, {}).pop(event.result.tool_call_id, None)
+        elif isinstance(event, ev.MessageFinished | ev.MessageStarted):
+            self._partials.pop(event.run_id, None)

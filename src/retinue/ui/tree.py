@@ -7,8 +7,8 @@ from rich.text import Text
 
 from retinue.core.figures import format_duration, format_tokens
 from retinue.core.run import Reason, Run, Status
-from retinue.ui.activity import NOTHING, Glimpse, describe_activity
 from retinue.ui.formats import SPINNER, clean_line, color_percent, find_percent
+from retinue.ui.talk import NOTHING, Glimpse, describe_activity
 
 MOST_LINES = 12
 RICH_COLUMNS = 88

@@ -102,7 +102,7 @@ tools exist: {tools}. Give it only those it needs; leave out `bash`, `edit` and 
 async def write_agent(spawn: "Callable[..., Awaitable[Handle]]", name: str, purpose: str) -> str:
     """Let an agent that `spawn` starts write the text of an agent file; nothing is saved. Raises RetinueError."""
     from retinue.core.tool_table import BUILTIN_TOOLS
-    from retinue.settings.agent_text import find_manuscript
+    from retinue.settings.agent_files import find_manuscript
 
     task = _TASK.format(name=name, purpose=purpose.strip(), tools=", ".join(BUILTIN_TOOLS))
     run = await spawn(AUTHOR, task, description=f"write agent {name}", max_turns=MAX_TURNS)

@@ -71,15 +71,15 @@ def open_folder(name: str | None) -> "Folder":
 def open_approval(name: str, request: Request, *, kind: str = "mcp") -> "EntryApproval":
     """A server, a hook, an extension or an agent file that the user decides about. Raises UsageError."""
     if kind == "hook":
-        from retinue.settings.hook_approval import HookApproval
+        from retinue.settings.entry_approval import HookApproval
 
         return HookApproval(name, os.environ, approve=request.approve)
     if kind in ("extension", "file"):
-        from retinue.settings.file_approval import ExtensionApproval, FileApproval
+        from retinue.settings.entry_approval import ExtensionApproval, FileApproval
 
         chosen = ExtensionApproval if kind == "extension" else FileApproval
         return chosen(name, os.environ, approve=request.approve)
-    from retinue.settings.mcp_approval import ServerApproval
+    from retinue.settings.entry_approval import ServerApproval
 
     return ServerApproval(name, os.environ, approve=request.approve)
 
@@ -282,6 +282,6 @@ def rename_session(path: str, name: str) -> None:
 
 def delete_session(path: str) -> None:
     """Remove a session that nobody has open, and those of its runs. Raises SessionError."""
-    from retinue.sessions import removal
+    from retinue.sessions import tree
 
-    removal.delete_session(Path(path))
+    tree.delete_session(Path(path))

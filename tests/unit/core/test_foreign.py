@@ -1,6 +1,6 @@
 import pytest
 
-from retinue.core.foreign import ELSEWHERE, suggest_tool
+from retinue.core.tool import ELSEWHERE, suggest_tool
 from retinue.core.tool_table import KNOWN_TOOLS
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.core.foreign import CODINGCODE
+from retinue.core.tool import CODINGCODE
 from retinue.definitions.dialects import codingcode, pi, sticky
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "agent-files.md").read_text(encoding="utf-8")

@@ -5,8 +5,8 @@ import pytest
 
 import retinue.definitions
 from retinue.core.definition import DeclaredTools, Definition
+from retinue.definitions.discover import Places
 from retinue.definitions.registry import load_definitions
-from retinue.definitions.sources import Places
 
 NOWHERE = Path("/nonexistent/place")
 LOOK = ("read", "grep", "find", "ls", "lsp")

@@ -1,7 +1,7 @@
 import pytest
 
 from retinue.core.definition import DeclaredTools, Definition
-from retinue.core.foreign import CODINGCODE
+from retinue.core.tool import CODINGCODE
 from tests.unit.definitions.parsing import inspect, parse, read
 
 HEAD = "name: searcher\ndescription: 专门搜索代码库\n"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.definitions.names import find_fault, find_skeleton, fold_name, normalize_name, suggest_name
+from retinue.definitions.document import find_fault, find_skeleton, fold_name, normalize_name, suggest_name
 
 GOOD = ["a", "Explore", "code-reviewer", "a.b_c-1", "9lives", "x" * 128, "评审", "é", "a_"]
 BAD = [

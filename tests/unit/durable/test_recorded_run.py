@@ -2,8 +2,8 @@ import pytest
 
 from retinue.core.model import Draft, Failure, Request
 from retinue.core.tool import Refusing, ToolContext
-from retinue.durable.pieces import RecordError
 from retinue.durable.recorded_run import Recorded
+from retinue.durable.session_files import RecordError
 from retinue.engine.model_choice import unwrap
 from retinue.engine.setup import RunSetup
 from retinue.models.script_file import parse_script

@@ -1,8 +1,7 @@
 import pytest
 
 from retinue.core.errors import RetinueError
-from retinue.durable.pieces import Piece
-from retinue.durable.session_files import SESSION, Mirror
+from retinue.durable.session_files import SESSION, Mirror, Piece
 
 
 def test_collects_whole_new_lines(tmp_path):

@@ -15,11 +15,12 @@ from retinue.core.messages import (
     Usage,
     UserMessage,
 )
-from retinue.engine.child_prompt import (
+from retinue.engine.prompt import (
     BOUNDARY,
     BRIDGE,
     HEADER,
     MAX_CONTEXT_CHARS,
+    PREAMBLE,
     Identity,
     Place,
     build_append,
@@ -29,9 +30,9 @@ from retinue.engine.child_prompt import (
     build_subagent,
     inherit_context,
     render_environment,
+    render_prompt,
     render_tag,
 )
-from retinue.engine.prompt import PREAMBLE, render_prompt
 
 WHO = Identity("Explore", "ab12", 1, 4)
 HERE = Place("/work", "main", "linux", "/bin/sh")

@@ -1,7 +1,7 @@
 import asyncio
 from pathlib import Path
 
-from retinue.engine.child_prompt import FRESH_S, Place, Surveys
+from retinue.engine.prompt import FRESH_S, Place, Surveys
 from retinue.testing.clock import FakeClock
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from retinue.core.errors import UsageError
 from retinue.core.events import Answered, Asked
-from retinue.core.question import Question
+from retinue.core.run import Question
 from retinue.engine.questions import Desk
 
 QUESTION = Question(id="q1", run_id="r1", agent="writer", title="Run bash?", text="rm -rf build")

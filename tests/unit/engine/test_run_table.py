@@ -7,7 +7,7 @@ from retinue.engine.bus import Bus
 from retinue.engine.recovery import Remains
 from retinue.engine.request import RunRequest
 from retinue.engine.run_table import Register
-from retinue.testing.collector import EventCollector
+from retinue.testing.clock import EventCollector
 
 REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
 

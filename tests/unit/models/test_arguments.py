@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from retinue.models.arguments import check_arguments, parse_arguments
+from retinue.models.reply_reader import check_arguments, parse_arguments
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ import pytest
 
 from retinue.core.errors import ConfigError, ModelError
 from retinue.core.model import ModelInfo
-from retinue.models.auth import Credential, Keys, parse_auth
+from retinue.models.auth import Credential, Keys, Vault, parse_auth
 from retinue.models.catalog import Provider, load_catalog
-from retinue.models.values import Vault
 
 MODEL = ModelInfo("house", "m", "openai-completions")
 SHELL = {"PATH": "/usr/bin:/bin"}

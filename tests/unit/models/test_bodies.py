@@ -18,9 +18,9 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.model import ModelInfo, Request, ToolSpec
+from retinue.models.adapter import ADAPTERS, build_model
 from retinue.models.governor import Governor
 from retinue.models.transport import Transport
-from retinue.models.wire import ADAPTERS, build_model
 from retinue.testing.clock import FakeClock
 
 EVERY_API = pytest.mark.parametrize("api", ADAPTERS)

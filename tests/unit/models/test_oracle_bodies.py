@@ -18,9 +18,9 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.model import ModelInfo, Request, ToolSpec
+from retinue.models.adapter import build_model
 from retinue.models.governor import Governor
 from retinue.models.transport import Transport
-from retinue.models.wire import build_model
 from retinue.testing.clock import FakeClock
 from retinue.testing.server import MockServer
 

@@ -4,10 +4,10 @@ import orjson
 import pytest
 
 from retinue.core.model import Draft, ModelInfo
+from retinue.models.adapter import ADAPTERS, build_model
 from retinue.models.governor import Governor
 from retinue.models.script import ScriptUsage
 from retinue.models.transport import Transport
-from retinue.models.wire import ADAPTERS, build_model
 from retinue.testing.clock import FakeClock
 from retinue.testing.wire.anthropic import AnthropicWire
 from retinue.testing.wire.base import Spoken, SpokenBlock

@@ -4,10 +4,10 @@ from msgspec import UNSET
 
 from retinue.core.messages import TextContent, ThinkingContent, ToolCall
 from retinue.core.model import Draft, ModelInfo
+from retinue.models.adapter import ADAPTERS, build_model
 from retinue.models.failures import ProviderError
 from retinue.models.governor import Governor
 from retinue.models.transport import Transport
-from retinue.models.wire import ADAPTERS, build_model
 from retinue.testing.clock import FakeClock
 
 ANTHROPIC, CHAT, RESPONSES, GOOGLE = ADAPTERS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from retinue.sandbox.cgroup import Corral
-from retinue.sandbox.launch_thread import ThreadPen
+from retinue.sandbox.server import ThreadPen
 
 
 def list_groups(base: Path) -> list[str]:

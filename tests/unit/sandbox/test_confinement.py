@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.errors import ToolFailed
-from retinue.sandbox.cgroup import Corral
+from retinue.sandbox.cgroup import Corral, find_bound
 from retinue.sandbox.confinement import (
     BwrapConfinement,
     LandlockConfinement,
@@ -17,7 +17,6 @@ from retinue.sandbox.confinement import (
     remove_leftovers,
     to_filter,
 )
-from retinue.sandbox.memory import find_bound
 from retinue.sandbox.profile import Profile, Wishes, build_readonly, build_writing
 from retinue.sandbox.seccomp import Filter, Sockets, build_filter, find_architecture
 from retinue.sandbox.server import Errand, ForkServer

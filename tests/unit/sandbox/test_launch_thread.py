@@ -6,7 +6,7 @@ import pytest
 
 from retinue.sandbox.cgroup import Corral
 from retinue.sandbox.landlock import has_scopes
-from retinue.sandbox.launch_thread import ThreadPen
+from retinue.sandbox.server import ThreadPen
 from tests.needs import read_abi
 
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from retinue.core.events import Answered, Asked
-from retinue.core.question import Question
+from retinue.core.run import Question
 from retinue.serve.rpc.questions import Questions
 
 PLAIN = Question(id="q", run_id="r1", agent="Explore", title="Allow bash?", text="rm -r \x1b[2J")

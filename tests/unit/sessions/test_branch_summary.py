@@ -2,7 +2,7 @@ import pytest
 
 from retinue.core.errors import CompactionFailed
 from retinue.core.messages import AssistantMessage, TextContent, ToolCall, ToolResultMessage, Usage, UserMessage
-from retinue.sessions.branch_summary import PREAMBLE, BranchSummary, Parting, has_words, prepare_parting, sum_up
+from retinue.sessions.compaction import PREAMBLE, BranchSummary, Parting, has_words, prepare_parting, sum_up
 from retinue.sessions.entry import Entry
 from retinue.sessions.log import Session
 from retinue.testing.clock import FakeClock

@@ -8,8 +8,8 @@ import pytest
 from retinue.core.errors import SessionError, SessionNotFound
 from retinue.core.messages import UserMessage
 from retinue.sessions.files import Files
-from retinue.sessions.loader import open_descriptor
 from retinue.sessions.log import Session
+from retinue.sessions.store import open_descriptor
 from retinue.sessions.tree import SessionTree
 from retinue.testing.clock import FakeClock
 

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from retinue.sessions.note import EntryIds, Note, render_notes
+from retinue.sessions.entry import EntryIds, Note, render_notes
 
 
 def test_ids_are_eight_digits_and_differ() -> None:

@@ -4,8 +4,7 @@ import pytest
 
 from retinue.core.errors import SessionError, SessionLocked, SessionNotFound
 from retinue.sessions.lock import note_path
-from retinue.sessions.removal import delete_session
-from retinue.sessions.tree import SessionTree
+from retinue.sessions.tree import SessionTree, delete_session
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import pytest
 
 from retinue.core.errors import ConfigError
-from retinue.settings.agent_text import check_manuscript, find_manuscript, read_manuscript, write_manuscript
+from retinue.settings.agent_files import check_manuscript, find_manuscript, read_manuscript, write_manuscript
 
 TEXT = "---\nname: smith\ndescription: makes\n---\n\nMake it.\n"
 

@@ -1,7 +1,7 @@
 import pytest
 
 from retinue.core.tool import Effect
-from retinue.features.approvals.book import Subject
+from retinue.features.approvals.gate import Subject
 from retinue.features.approvals.rules import PRESETS, Rule, describe_call, find_rule, is_about
 from retinue.settings.approvals import fork_dispatched, open_book, parse_rules
 from retinue.settings.subagents import CrewSettings

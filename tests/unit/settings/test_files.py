@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from retinue.core.errors import ConfigError
-from retinue.core.territory import Territory
-from retinue.settings.bounds import Bound
-from retinue.settings.files import load_json, read_bounded
+from retinue.core.launch import Territory
+from retinue.settings.files import Bound, load_json, read_bounded
 from retinue.tools.paths import find_real_path
 
 

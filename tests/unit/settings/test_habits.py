@@ -2,8 +2,8 @@ import stat
 
 import pytest
 
-from retinue.settings.habits import MOST_CHARS, MOST_ENTRIES, HistoryFile, load_theme, save_theme
 from retinue.settings.paths import find_paths
+from retinue.settings.user_state import MOST_CHARS, MOST_ENTRIES, HistoryFile, load_theme, save_theme
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ import pytest
 from retinue.features.mcp.server import McpServer
 from retinue.settings.consent import load_consents, save_consent
 from retinue.settings.mcp import load_servers
-from retinue.settings.mcp_files import has_files
-from retinue.settings.paths import Paths
+from retinue.settings.paths import Paths, has_files
 
 
 @pytest.fixture

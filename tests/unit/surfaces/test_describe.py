@@ -2,8 +2,13 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.core.definition import DeclaredTools, Definition
-from retinue.surfaces.fleet.agents import render_types, render_types_compact
-from retinue.surfaces.fleet.describe import describe_agent, fill_template, load_template
+from retinue.surfaces.fleet.describe import (
+    describe_agent,
+    fill_template,
+    load_template,
+    render_types,
+    render_types_compact,
+)
 from retinue.surfaces.fleet.ports import FleetSettings
 
 READER = Definition(

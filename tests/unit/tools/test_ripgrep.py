@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from retinue.core.territory import Territory
+from retinue.core.launch import Territory
 from retinue.tools.files.ripgrep import Recheck
 
 

@@ -1,7 +1,15 @@
 import pytest
 
-from retinue.ui.completion import CompletionCommand, Stock, Suggestion, Token, complete, find_token, is_complete
-from retinue.ui.completion_files import FileIndex
+from retinue.ui.completion import (
+    CompletionCommand,
+    FileIndex,
+    Stock,
+    Suggestion,
+    Token,
+    complete,
+    find_token,
+    is_complete,
+)
 
 FILES = FileIndex(["README.md", "src/", "a b.txt", "my dir/", "src/main.py", "src/mail/queue.py"])
 STOCK = Stock(

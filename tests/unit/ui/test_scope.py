@@ -1,5 +1,5 @@
 from retinue.core.run import Run, Status
-from retinue.ui.scope import Twice, count_working, describe_runs, describe_scope
+from retinue.ui.interrupt import Twice, count_working, describe_runs, describe_scope
 
 
 def test_scope_counts_what_works():

@@ -3,8 +3,7 @@ import pytest
 from retinue.core import events as ev
 from retinue.core.messages import AssistantMessage, Cost, TextContent, ToolResultMessage, Usage
 from retinue.core.model import Delta
-from retinue.core.question import Question
-from retinue.core.run import Outcome, Reason, Status
+from retinue.core.run import Outcome, Question, Reason, Status
 from retinue.ui.state import apply, open_state
 from retinue.ui.talk import Talk
 

@@ -1,4 +1,4 @@
-from retinue.ui.renderers.toolwords import AgentHeading, describe_agent, describe_call, describe_cost, describe_end
+from retinue.ui.renderers.tool import AgentHeading, describe_agent, describe_call, describe_cost, describe_end
 
 USAGE = {"input": 1000, "output": 200, "cacheRead": 0, "cacheWrite": 0, "cost": 0.01, "turns": 3}
 

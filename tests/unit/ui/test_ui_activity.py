@@ -4,8 +4,7 @@ from retinue.core import events as ev
 from retinue.core.messages import TextContent, ToolResultMessage, Usage
 from retinue.core.model import Delta
 from retinue.core.run import Run, Status
-from retinue.ui.activity import NOTHING, Glimpse, describe_activity
-from retinue.ui.partial_replies import Overheard
+from retinue.ui.talk import NOTHING, Glimpse, Overheard, describe_activity
 from retinue.ui.tree import Outlook, render_tree
 
 

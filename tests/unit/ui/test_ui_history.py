@@ -1,5 +1,4 @@
-from retinue.ui.history import MOST, History
-from retinue.ui.pastes import Pastes
+from retinue.ui.widgets.editor import MOST, History, Pastes
 
 LONG = "\n".join(map(str, range(12)))
 

@@ -1,6 +1,6 @@
 import pytest
 
-from retinue.ui.lineage import Leaf, list_leaves
+from retinue.ui.screens.tree_picker import Leaf, list_leaves
 
 
 def say(entry_id, parent, role, text, **more):

@@ -1,4 +1,4 @@
-from retinue.ui.modelscope import ModelDraft
+from retinue.ui.screens.scope_picker import ModelDraft
 
 KNOWN = ("one/a", "one/b", "two/c")
 

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from retinue.ui.renderers.parts import MOST_CHARS, SIZE, split_parts
+from retinue.ui.renderers.reply import MOST_CHARS, SIZE, split_parts
 
 WORDS = ["word ", "\n", "\n\n", "- item\n", "```python\n", "```\n", "    code\n", "# head\n\n", "x" * 400]
 

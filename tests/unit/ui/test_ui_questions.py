@@ -1,7 +1,7 @@
 import pytest
 
-from retinue.core.question import Question
-from retinue.ui.questions import describe_size, find_key, find_letters, render_asker, render_matter
+from retinue.core.run import Question
+from retinue.ui.widgets.question import describe_size, find_key, find_letters, render_asker, render_matter
 
 APPROVAL = Question(id="q", run_id="r1", title="Allow bash?", options=("allow", "allow this call from now on", "deny"))
 

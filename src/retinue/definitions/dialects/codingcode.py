@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from retinue.core.definition import Definition, Source
 from retinue.core.diagnostics import Diagnostic
-from retinue.core.foreign import CODINGCODE
+from retinue.core.tool import CODINGCODE
 from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.document import open_document, read_description, read_name
 from retinue.definitions.fields import Fields

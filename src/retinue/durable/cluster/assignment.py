@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from retinue.core.errors import UsageError
 from retinue.core.messages import ThinkingLevel
-from retinue.durable.cluster.json_columns import pack_json, unpack_json
+from retinue.durable.cluster.database import pack_json, unpack_json
 from retinue.engine.limits import TIMES, Limits
 
 _WIRE = {re.sub("_(.)", lambda found: found[1].upper(), name): name for name in TIMES}

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from retinue.core.clock import Clock
 from retinue.core.events import Warned
-from retinue.core.question import Question
+from retinue.core.run import Question
 from retinue.engine.external.command_line import Post
 from retinue.engine.external.program import Premises
 from retinue.engine.manager import Manager
@@ -76,7 +76,7 @@ class ClusterBackend:
             remote_request.lease.root.draw_on(self._budget)
         premises = ports.build_premises(setup.cwd)
         if remote_request.request.isolation is not None:
-            from retinue.features.worktree.abroad import Abroad
+            from retinue.features.worktree.feature import Abroad
 
             setup = setup.change(features=(Abroad(), *setup.features))
 

@@ -1,4 +1,4 @@
-"""Brings the work of a run back: its snapshots become a branch of the sender's repository. Nothing is checked out.
+"""Brings the work of a run back: its snapshots become a branch of the sender's repository.
 
 The branch is what a run in a private copy leaves: the agent's own commits, and one more with what it had not committed.
 """
@@ -8,12 +8,19 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
 from retinue.core.errors import RetinueError, quote
+from retinue.durable.cluster.assignment import Assignment, unpack_assignment
+from retinue.durable.cluster.database import Database
 from retinue.durable.cluster.repository import MAX_BUNDLE, Workspace, find_workspace
 from retinue.durable.cluster.snapshots import Link, apply_chain
 from retinue.durable.cluster.workspace_bundle import Parcel, check_bundle, check_parcel, drop_sent, release
+from retinue.durable.recorded_run import SNAPSHOT
+from retinue.durable.session_files import SESSION
 from retinue.features.worktree.copies import BRANCH_PREFIX, hold_registry
 from retinue.features.worktree.saved_work import ABANDONED_REFS, render_message
 from retinue.tools.git import GitResult
@@ -159,3 +166,70 @@ class _Landing:
     async def clear(self) -> None:
         """Take our ref away; the work is on its branch, or still where it came from."""
         await self.repository.ask("update-ref", "-d", self._ref)
+
+
+async def note_heard(database: Database, run: str, *, has_changes: bool) -> None:
+    """A face has the outcome, and with `has_changes` also all that the run has changed."""
+    await database.fetch(
+        "UPDATE retinue.runs SET heard = now(), home = CASE WHEN %s THEN now() ELSE home END WHERE id = %s",
+        has_changes,
+        run,
+    )
+
+
+async def note_home(database: Database, run: str) -> None:
+    """The changes of a run are in a repository, whoever has brought them there."""
+    await database.fetch("UPDATE retinue.runs SET home = now() WHERE id = %s", run)
+
+
+async def take_session(database: Database, assignment: Assignment) -> bytes:
+    """The session of a run that is to leave none: from now on only whoever called this has it."""
+    rows = await database.fetch(
+        "SELECT data FROM retinue.records WHERE run = %s AND kind = %s AND path = %s ORDER BY seq",
+        assignment.run_id,
+        SESSION,
+        assignment.session,
+    )
+    # Also those of runs below it, which lie beside it.
+    await database.fetch("DELETE FROM retinue.records WHERE run = %s AND kind = %s", assignment.run_id, SESSION)
+    return b"".join(bytes(data) for (data,) in rows)
+
+
+async def fetch_work(database: Database, run: str, repo: Path) -> str:
+    """Put the changes of a finished run on a branch and give its name; empty when it has changed nothing.
+
+    A run of several attempts has all of its changes in the last one. Raises RetinueError; then it can be tried again.
+    """
+    rows = await database.fetch(
+        "SELECT assignment::text, finished IS NOT NULL FROM retinue.runs WHERE %s IN (id, run)"
+        " ORDER BY attempt DESC LIMIT 1",
+        run,
+    )
+    if not rows:
+        raise RetinueError(f"no run {quote(run)} is in the database {database.describe()}; perhaps it was pruned")
+    if not rows[0][1]:
+        raise RetinueError(f"run {quote(run)} has not ended; its changes come home by themselves when it does")
+    try:
+        assignment = unpack_assignment(rows[0][0])
+        parcel = msgspec.convert(assignment.parcel, type=Parcel)
+    except msgspec.DecodeError as error:
+        raise RetinueError(f"run {quote(run)} was sent by another version of retinue: {error}; use that one") from error
+    states = await database.fetch(
+        "SELECT data FROM retinue.records WHERE run = %s AND kind = %s AND path = %s ORDER BY seq",
+        assignment.run_id,
+        SNAPSHOT,
+        str(assignment.attempt),
+    )
+    sent = await database.fetch("SELECT data FROM retinue.parcels WHERE digest = %s", assignment.digest)
+    branch = await land(
+        repo,
+        parcel,
+        [bytes(data) for (data,) in states],
+        f"{BRANCH_PREFIX}{assignment.run_id}",
+        description=assignment.description,
+        bundle=bytes(sent[0][0]) if sent else None,
+    )
+    # A role that may only read has its changes all the same; they are kept a while longer.
+    with suppress(RetinueError):
+        await note_home(database, assignment.id)
+    return branch

@@ -1,19 +1,22 @@
-"""Connections to the shared Postgres: a few, made when needed, made again when they break.
+"""Connections to the shared Postgres, and values in columns of JSON.
 
 A database that is away for a while, or refuses for a reason that somebody can mend, stops whoever asks it, and nothing
 else: each question waits until it is answered, and an `Alarm` says for what. Knows tables only as far as their version.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
+
 from retinue.core.errors import ConfigError, RetinueError, quote
-from retinue.durable.cluster.permission import find_lacks
 from retinue.durable.cluster.schema import STEPS, VERSION
 from retinue.durable.trouble import RIGHTS, Alarm, first_line, recognise
+from retinue.models.convert import clean_text
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -304,3 +307,81 @@ def describe_address(url: str) -> str:
     if parts.scheme not in SCHEMES or "@" in parts.path:
         return "(not an address)"
     return quote(f"{parts.hostname or ''}{port}{parts.path}", 200)
+
+
+Column = TypeVar("Column")
+
+_MARK = "\ufffe"
+"""No character at all, so that hardly anybody has to be told apart from it."""
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+_MARKED = re.compile(f"{_MARK}(.)")
+
+
+def pack_json(value: Any) -> str:
+    """A value for a column of JSON."""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        text = msgspec.json.encode(_clean(msgspec.to_builtins(value))).decode()
+    text = text.replace(_MARK, _MARK + "m")
+    return _NUL.sub(rf"\1{_MARK}0", text) if r"\u0000" in text else text
+
+
+def unpack_json(text: str, kind: type[Column]) -> Column:
+    """The value again. Raises msgspec.DecodeError for what was never one."""
+    if _MARK in text:
+        text = _MARKED.sub(lambda found: r"\u0000" if found[1] == "0" else _MARK, text)
+    return msgspec.json.decode(text, type=kind)
+
+
+def to_column(text: str) -> str:
+    """The text for a column of text, which people read."""
+    return clean_text(text).replace("\0", "\ufffd")
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, dict):
+        return {clean_text(key): _clean(item) for key, item in value.items()}
+    return [_clean(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+MOST_NAMED = 5
+_STATE = """
+SELECT current_user::text, pg_is_in_recovery(), current_setting('transaction_read_only') = 'on',
+    has_database_privilege(current_database(), 'CREATE')
+"""
+_TABLES = """
+SELECT c.oid::regclass::text, array_agg(lower(p.name) ORDER BY p.number)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN (VALUES (1, 'SELECT'), (2, 'INSERT'), (3, 'UPDATE'), (4, 'DELETE')) p (number, name)
+WHERE c.relkind IN ('r', 'p') AND (n.nspname = 'retinue' AND NOT (c.relname = 'meta' AND p.number > 1)
+    OR n.nspname = 'dbos' AND c.relname = 'workflow_status') AND NOT has_table_privilege(c.oid, p.name)
+GROUP BY c.oid UNION ALL
+SELECT c.oid::regclass::text, ARRAY['usage'] FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = 'retinue' AND CASE c.relkind WHEN 'S' THEN NOT has_sequence_privilege(c.oid, 'USAGE') END ORDER BY 1
+"""
+_OWNER = "connect as the role that owns them, or let that one give this role its rights"
+_WRITABLE = "runs need one that can be written: name the primary, or take default_transaction_read_only from it"
+
+
+async def find_lacks(connection: "Connection") -> list[str]:
+    """Why this connection cannot send runs or work on them, each with what to do; nothing when it can."""
+    cursor = await connection.execute(_STATE)
+    role, is_standby, is_readonly, can_create = await cursor.fetchone() or ("", False, False, True)
+    if is_standby:
+        return [f"it is a standby; {_WRITABLE}"]
+    lacks = [f"transactions of role {quote(role, 80)} can only read; {_WRITABLE}"] if is_readonly else []
+    cursor = await connection.execute("SELECT to_regclass('retinue.meta') IS NOT NULL")
+    row = await cursor.fetchone()
+    if row is None or not row[0]:
+        make = f"role {quote(role, 80)} may not make the tables; let it own the database, or give it CREATE there"
+        return [*lacks, *([] if can_create else [make])]
+    cursor = await connection.execute(_TABLES)
+    missing = [f"{' '.join(rights)} on {table}" for table, rights in await cursor.fetchall()]
+    if missing:
+        more = len(missing) - MOST_NAMED
+        named = ", ".join(missing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        lacks.append(f"role {quote(role, 80)} lacks {named}; {_OWNER}")
+    return lacks

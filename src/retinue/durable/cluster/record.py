@@ -13,9 +13,8 @@ import msgspec
 from retinue.core.errors import RetinueError, quote
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.cluster.assignment import Assignment, pack_assignment, unpack_assignment
-from retinue.durable.cluster.database import Database
-from retinue.durable.cluster.json_columns import pack_json, to_column
-from retinue.durable.pieces import Piece
+from retinue.durable.cluster.database import Database, pack_json, to_column
+from retinue.durable.session_files import Piece
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CHECK = "SELECT id, face FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NULL FOR SHARE"

@@ -24,17 +24,14 @@ from retinue.core.events import (
     Warned,
 )
 from retinue.core.messages import AssistantMessage, TextContent, UserContent
-from retinue.core.question import Question
-from retinue.core.run import Outcome, Reason, Status
+from retinue.core.run import Outcome, Question, Reason, Status
 from retinue.durable.cluster.approval import Wants
-from retinue.durable.cluster.approval_judge import Court, OpenBelow, is_end
-from retinue.durable.cluster.approval_listener import Hearing
+from retinue.durable.cluster.approval_judge import Court, Hearing, OpenBelow, is_end
 from retinue.durable.cluster.assignment import Assignment, Cover, WordKind
 from retinue.durable.cluster.branch_import import land
 from retinue.durable.cluster.remote_approvals import merge_wants
-from retinue.durable.cluster.remote_sessions import Find, bring_files
 from retinue.durable.cluster.sender import Cluster
-from retinue.durable.cluster.session_copy import HomeFile
+from retinue.durable.cluster.session_copy import Find, HomeFile, bring_files
 from retinue.durable.cluster.workspace_bundle import Parcel, release
 from retinue.durable.session_files import SESSION
 from retinue.engine.clock import make_uuid

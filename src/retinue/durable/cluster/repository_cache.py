@@ -18,8 +18,7 @@ from typing import NoReturn
 import msgspec
 
 from retinue.core.errors import RetinueError, quote
-from retinue.durable.cluster.git_address import check_address, hide_secrets
-from retinue.durable.cluster.repository import SHA, Repository
+from retinue.durable.cluster.repository import SHA, Repository, check_address, hide_secrets
 from retinue.durable.cluster.workspace_bundle import Parcel
 from retinue.sandbox.open_beneath import remove_tree
 from retinue.sessions.files import make_private

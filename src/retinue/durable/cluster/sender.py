@@ -16,13 +16,11 @@ import msgspec
 
 from retinue.core.events import Event
 from retinue.core.run import Outcome
-from retinue.durable.cluster.approval import Case, Ruling
-from retinue.durable.cluster.approval_table import forget_cases, list_cases, settle_case
+from retinue.durable.cluster.approval import Case, Ruling, forget_cases, list_cases, settle_case
 from retinue.durable.cluster.assignment import CHANNEL, Assignment, Home, WordKind, unpack_assignment
-from retinue.durable.cluster.database import Database
+from retinue.durable.cluster.branch_import import note_heard, take_session
+from retinue.durable.cluster.database import Database, pack_json, unpack_json
 from retinue.durable.cluster.dbos_queues import Waiting, prepare_engine
-from retinue.durable.cluster.delivery import note_heard, take_session
-from retinue.durable.cluster.json_columns import pack_json, unpack_json
 from retinue.durable.cluster.record import submit
 from retinue.durable.cluster.shared_budget import Purse, open_leases
 from retinue.durable.cluster.workspace_bundle import Parcel, pack

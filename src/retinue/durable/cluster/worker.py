@@ -22,25 +22,21 @@ from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Event
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.terminal import escape_line
-from retinue.durable.cluster.approval import Case
-from retinue.durable.cluster.approval_table import bring_case
+from retinue.durable.cluster.approval import Case, bring_case
 from retinue.durable.cluster.assignment import CHANNEL, Assignment, Word
-from retinue.durable.cluster.bundle_io import read_bundle
 from retinue.durable.cluster.checkout import Checkout
-from retinue.durable.cluster.database import Database
+from retinue.durable.cluster.database import Database, unpack_json
 from retinue.durable.cluster.dbos_queues import ROOM, Taking, Waiting, prepare_engine
-from retinue.durable.cluster.event_batches import Teller
-from retinue.durable.cluster.json_columns import unpack_json
 from retinue.durable.cluster.membership import Membership
 from retinue.durable.cluster.record import Claim, Fenced
 from retinue.durable.cluster.repository_cache import prune_cache
 from retinue.durable.cluster.shared_budget import Purse
 from retinue.durable.cluster.upgrade import upgrade_tables
+from retinue.durable.cluster.worker_events import Teller
 from retinue.durable.cluster.worker_folder import FolderWatch, is_ours
-from retinue.durable.cluster.workspace_bundle import Parcel
-from retinue.durable.pieces import Piece
+from retinue.durable.cluster.workspace_bundle import Parcel, read_bundle
 from retinue.durable.recorded_run import SNAPSHOT, Keeper, Recorded, Snapshot, States
-from retinue.durable.session_files import SESSION, Mirror
+from retinue.durable.session_files import SESSION, Mirror, Piece
 from retinue.durable.trouble import Alarm, recognise
 
 DROP_S = 10.0

@@ -1,16 +1,20 @@
-"""Tells the face of a run on a worker of the runs that it starts, as far as their life, figures and words go.
+"""What a run on a worker tells its front end: events in batches, and the life of the runs that it starts.
 
 Pieces of replies and results in full are left out: who wants them waits for the session, which comes home with the run.
 """
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
+import msgspec
 from msgspec import UNSET, structs
 
 from retinue.core.events import (
     Compacted,
     Event,
+    MessageDelta,
     MessageFinished,
     RunFinished,
     RunForgotten,
@@ -20,12 +24,14 @@ from retinue.core.events import (
     RunRead,
     RunStarted,
     ToolFinished,
+    ToolProgress,
     ToolStarted,
     TurnStarted,
     Warned,
 )
 from retinue.core.messages import ImageContent, TextContent, ToolResultMessage, UserContent
 from retinue.core.run import Outcome, Run
+from retinue.durable.cluster.record import Claim
 
 MAX_RESULT = 4_000
 """Characters that are told of a tool's result."""
@@ -134,3 +140,75 @@ def _shorten(event: MessageFinished) -> MessageFinished:
             left -= len(cut)
             content.append(block if len(cut) == len(block.text) else TextContent(f"{cut}\n[cut here]"))
     return structs.replace(event, message=structs.replace(message, content=content, details=UNSET))
+
+
+DELAY_S = 0.15
+_encoder = msgspec.json.Encoder()
+
+
+class Teller:
+    """Collects the events of one run."""
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+        self._events: list[Event] = []
+        self._has_news = asyncio.Event()
+        self._ended = asyncio.Event()
+
+    def hear(self, event: Event) -> None:
+        """Take an event of the run, whose start and end are told by others, or of one below it."""
+        if isinstance(event, RunStarted | RunFinished) and event.run_id == self._claim.assignment.run_id:
+            return
+        if isinstance(event, RunProgressed):
+            self._drop_progress(event.run_id)
+        last = self._events[-1] if self._events else None
+        if isinstance(event, ToolProgress) and isinstance(last, ToolProgress) and last.call_id == event.call_id:
+            self._events[-1] = event  # each says all there is so far
+        elif (merged := _merge(last, event)) is not None:
+            self._events[-1] = merged
+        else:
+            self._events.append(event)
+        self._has_news.set()
+
+    def _drop_progress(self, run_id: str) -> None:
+        """Forget how far a run was a moment ago, when nothing but such news has come since."""
+        for place in range(len(self._events) - 1, -1, -1):
+            event = self._events[place]
+            if not isinstance(event, RunProgressed):
+                return
+            if event.run_id == run_id:
+                del self._events[place]
+                return
+
+    async def run(self) -> None:
+        """Tell until the end."""
+        while not self._ended.is_set():
+            await self._has_news.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DELAY_S):
+                    await self._ended.wait()
+            if not self._ended.is_set():
+                await self.flush()
+
+    def end(self) -> None:
+        """Let `run` return; what it is telling is told first, since nobody else knows of it any more."""
+        self._ended.set()
+        self._has_news.set()
+
+    async def flush(self, outcome: Outcome | None = None) -> None:
+        """Tell what there is; an outcome ends the run."""
+        self._has_news.clear()
+        events, self._events = self._events, []
+        if events or outcome is not None:
+            await self._claim.tell([_encoder.encode(event) for event in events], outcome)
+
+
+def _merge(last: Event | None, event: Event) -> Event | None:
+    """Two pieces of the same text as one."""
+    if not isinstance(event, MessageDelta) or not isinstance(last, MessageDelta) or last.run_id != event.run_id:
+        return None
+    one, two = last.delta, event.delta
+    is_text = one.type == two.type and one.type.endswith("_delta") and one.content_index == two.content_index
+    if not is_text or not isinstance(one.delta, str) or not isinstance(two.delta, str):
+        return None
+    return msgspec.structs.replace(event, delta=msgspec.structs.replace(two, delta=one.delta + two.delta))

@@ -21,9 +21,8 @@ from retinue.durable.cluster.worker_events import Relay, RunView
 from retinue.durable.cluster.workspace_bundle import Parcel
 from retinue.durable.trouble import Alarm
 from retinue.engine.budget import Source
-from retinue.engine.child_prompt import ENVIRONMENT, to_line
 from retinue.engine.journal import CREW
-from retinue.engine.prompt import CWD, render_cwd
+from retinue.engine.prompt import CWD, ENVIRONMENT, render_cwd, to_line
 from retinue.engine.questions import Desk
 from retinue.engine.setup import Feature
 from retinue.features.finalise import Finalising

@@ -1,4 +1,4 @@
-"""Packs the workspace that a run is sent from: a snapshot of what is there now, and what another machine needs of it.
+"""Packs the workspace that a run is sent from, and reads such bundles from the database piece by piece.
 
 The user's index, stash, branches and HEAD stay as they are. Must not know who carries the parcel, nor where it goes.
 """
@@ -18,17 +18,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.errors import RetinueError, quote
-from retinue.durable.cluster.git_address import check_address, clean_address, list_addresses
-from retinue.durable.cluster.lfs import restore_pointers
+from retinue.durable.cluster.database import Database
 from retinue.durable.cluster.repository import (
     MAX_BUNDLE,
     SHA,
     BundleTooLarge,
     Repository,
     Workspace,
+    check_address,
+    clean_address,
     find_workspace,
+    list_addresses,
     render_size,
 )
+from retinue.durable.cluster.snapshots import restore_pointers
 from retinue.features.worktree.saved_work import list_some, render_message
 from retinue.features.worktree.traces import find_nested
 from retinue.tools.git import GitResult, list_config, run_git
@@ -322,3 +325,22 @@ def _tell_empty(cwd: Path) -> str:
         f"{quote(str(cwd), 200)} is not in a git repository, so none of its files were sent: the run begins in an "
         "empty folder. Run `git init` and commit, to send them with the next one."
     )
+
+
+PIECE = 8 * 1024 * 1024
+
+
+async def read_bundle(database: Database, digest: str, *, piece: int = PIECE) -> bytes | None:
+    """The bundle with this digest; None when there is none, or none any more."""
+    rows = await database.fetch("SELECT length(data) FROM retinue.parcels WHERE digest = %s", digest)
+    if not rows:
+        return None
+    read = []
+    for place in range(0, rows[0][0], piece):
+        found = await database.fetch(
+            "SELECT substring(data FROM %s FOR %s) FROM retinue.parcels WHERE digest = %s", place + 1, piece, digest
+        )
+        if not found:
+            return None  # removed meanwhile
+        read.append(bytes(found[0][0]))
+    return b"".join(read)

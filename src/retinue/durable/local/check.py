@@ -31,7 +31,7 @@ def check_record(path: Path, try_writing: Callable[[Path], str], *, is_wanted: C
 
 def _examine(path: Path) -> list[Item]:
     from retinue.durable.local.database import HeldError, Ledger
-    from retinue.durable.pieces import RecordError
+    from retinue.durable.session_files import RecordError
 
     try:
         entries = Ledger(path, busy_s=BUSY_S).check()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from retinue.core.errors import quote
-from retinue.durable.pieces import Piece, RecordError
+from retinue.durable.session_files import Piece, RecordError
 from retinue.sessions.files import make_private
 
 VERSION = 1

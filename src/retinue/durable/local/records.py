@@ -16,9 +16,8 @@ from retinue.core.events import Event, RunFinished
 from retinue.core.messages import AssistantMessage, Usage, UserMessage
 from retinue.core.run import Run
 from retinue.durable.local.database import Act, Entry, drop_run, put_pieces, put_run, read_pieces, read_runs
-from retinue.durable.pieces import Piece, RecordError
 from retinue.durable.recorded_run import Keeper, Recorded
-from retinue.durable.session_files import Mirror
+from retinue.durable.session_files import Mirror, Piece, RecordError
 from retinue.engine.backend import Arrange, keep_setup
 from retinue.engine.request import RunRequest
 from retinue.engine.retries import Past

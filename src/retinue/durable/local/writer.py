@@ -15,7 +15,7 @@ from threading import Thread
 from typing import Any
 
 from retinue.durable.local.database import Act, Ledger
-from retinue.durable.pieces import RecordError
+from retinue.durable.session_files import RecordError
 
 CLOSE_S = 1.0
 """For files that should be on the disk; beyond it that is left to the system."""

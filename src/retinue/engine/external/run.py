@@ -27,7 +27,7 @@ from retinue.engine.prompt import render_prompt
 from retinue.engine.run_config import RemoteRequest, Runner
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
-from retinue.models.reach import OutOfReach
+from retinue.models.registry import OutOfReach
 from retinue.sessions.files import make_private
 from retinue.sessions.log import Session
 from retinue.tools.process import Exit, ProcessCommand, run_process

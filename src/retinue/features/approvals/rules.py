@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from retinue.core.foreign import list_aliases
+from retinue.core.tool import list_aliases
 from retinue.core.tool_table import list_names
 
 Action: TypeAlias = Literal["allow", "deny", "ask"]

@@ -15,8 +15,8 @@ from uuid import uuid4
 import msgspec
 
 from retinue.core.errors import RetinueError, UsageError, quote
-from retinue.features.extensions.audience import Audience
 from retinue.features.extensions.contained import Function, Handler, get_log, make_handler
+from retinue.features.extensions.handlers import Audience
 
 MAX_NESTED = 50
 """How often a listener may be heard by others who say something in turn, before nobody listens any more."""

@@ -1,4 +1,4 @@
-"""Calls code that is not ours: whatever it raises becomes one kind of error with a bounded text, and it has its time.
+"""Calls code that is not ours: its errors become one kind of error, it has a time limit, its prints go to stderr.
 
 Must not know what the code is for. What cannot be stopped is left behind: a thread in an endless loop goes on, but in
 nobody's way.
@@ -9,15 +9,65 @@ import contextvars
 import importlib
 import inspect
 import os
+import sys
 import threading
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, Generic, TextIO, TypeVar, cast
 
 from retinue.core.errors import RetinueError
 from retinue.core.terminal import escape_line
 from retinue.engine.scope import run_together
-from retinue.features.extensions.output import divert_output
+
+_is_diverted: ContextVar[bool] = ContextVar("retinue_is_diverted", default=False)
+
+
+class _Divider:
+    """Stands in for `sys.stdout` and asks who is printing."""
+
+    lock = threading.Lock()
+
+    def __init__(self, real: TextIO | None) -> None:
+        self.real = real
+        self.users = 0
+
+    def write(self, text: str) -> int:
+        target = self._find_target()
+        return len(text) if target is None else target.write(text)
+
+    def flush(self) -> None:
+        target = self._find_target()
+        if target is not None:
+            target.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._find_target(), name)
+
+    def _find_target(self) -> TextIO | None:
+        return sys.stderr if _is_diverted.get() else self.real
+
+
+@contextmanager
+def divert_output() -> Iterator[None]:
+    """Inside, and in every task begun inside, prints go to standard error. May overlap with others of its kind."""
+    with _Divider.lock:
+        # Typing has no room for a stand-in, and a program without a terminal may have no output at all.
+        current: Any = sys.stdout
+        divider = current if isinstance(current, _Divider) else _Divider(current)
+        divider.users += 1
+        sys.stdout = cast(TextIO, divider)
+    token = _is_diverted.set(True)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # closed from elsewhere, as the last of a task that nobody waits for
+            _is_diverted.reset(token)
+        with _Divider.lock:
+            divider.users -= 1
+            if not divider.users and sys.stdout is cast(TextIO, divider):
+                sys.stdout = cast(TextIO, divider.real)
+
 
 T = TypeVar("T")
 MAX_TEXT_CHARS = 500

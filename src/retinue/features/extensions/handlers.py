@@ -1,13 +1,121 @@
-"""Tells handlers of extensions about the events they want to know of. Listens to the bus of one run."""
+"""Calls the handlers of extensions: plain ones at once, async ones in the background, in order and bounded."""
 
 import asyncio
+import inspect
 from collections import Counter
 from collections.abc import Collection, Iterable
-from typing import Self
+from functools import partial
+from typing import Any, Self
 
 from retinue.core.events import Event, MessageDelta, MessageStarted, ToolProgress
-from retinue.features.extensions.audience import Audience
-from retinue.features.extensions.contained import Handler
+from retinue.features.extensions.contained import Handler, get_log
+from retinue.features.extensions.foreign import ForeignFailed, await_limited, call_foreign, find_place
+
+MAX_WAITING = 1000
+"""Events one async handler may be behind."""
+MAX_LOGGED = 20
+"""Failures told per extension; the others are counted only."""
+SLOW_S = 0.1
+"""A plain handler that takes longer holds up every run, and is told so."""
+_LEAVE = object()
+
+
+class Audience:
+    """The handlers at work; async ones have a task each in the group that it is opened with."""
+
+    def __init__(self, *, limit_s: float = 60.0, farewell_s: float = 2.0) -> None:
+        """`limit_s` is for one item and one async handler; `farewell_s` to work off what waits at the end."""
+        self._limit_s = limit_s
+        self._farewell_s = farewell_s
+        self._group: asyncio.TaskGroup | None = None
+        self._queues: dict[Handler, asyncio.Queue[Any]] = {}
+        self._tasks: dict[Handler, asyncio.Task[None]] = {}
+        self.failures: Counter[str] = Counter()
+        """By extension."""
+        self.dropped: Counter[str] = Counter()
+
+    def open(self, group: asyncio.TaskGroup) -> None:
+        """Let async handlers work, also on what they were told before."""
+        self._group = group
+        for handler in self._queues:
+            self._begin(handler)
+
+    async def close(self, *, is_patient: bool = True) -> None:
+        """Let handlers end what waits for them, for a while, and then end them."""
+        try:
+            async with asyncio.timeout(self._farewell_s if is_patient else 0):
+                for queue in list(self._queues.values()):
+                    await queue.join()
+        except TimeoutError:
+            pass  # what is still waiting was only news
+        finally:
+            self._group = None
+            for task in self._tasks.values():
+                task.cancel()
+
+    def tell(self, handler: Handler, item: Any) -> None:
+        """Tell one handler. Does not raise and does not wait."""
+        if not handler.is_async:
+            self._tell_now(handler, item)
+            return
+        if handler not in self._queues:
+            self._queues[handler] = asyncio.Queue(MAX_WAITING)
+            self._begin(handler)
+        try:
+            self._queues[handler].put_nowait(item)
+        except asyncio.QueueFull:
+            self.dropped[handler.extension] += 1
+            if self.dropped[handler.extension] == 1:
+                get_log(handler.extension).warning("a handler is too slow; events are left out")
+
+    def dismiss(self, handler: Handler) -> None:
+        """Tell this handler nothing any more; what it was told before it still works on."""
+        queue = self._queues.pop(handler, None)
+        if queue is None:
+            return
+        try:
+            queue.put_nowait(_LEAVE)
+        except asyncio.QueueFull:
+            if (task := self._tasks.get(handler)) is not None:
+                task.cancel()
+
+    def _begin(self, handler: Handler) -> None:
+        if self._group is not None:
+            task = self._group.create_task(self._serve(handler, self._queues[handler]))
+            self._tasks[handler] = task
+            task.add_done_callback(lambda done: self._tasks.pop(handler, None))
+
+    def _tell_now(self, handler: Handler, item: Any) -> None:
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        try:
+            result = call_foreign(lambda: handler.function(item))
+        except ForeignFailed as failure:
+            self._note(handler, failure)
+            return
+        if inspect.iscoroutine(result):
+            result.close()
+            self._note(handler, ForeignFailed("a handler that is to be awaited must be an async function"))
+        if loop.time() - begun_s > SLOW_S:
+            get_log(handler.extension).warning(
+                "a handler took %.1f s and held up everything; make it async", loop.time() - begun_s
+            )
+
+    async def _serve(self, handler: Handler, queue: "asyncio.Queue[Any]") -> None:
+        while (item := await queue.get()) is not _LEAVE:
+            try:
+                await await_limited(partial(handler.function, item), self._limit_s)
+            except ForeignFailed as failure:
+                self._note(handler, failure)
+            finally:
+                queue.task_done()
+
+    def _note(self, handler: Handler, failure: ForeignFailed) -> None:
+        self.failures[handler.extension] += 1
+        if self.failures[handler.extension] <= MAX_LOGGED:
+            file, line = find_place(failure.cause, handler.path)
+            get_log(handler.extension).error("%s:%s: a handler failed: %s", file, line or "?", failure)
+
 
 _PIECES = (MessageDelta, MessageStarted, ToolProgress)
 

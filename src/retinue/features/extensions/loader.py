@@ -23,8 +23,12 @@ from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.engine.setup import Feature
 from retinue.features.extensions.candidates import (
     MAX_SOURCE_BYTES,
+    Candidate,
     Found,
     Places,
+    Source,
+    Wanted,
+    choose_extensions,
     find_extensions,
     find_path,
     read_source,
@@ -33,8 +37,7 @@ from retinue.features.extensions.channels import Channels
 from retinue.features.extensions.contained import ExtensionPoint, ExtensionTool
 from retinue.features.extensions.foreign import ForeignFailed, await_limited, call_in_thread, find_place
 from retinue.features.extensions.registrar import Api, Registrations, close_api
-from retinue.features.extensions.scope import Candidate, Source, Wanted, choose_extensions
-from retinue.features.hooks.points import ANYWHERE
+from retinue.features.hooks.spec import ANYWHERE
 from retinue.tools.selectors import Offer
 
 LOAD_LIMIT_S = 10.0

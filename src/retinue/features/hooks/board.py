@@ -13,8 +13,17 @@ from msgspec.structs import replace
 from retinue.core.errors import quote
 from retinue.core.launch import Confining
 from retinue.features.hooks.command import Workplace, run_command
-from retinue.features.hooks.points import ANYWHERE, GUARDS, Decision, HookFailed, HookLate, parse_decision
-from retinue.features.hooks.spec import HookSpec, Kind, Scope
+from retinue.features.hooks.spec import (
+    ANYWHERE,
+    GUARDS,
+    Decision,
+    HookFailed,
+    HookLate,
+    HookSpec,
+    Kind,
+    Scope,
+    parse_decision,
+)
 
 _RANKS: Mapping[Scope, int] = {"session": 2, "project": 1, "global": 0}
 _LOG = logging.getLogger("retinue.hooks")

@@ -13,9 +13,9 @@ import anyio
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from retinue.features.mcp.guard import Guard
 from retinue.features.mcp.program import MAX_MESSAGE
-from retinue.features.mcp.trouble import Trouble
+from retinue.features.mcp.server import Trouble
+from retinue.features.mcp.stdio import Guard
 
 CONNECT_S = 10.0
 SILENCE_S = 300.0

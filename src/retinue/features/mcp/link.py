@@ -11,9 +11,8 @@ from typing import Any, Protocol
 
 from retinue.core.clock import Clock
 from retinue.core.errors import quote
-from retinue.features.mcp.server import McpServer
+from retinue.features.mcp.server import McpFailed, McpServer, Trouble
 from retinue.features.mcp.tool_list import Listed, read_listing
-from retinue.features.mcp.trouble import McpFailed, Trouble
 
 RECONNECTS = 3
 BACK_OFF_S = 1.0

@@ -6,10 +6,8 @@ from typing import Self
 
 from retinue.core.clock import Clock
 from retinue.features.mcp.link import Link, OpenSession
-from retinue.features.mcp.names import name_tools
-from retinue.features.mcp.server import McpServer
+from retinue.features.mcp.server import McpFailed, McpServer, name_tools
 from retinue.features.mcp.tool import McpTool
-from retinue.features.mcp.trouble import McpFailed
 
 WAIT_S = 10.0
 """How long a run waits for the tools of its servers; who is later is there for the next one."""

@@ -18,9 +18,8 @@ from typing import Self
 from retinue.core.environment import SERVER, select
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.launch import Confinement, Confining, Launch, Spawned, Stdio
-from retinue.features.mcp.server import McpServer
+from retinue.features.mcp.server import McpFailed, McpServer
 from retinue.features.mcp.tool_list import clean_text
-from retinue.features.mcp.trouble import McpFailed
 from retinue.tools.process import ProcessCommand, to_command
 from retinue.tools.process_tree import Tree, TreeProbe, kill_launcher, kill_processes, list_descendants
 from retinue.tools.process_usage import Census, Excess

@@ -1,13 +1,21 @@
-"""One configured MCP server, as the files say it; nothing here starts or reaches anything."""
+"""One configured MCP server: how it is reached, what its tools are called, who may need it, what went wrong."""
 
-from collections.abc import Mapping
+import asyncio
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
+from retinue.core.definition import Definition
+from retinue.core.errors import RetinueError
 from retinue.core.redaction import collect_secrets
 from retinue.core.tool import Effect
-from retinue.models.values import is_command
+from retinue.core.tool_table import SEARCH
+from retinue.models.auth import is_command
+from retinue.tools.selectors import MCP, SELECTOR, choose_selectors, list_extensions, to_extension_name
 
 Level: TypeAlias = Literal["user", "project"]
 CALL_S = 60.0
@@ -83,3 +91,111 @@ class McpServer:
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     # Only the star is special here, so brackets and question marks of a name mean themselves.
     return any(fnmatchcase(name, pattern.replace("[", "[[]").replace("?", "[?]")) for pattern in patterns)
+
+
+PREFIX = "mcp__"
+MAX_CHARS = 64
+_ODD = re.compile(r"[^A-Za-z0-9_-]")
+_HASH_CHARS = 8
+
+
+def name_tools(server: str, tools: Iterable[str]) -> dict[str, str]:
+    """For each tool of a server the name the model sees; names that would be the same all get a hash."""
+    plain = {tool: f"{PREFIX}{_ODD.sub('_', server)}__{_ODD.sub('_', tool)}" for tool in tools}
+    uses = Counter(plain.values())
+    return {
+        tool: name if uses[name] == 1 and len(name) <= MAX_CHARS else _add_hash(name, tool)
+        for tool, name in plain.items()
+    }
+
+
+def fold_name(name: str) -> str:
+    """A name in letters, digits and `_`, for comparison: `-` and `_` are the same."""
+    return _ODD.sub("_", name).replace("-", "_")
+
+
+def find_server(name: str, servers: Iterable[str]) -> str | None:
+    """The server whose tool a name would be, folded or not; of several the one with the longest name."""
+    folded = fold_name(name)
+    fitting = [server for server in servers if folded.startswith(f"{PREFIX}{fold_name(server)}__")]
+    return max(fitting, key=len, default=None)
+
+
+def _add_hash(name: str, tool: str) -> str:
+    digest = hashlib.sha256(tool.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_CHARS]
+    return f"{name[: MAX_CHARS - _HASH_CHARS - 1]}_{digest}"
+
+
+def choose_servers(
+    definition: Definition,
+    servers: Mapping[str, McpServer],
+    *,
+    isolated: bool = False,
+    exact: bool = False,
+    always: Collection[str] = (),
+) -> list[str]:
+    """The servers a run of a definition may need; `exact` when it gets only what its file lists."""
+    if isolated or definition.isolated or definition.extensions is False:
+        return []
+    if MCP in {to_extension_name(name) for name in definition.exclude_extensions}:
+        return []
+    listed = list_extensions(definition.extensions)
+    is_listed = listed is None or MCP in listed or MCP in {name.lower() for name in always}
+    if not is_listed:
+        return []
+    if definition.mcp_servers:
+        chosen = [name for name in servers if name in definition.mcp_servers]
+    else:
+        searches = not exact and SEARCH in (definition.tools.names or ())
+        chosen = _choose_named(definition, servers, exact=exact or definition.dialect != "pi", searches=searches)
+    if definition.readonly:
+        # Only the user's word lets a tool into a read-only agent.
+        return [name for name in chosen if servers[name].read_only_tools]
+    return chosen
+
+
+def _choose_named(
+    definition: Definition, servers: Mapping[str, McpServer], *, exact: bool, searches: bool
+) -> list[str]:
+    words = choose_selectors(definition)
+    if definition.tools.inherits or (not exact and not words):
+        return list(servers)
+    waiting = [name for name, server in servers.items() if server.deferred_tools] if searches else []
+    return [name for name in servers if name in (*find_named(words, servers), *waiting)]
+
+
+def find_named(words: Iterable[str], servers: Mapping[str, McpServer]) -> list[str]:
+    """The servers whose tools some words of a file or a command line may mean."""
+    found: set[str | None] = set()
+    for word in words:
+        named = word
+        if word.startswith(SELECTOR):
+            extension, _, named = word.removeprefix(SELECTOR).partition("/")
+            if extension.strip().lower() != MCP:
+                continue
+            if ":" not in named and find_server(named, servers) is None:
+                return list(servers)  # a tool by its own name may be any server's
+        found.update(server for server in servers if named.startswith(f"{server}:"))
+        found.add(find_server(named, servers))
+    return [name for name in servers if name in found]
+
+
+MAX_REASON_CHARS = 600
+
+
+class McpFailed(RetinueError):
+    """Raised when a server cannot do what it is asked; the message says why, without naming the server."""
+
+
+class Trouble:
+    """Why a connection has ended, if it has; the first reason given stays."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.ended = asyncio.Event()
+
+    def note(self, reason: str) -> None:
+        """The connection has ended, or must."""
+        if not self.ended.is_set():
+            self.reason = reason[:MAX_REASON_CHARS]
+            self.ended.set()

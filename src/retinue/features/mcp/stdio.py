@@ -1,4 +1,4 @@
-"""The wire to a server that is a process: a message a line, each checked before the library sees it.
+"""The connection to a server that is a process: one message a line, each checked before the library sees it.
 
 What breaks the rules of the protocol, or floods us, ends the connection: a server that does either cannot be trusted to
 have meant the rest. Imports the library, so nothing imports this file before a server is used.
@@ -11,11 +11,52 @@ from typing import Any
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp.types import jsonrpc_message_adapter
+from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 
-from retinue.features.mcp.guard import Guard
 from retinue.features.mcp.program import MAX_MESSAGE, Program
-from retinue.features.mcp.trouble import Trouble
+from retinue.features.mcp.server import Trouble
+
+MAX_NOTICES = 2_000
+"""Notifications within one window; more is a flood."""
+WINDOW_S = 10.0
+
+
+class Guard:
+    """Knows what may come next."""
+
+    def __init__(self, on_asked: Callable[[str], None]) -> None:
+        """`on_asked` hears what the server asks of us."""
+        self._on_asked = on_asked
+        self._sent: set[str | int] = set()
+        self._window_s = 0.0
+        self._notices = 0
+
+    def note_sent(self, message: Any) -> None:
+        """We have asked something."""
+        if isinstance(message, JSONRPCRequest):
+            self._sent.add(message.id)
+
+    def find_fault(self, message: Any) -> str:
+        """Why a message must be the last one; empty when it need not."""
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            # A late answer to what was given up is fine; an answer to what nobody asked is not.
+            is_strange = message.id is not None and message.id not in self._sent
+            return "it answered a question that was never asked" if is_strange else ""
+        if isinstance(message, JSONRPCRequest):
+            self._on_asked(message.method)
+        return self._count() if isinstance(message, JSONRPCRequest | JSONRPCNotification) else ""
+
+    def _count(self) -> str:
+        now_s = anyio.current_time()
+        if now_s - self._window_s > WINDOW_S:
+            self._window_s, self._notices = now_s, 0
+        self._notices += 1
+        return (
+            f"it sent more than {MAX_NOTICES} notifications within {WINDOW_S:g} s"
+            if self._notices > MAX_NOTICES
+            else ""
+        )
+
 
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
 

@@ -1,14 +1,101 @@
-"""A server's tool as a Tool: what the model sees of it, and its calls."""
+"""A server's tool as a Tool: what the model sees of it, its calls and their results."""
 
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+from retinue.core.messages import ImageContent, TextContent, UserContent
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.features.mcp.link import Link
-from retinue.features.mcp.result import fail_call, to_result
+from retinue.features.mcp.server import McpFailed
 from retinue.features.mcp.tool_list import Listed, clean_text
-from retinue.features.mcp.trouble import McpFailed
 from retinue.tools.selectors import MCP, Offer
+from retinue.tools.truncate import MAX_BYTES
+
+MAX_IMAGES = 10
+MAX_IMAGE_CHARS = 7_000_000
+"""Of base64: five megabytes."""
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+def to_result(
+    tool: str, raw: Mapping[str, Any], spill_dir: Path | None, redact: Callable[[str], str] = str
+) -> ToolResult:
+    """The result of a call for the model; `redact` takes secrets out of what is kept in a file."""
+    texts: list[str] = []
+    images: list[UserContent] = []
+    for block in raw.get("content", ()):
+        image = _read_image(block)
+        if image is not None and len(images) < MAX_IMAGES:
+            images.append(image)
+        else:
+            texts.append(_read_text(block))
+    if not texts and not images and raw.get("structuredContent") is not None:
+        texts.append(json.dumps(raw["structuredContent"], ensure_ascii=False))
+    text = _bound(redact("\n".join(texts)), spill_dir)
+    if raw.get("isError"):
+        return fail_call(tool, text or "no reason given")
+    content: list[UserContent] = [TextContent(text)] if text or not images else []
+    return ToolResult([*content, *images])
+
+
+def fail_call(tool: str, reason: str) -> ToolResult:
+    """A call that came to nothing."""
+    return ToolResult.of(f"MCP tool '{tool}' failed: {reason}", is_error=True)
+
+
+def _read_image(block: Mapping[str, Any]) -> ImageContent | None:
+    data, kind = block.get("data"), block.get("mimeType")
+    is_image = block.get("type") == "image" and kind in _IMAGES and isinstance(data, str)
+    return ImageContent(str(data), str(kind)) if is_image and len(str(data)) <= MAX_IMAGE_CHARS else None
+
+
+def _read_text(block: Mapping[str, Any]) -> str:
+    match block.get("type"):
+        case "text":
+            return _tidy(block.get("text"))
+        case "resource_link":
+            return f"[resource {_tidy(block.get('uri'))}]"
+        case "resource":
+            inner = block.get("resource")
+            inner = inner if isinstance(inner, Mapping) else {}
+            text = inner.get("text")
+            return _tidy(text) if isinstance(text, str) else f"[binary resource {_tidy(inner.get('uri'))}]"
+    kind, size = _tidy(block.get("mimeType")) or _tidy(block.get("type")), len(_tidy(block.get("data")))
+    return f"[{kind} of {size} characters, not shown]"
+
+
+def _tidy(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _bound(text: str, spill_dir: Path | None) -> str:
+    """A text for the model; of a long one its ends, and where the whole of it is."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= MAX_BYTES:
+        return data.decode()
+    half = MAX_BYTES // 2
+    head, tail = data[:half].decode("utf-8", "ignore"), data[-half:].decode("utf-8", "ignore")
+    left = len(data) - 2 * half
+    path = _spill(data, spill_dir)
+    return f"{head}\n\n[… {left} bytes left out; all of it: {path} …]\n\n{tail}"
+
+
+def _spill(data: bytes, folder: Path | None) -> str:
+    folder = Path(tempfile.gettempdir()) if folder is None else folder
+    path = folder / f"retinue-mcp-{secrets.token_hex(8)}.txt"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(data)
+    except OSError as error:
+        return f"not kept ({error.strerror})"
+    return str(path)
 
 
 class McpTool:

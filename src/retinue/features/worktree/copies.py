@@ -18,9 +18,8 @@ from typing import NoReturn
 import msgspec
 
 from retinue.core.errors import IsolationFailed, quote
-from retinue.features.worktree.objects import WORK_TIMEOUT_S, Store, Undone
 from retinue.features.worktree.records import Record, Records, check_name
-from retinue.features.worktree.repository import make_repository, read_head
+from retinue.features.worktree.repository import WORK_TIMEOUT_S, Store, Undone, make_repository, read_head
 from retinue.sandbox.open_beneath import remove_tree
 from retinue.sessions.lock import take_flock
 from retinue.tools.git import GitGuard, load_guard, run_git

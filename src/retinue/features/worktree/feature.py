@@ -1,4 +1,4 @@
-"""Lets a run work in a private copy and adds to its outcome where the changes are."""
+"""Lets a run work in a private copy, here or on another machine, and adds to its outcome where the changes are."""
 
 import shlex
 from collections.abc import Mapping
@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 
 from retinue.core.run import Outcome
-from retinue.engine.child_prompt import Place, render_environment, to_line
+from retinue.engine.prompt import Place, render_environment, to_line
 from retinue.engine.setup import RunSetup
-from retinue.features.worktree.copies import Copy, CopyRequest
-from retinue.features.worktree.leftovers import resume_copy
+from retinue.features.worktree.copies import Copy, CopyRequest, check_place
 from retinue.features.worktree.records import Record, Records
 from retinue.features.worktree.saved_work import Kept, keep_work
+from retinue.features.worktree.workshop import resume_copy
 
 RULE = "\n\n---\n"
 """Between a result and what is said about it."""
@@ -102,3 +102,18 @@ def render_isolation(copy: Copy) -> str:
         "git ignores are thrown away.\n"
         "</worktree_isolation>"
     )
+
+
+class Abroad:
+    """The feature `isolation: worktree` of a run on another machine."""
+
+    name = "worktree abroad"
+
+    async def enter(self, setup: RunSetup) -> RunSetup:
+        """Refuse before it is sent what would be refused here. Raises IsolationFailed."""
+        await check_place(setup.cwd)
+        return setup
+
+    async def leave(self, outcome: Outcome) -> Outcome:
+        """Its work comes home with it."""
+        return outcome

@@ -24,11 +24,16 @@ from retinue.features.worktree.copies import (
     is_file,
     is_link,
 )
-from retinue.features.worktree.objects import WORK_TIMEOUT_S, Store, Undone
 from retinue.features.worktree.records import Record, Records
-from retinue.features.worktree.repository import copy_file, read_head, write_ref
-from retinue.features.worktree.submodules import is_untouched
-from retinue.features.worktree.traces import find_nested, find_tips, is_own_link, read_heads, restore_notes
+from retinue.features.worktree.repository import WORK_TIMEOUT_S, Store, Undone, copy_file, read_head, write_ref
+from retinue.features.worktree.traces import (
+    find_nested,
+    find_tips,
+    is_own_link,
+    is_untouched,
+    read_heads,
+    restore_notes,
+)
 from retinue.tools.git import GitGuard, GitResult, load_guard, run_git
 
 AUTHOR = ("pi-agent", "pi-agent@localhost")

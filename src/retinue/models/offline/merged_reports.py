@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from retinue.models.offline.answer import NOTE
-from retinue.models.offline.errands import Errand, Notice, Round
+from retinue.models.offline.delegation import AGENT, Errand, Notice, Round
 from retinue.models.offline.quotes import shorten
-from retinue.models.offline.subquestions import AGENT
 
 _PLACE = re.compile(r"`([^`\s:]+\.[^`\s:]+|[A-Za-z]\w*file):(\d+)`")
 _QUOTE = re.compile(r"^- `.*\n  ```.*\n(?:  .*\n)*?  ```\n", re.MULTILINE)

@@ -12,7 +12,7 @@ from retinue.core.model import Draft, ModelInfo, Reply, Request
 from retinue.core.tool_table import FINALIZE
 from retinue.models.catalog import OFFLINE_MODEL
 from retinue.models.offline.answer import NOTE, render_topic, render_uses
-from retinue.models.offline.errands import FETCH, read_desk
+from retinue.models.offline.delegation import AGENT, FETCH, Task, can_delegate, read_desk, split_work
 from retinue.models.offline.evidence import collect_findings
 from retinue.models.offline.file_answers import render_file, render_files
 from retinue.models.offline.kit import Action, Kit, Read, Search
@@ -21,9 +21,7 @@ from retinue.models.offline.plan import plan_turn
 from retinue.models.offline.project import render_fact, render_overview, render_run
 from retinue.models.offline.question import Kind, Question, parse_question, parse_questions
 from retinue.models.offline.scores import Ranking
-from retinue.models.offline.subquestions import AGENT, Task, can_delegate, split_work
-from retinue.models.offline.summary import is_summary_request, render_summary
-from retinue.models.offline.transcript import Transcript, join_text, read_transcript
+from retinue.models.offline.transcript import Transcript, is_summary_request, join_text, read_transcript, render_summary
 
 INFO = OFFLINE_MODEL
 """How an agent delivers that must not just say its answer."""

@@ -1,4 +1,4 @@
-"""Commands that say something to the main agent, or stop it."""
+"""Commands that send something to the main agent, stop it, or run shell commands."""
 
 from typing import Any
 
@@ -7,9 +7,8 @@ from msgspec import UNSET
 from retinue.core.amounts import check_task
 from retinue.core.errors import UsageError
 from retinue.core.messages import TextContent, UserContent
-from retinue.serve.rpc.command import Command
-from retinue.serve.rpc.link import Link
-from retinue.serve.rpc.notices import send_notice
+from retinue.serve.rpc.command import Command, Link
+from retinue.serve.rpc.questions import send_notice
 
 _BEHAVIORS = ("steer", "followUp")
 
@@ -91,3 +90,20 @@ def _expand(link: Link, blocks: list[UserContent]) -> list[UserContent]:
     if isinstance(first, TextContent) and first.text.startswith("/"):
         return [TextContent(link.crew.catalogue.expand(first.text)), *blocks[1:]]
     return blocks
+
+
+async def bash(link: Link, command: Command) -> Any:
+    """Run a command; its output is told as it comes, and the model learns of it with the next prompt."""
+    exclude = command.take_flag("excludeFromContext") if "excludeFromContext" in command.fields else False
+    named = {} if command.id is UNSET else {"id": command.id}
+
+    def tell(delta: str) -> None:
+        link.send({"type": "bash_execution_update", **named, "delta": delta})
+
+    return await link.crew.shell.run(command.take_text("command"), tell, exclude=exclude)
+
+
+async def abort_bash(link: Link, command: Command) -> Any:
+    """End all commands of the caller."""
+    link.crew.shell.abort()
+    return UNSET

@@ -1,15 +1,16 @@
-"""Questions of runs, asked and answered in pi's extension UI protocol.
+"""Questions of runs and notices, in pi's extension UI protocol.
 
 What a run wants to do is told in full, escaped, under the name of the run. A caller that cancels has not allowed it.
 """
 
-from typing import Any
+import uuid
+from typing import Any, Literal
 
 from retinue.core.errors import UsageError
 from retinue.core.events import Answered, Asked, Event
-from retinue.core.question import Question
+from retinue.core.run import Question
 from retinue.core.terminal import escape_text
-from retinue.serve.rpc.link import Link
+from retinue.serve.rpc.command import Link
 
 
 class Questions:
@@ -67,3 +68,16 @@ def _read(question: Question, fields: dict[str, Any]) -> str:
         return yes if fields.get("confirmed") is True else no
     value = fields.get("value")
     return value if isinstance(value, str) else question.default
+
+
+def send_notice(link: Link, text: str, kind: Literal["info", "warning", "error"] = "info") -> None:
+    """Show a text to whoever sits before the caller; no answer is expected."""
+    link.send(
+        {
+            "type": "extension_ui_request",
+            "id": str(uuid.uuid4()),
+            "method": "notify",
+            "message": escape_text(text),
+            "notifyType": kind,
+        }
+    )

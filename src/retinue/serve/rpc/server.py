@@ -1,10 +1,10 @@
-"""The RPC face: takes commands line by line, answers each once, and tells what happens in between.
+"""The RPC front end: the commands there are; takes them line by line and answers each once.
 
 Nothing a caller sends ends the process; the end of the input does.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from msgspec import UNSET
@@ -14,12 +14,52 @@ from retinue.core.errors import RetinueError, UsageError, quote
 from retinue.core.events import Compacted, CompactionStarted, Event
 from retinue.serve.jsonl import JsonFace
 from retinue.serve.outlet import Outlet
-from retinue.serve.rpc.command import Command, parse_command
+from retinue.serve.rpc import models, prompts, sessions
+from retinue.serve.rpc.command import Command, Link, parse_command
 from retinue.serve.rpc.lines import Lines
-from retinue.serve.rpc.link import Link
-from retinue.serve.rpc.notices import send_notice
-from retinue.serve.rpc.questions import Questions
-from retinue.serve.rpc.registry import ACTIONS, SWITCHES
+from retinue.serve.rpc.questions import Questions, send_notice
+
+Action = Callable[[Link, Command], Awaitable[Any]]
+"""Returns the `data` of the answer, UNSET for none. Raises RetinueError for what is answered with an error."""
+
+ACTIONS: Mapping[str, Action] = {
+    "prompt": prompts.prompt,
+    "steer": prompts.steer,
+    "follow_up": prompts.follow_up,
+    "abort": prompts.abort,
+    "clear_queue": prompts.clear_queue,
+    "get_commands": prompts.get_commands,
+    "get_state": sessions.get_state,
+    "get_messages": sessions.get_messages,
+    "get_last_assistant_text": sessions.get_last_assistant_text,
+    "get_session_stats": sessions.get_session_stats,
+    "get_fork_messages": sessions.get_fork_messages,
+    "get_entries": sessions.get_entries,
+    "get_tree": sessions.get_tree,
+    "set_model": models.set_model,
+    "cycle_model": models.cycle_model,
+    "get_available_models": models.get_available_models,
+    "set_thinking_level": models.set_thinking_level,
+    "cycle_thinking_level": models.cycle_thinking_level,
+    "get_available_thinking_levels": models.get_available_thinking_levels,
+    "set_steering_mode": models.set_steering_mode,
+    "set_follow_up_mode": models.set_follow_up_mode,
+    "compact": models.compact,
+    "set_auto_compaction": models.set_auto_compaction,
+    "set_auto_retry": models.set_auto_retry,
+    "abort_retry": models.abort_retry,
+    "bash": prompts.bash,
+    "abort_bash": prompts.abort_bash,
+    "new_session": sessions.new_session,
+    "switch_session": sessions.switch_session,
+    "fork": sessions.fork,
+    "clone": sessions.clone,
+    "set_session_name": sessions.set_session_name,
+    "export_html": sessions.export_html,
+}
+SWITCHES = frozenset({"new_session", "switch_session", "fork", "clone"})
+"""While one of these goes on, no other command is taken."""
+
 
 _PACE_S = 0.02
 

@@ -1,16 +1,17 @@
-"""Commands that name a session, leave it for another one, or export it."""
+"""Commands about the session: its state, messages and tree, its name, and changing to another one."""
 
 import asyncio
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from retinue.core.errors import UsageError
-from retinue.serve.rpc.command import Command
-from retinue.serve.rpc.link import Link
+from retinue.core.jsonline import encode_json
+from retinue.serve.rpc.command import Command, Link
+from retinue.serve.rpc.models import to_model
 
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ async def set_session_name(link: Link, command: Command) -> Any:
 
 async def export_html(link: Link, command: Command) -> Any:
     """Write the session as one HTML file; without a path, beside the work."""
-    from retinue.views.export.file import export_session
+    from retinue.views.export.page import export_session
 
     file = link.crew.chronicle.file
     if file is None:
@@ -68,3 +69,88 @@ async def export_html(link: Link, command: Command) -> Any:
     target = Path(os.getcwd(), asked or f"{Path(file).stem}.html")
     await asyncio.to_thread(export_session, file, target, is_asked=bool(asked))
     return {"path": str(target)}
+
+
+async def get_state(link: Link, command: Command) -> Any:
+    """How things stand."""
+    crew, chronicle, tuning = link.crew, link.crew.chronicle, link.crew.tuning
+    state: dict[str, Any] = {
+        "model": to_model(crew.selection.model),
+        "thinkingLevel": crew.selection.thinking,
+        "isStreaming": link.is_busy,
+        "isCompacting": link.is_compacting,
+        "steeringMode": tuning.steering_mode,
+        "followUpMode": tuning.follow_up_mode,
+    }
+    if chronicle.file is not None:
+        state["sessionFile"] = chronicle.file
+    state["sessionId"] = chronicle.id
+    if chronicle.name:
+        state["sessionName"] = chronicle.name
+    steering, follow_up = crew.waiting
+    return {
+        **state,
+        "autoCompactionEnabled": tuning.compacts,
+        "messageCount": len(chronicle.list_messages()),
+        "pendingMessageCount": len(steering) + len(follow_up),
+    }
+
+
+async def get_messages(link: Link, command: Command) -> Any:
+    """The conversation."""
+    return {"messages": link.crew.chronicle.list_messages()}
+
+
+async def get_last_assistant_text(link: Link, command: Command) -> Any:
+    """What the model said last."""
+    return {"text": link.crew.chronicle.find_last_text()}
+
+
+async def get_session_stats(link: Link, command: Command) -> Any:
+    """Figures of the session."""
+    return link.crew.chronicle.count()
+
+
+async def get_fork_messages(link: Link, command: Command) -> Any:
+    """Messages from which the session can be forked."""
+    return {"messages": link.crew.chronicle.list_prompts()}
+
+
+async def get_entries(link: Link, command: Command) -> Any:
+    """All entries, or those after one."""
+    chronicle = link.crew.chronicle
+    return {"entries": chronicle.list_entries(command.find_text("since")), "leafId": chronicle.leaf_id}
+
+
+async def get_tree(link: Link, command: Command) -> Any:
+    """All entries below those they hang on."""
+    chronicle = link.crew.chronicle
+    return {"tree": Raw(b"".join(_render_tree(chronicle.build_tree()))), "leafId": chronicle.leaf_id}
+
+
+def _render_tree(roots: list[dict[str, Any]]) -> Iterator[bytes]:
+    # A conversation is a chain: it nests as deep as it is long, and an encoder that recurses would not get there.
+    stack: list[tuple[dict[str, Any] | None, bytes]] = [(None, b"]"), *_plan(roots)]
+    yield b"["
+    while stack:
+        node, text = stack.pop()
+        yield text
+        if node is None:
+            continue
+        yield b'{"entry":' + encode_json(node["entry"]) + b',"children":['
+        rest = b"".join(
+            b"," + encode_json(name) + b":" + encode_json(node[name])
+            for name in ("label", "labelTimestamp")
+            if name in node
+        )
+        stack.append((None, b"]" + rest + b"}"))
+        stack.extend(_plan(node["children"]))
+
+
+def _plan(nodes: list[dict[str, Any]]) -> list[tuple[dict[str, Any] | None, bytes]]:
+    """Nodes in the order a stack wants them, each with what stands before it."""
+    planned: list[tuple[dict[str, Any] | None, bytes]] = [
+        (node, b"," if number else b"") for number, node in enumerate(nodes)
+    ]
+    planned.reverse()
+    return planned

@@ -20,8 +20,8 @@ from retinue.engine.limits import Limits
 from retinue.engine.request import RunRequest
 from retinue.features.approvals.gate import deny
 from retinue.features.hooks.board import Board
-from retinue.features.hooks.points import SPAWN
-from retinue.models.reach import OutOfReach
+from retinue.features.hooks.spec import SPAWN
+from retinue.models.registry import OutOfReach
 from retinue.models.resolve import Choice
 from retinue.surfaces.base import Caller
 from retinue.surfaces.dispatch.words import FAILED, DispatchFailed, describe_profile, explain_failure, render_result

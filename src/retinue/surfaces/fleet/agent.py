@@ -13,8 +13,7 @@ from retinue.core.model import ToolSpec
 from retinue.core.run import Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.engine.admission import SpawnRefused
-from retinue.surfaces.fleet.agents import find_agent, list_names, pick_available
-from retinue.surfaces.fleet.describe import describe_agent
+from retinue.surfaces.fleet.describe import describe_agent, find_agent, list_names, pick_available
 from retinue.surfaces.fleet.ports import FleetPorts, Refusal, RetryBook, ScheduleWish, tell_missing
 from retinue.surfaces.fleet.request import (
     DEFAULT_AGENT,

@@ -1,19 +1,20 @@
-"""What the tools of the fleet work with: the caller of their run, settings, and what one main session shares."""
+"""What the tools of the fleet work with, and the tools themselves for one run."""
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, RetinueError
 from retinue.core.run import Grant, Join, Run
-from retinue.core.tool import ToolResult
+from retinue.core.tool import Tool, ToolResult
 from retinue.engine.limits import Limits
 from retinue.engine.session_path import Grounds
 from retinue.surfaces.base import Caller
 from retinue.surfaces.fleet.status import Figures, count_context, count_tokens, measure_ms, roll_up
+from retinue.tools.registry import build_family
 
 KEEP_S = 600.0
 MAX_KEPT = 200
@@ -176,3 +177,9 @@ class Refusal(RetinueError):
 def tell_missing(run_id: str) -> str:
     """There is no such run."""
     return f'Agent not found: "{run_id}". It may have been cleaned up.'
+
+
+def map_fleet_tools(ports: FleetPorts) -> dict[str, Tool]:
+    """By name, without asking for their descriptions: the Manager may not exist yet."""
+    shared = ports if ports.retries is not None else replace(ports, retries=RetryBook(ports.caller.clock))
+    return build_family("fleet", shared)

@@ -13,10 +13,10 @@ from retinue.core.definition import Definition
 from retinue.core.errors import ModelError, RetinueError
 from retinue.core.messages import Message
 from retinue.core.model import ModelInfo
-from retinue.engine.child_prompt import inherit_context
+from retinue.engine.prompt import inherit_context
 from retinue.engine.request import RunRequest
 from retinue.engine.session_path import find_session_dir
-from retinue.models.reach import OutOfReach
+from retinue.models.registry import OutOfReach
 from retinue.models.resolve import Choice
 from retinue.surfaces.fleet.ports import FleetSettings
 

@@ -16,7 +16,7 @@ from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.terminal import escape_line
 from retinue.engine.request import RunRequest
-from retinue.surfaces.fleet.agents import find_agent, list_names, pick_available
+from retinue.surfaces.fleet.describe import find_agent, list_names, pick_available
 from retinue.surfaces.fleet.ports import FleetPorts
 from retinue.surfaces.fleet.request import AgentCall, inherits_context, pick_model, to_request
 

@@ -14,7 +14,7 @@ from retinue.features.schedule.job import Job, create_job
 from retinue.features.schedule.parse import parse_schedule
 from retinue.features.schedule.scheduler import Change, Ports, Scheduler
 from retinue.features.schedule.zone import LocalZone, to_local
-from retinue.surfaces.fleet.agents import find_agent, list_names, pick_available
+from retinue.surfaces.fleet.describe import find_agent, list_names, pick_available
 from retinue.surfaces.fleet.ports import FleetPorts, ScheduledCall, ScheduleWish
 from retinue.surfaces.fleet.request import AgentCall, BadModel, ModelPick, pick_model, to_request
 

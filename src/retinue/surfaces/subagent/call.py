@@ -12,7 +12,7 @@ from typing import Any
 from retinue.core.definition import Definition
 from retinue.core.errors import DisabledAgent, RetinueError, UnknownAgent, UsageError, quote
 from retinue.core.run import Outcome, Reason, Run, Status
-from retinue.definitions.names import fold_name
+from retinue.definitions.document import fold_name
 from retinue.engine.manager import Manager
 from retinue.engine.request import RunRequest
 from retinue.surfaces.subagent.ports import SubagentCall, SubagentPorts

@@ -10,9 +10,15 @@ from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import is_whole
 from retinue.tools.convert.options import AGENT, COMMAND, ConvertOptions, ConvertPorts
-from retinue.tools.json_result import cut_content, explain_end, explain_offset, render_answer, render_failure
 from retinue.tools.process_tree import find_program
-from retinue.tools.registry import load_description
+from retinue.tools.registry import (
+    cut_content,
+    explain_end,
+    explain_offset,
+    load_description,
+    render_answer,
+    render_failure,
+)
 
 if TYPE_CHECKING:
     from retinue.tools.convert.source import SourceDocument

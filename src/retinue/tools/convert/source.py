@@ -11,8 +11,8 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct
 
 from retinue.core.errors import ToolFailed
+from retinue.core.launch import Territory
 from retinue.core.terminal import escape_line
-from retinue.core.territory import Territory
 from retinue.tools.outbound.client import HttpClient
 from retinue.tools.outbound.request import RequestBounds, RequestFailed
 from retinue.tools.path_guard import open_reading

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec.structs import replace
 
 from retinue.core.errors import ToolRetry, quote
+from retinue.core.launch import Territory
 from retinue.core.model import ToolSpec
-from retinue.core.territory import Territory
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_path
 from retinue.tools.file_changes import FileChange, FileChanges, PathLocks

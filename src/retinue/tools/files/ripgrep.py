@@ -16,8 +16,7 @@ from msgspec import Struct
 
 from retinue.core.environment import SEARCH, select
 from retinue.core.errors import ToolFailed
-from retinue.core.launch import Confinement
-from retinue.core.territory import Territory
+from retinue.core.launch import Confinement, Territory
 from retinue.core.tool import ToolContext
 from retinue.sandbox.open_beneath import open_below, open_beneath
 from retinue.tools.path_guard import is_hidden, is_like

@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from retinue.core.errors import ToolRetry, quote
+from retinue.core.launch import Territory
 from retinue.core.model import ToolSpec
-from retinue.core.territory import Territory
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_path, take_text
 from retinue.tools.file_changes import FileChange, FileChanges, PathLocks

@@ -12,7 +12,7 @@ from retinue.core.tool import ToolResult
 from retinue.tools.arguments import take_count, take_text
 from retinue.tools.lsp.call import MAX_CHARS, MAX_ITEMS, LspCall, LspTarget, read_point, read_start
 from retinue.tools.lsp.diagnostics import Diagnosis, diagnose, diagnose_all
-from retinue.tools.lsp.failure import LspFailed
+from retinue.tools.lsp.jsonrpc import LspFailed
 from retinue.tools.lsp.servers import SERVERS, resolve_server
 
 MAX_FILES = 64

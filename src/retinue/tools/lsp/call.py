@@ -9,11 +9,11 @@ from typing import Any
 from msgspec import Struct
 
 from retinue.core.errors import quote
-from retinue.core.territory import Territory
+from retinue.core.launch import Territory
 from retinue.core.tool import ToolResult
 from retinue.tools.arguments import take_count, take_path, take_text
 from retinue.tools.lsp.documents import OpenDocument, Stamp, read_source, show_path
-from retinue.tools.lsp.failure import LspFailed, NoServer
+from retinue.tools.lsp.jsonrpc import LspFailed, NoServer
 from retinue.tools.lsp.pool import LspPool, ServerPlace
 from retinue.tools.lsp.servers import find_root, find_server
 from retinue.tools.lsp.session import LspSession

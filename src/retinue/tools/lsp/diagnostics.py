@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from retinue.core.errors import ToolFailed, quote
 from retinue.tools.lsp.call import SEVERITIES, LspCall, read_start
-from retinue.tools.lsp.failure import LspFailed, NoServer, Unanswered
+from retinue.tools.lsp.jsonrpc import LspFailed, NoServer, Unanswered
 
 TIMEOUT = "Timeout: LSP server did not respond. Try again."
 AT_ONCE = 16

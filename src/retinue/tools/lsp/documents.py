@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
 from retinue.core.errors import ToolFailed
-from retinue.core.territory import Territory
+from retinue.core.launch import Territory
 from retinue.tools.path_guard import open_real
 
 MAX_SOURCE = 2 * 1024 * 1024

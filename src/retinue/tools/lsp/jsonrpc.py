@@ -6,10 +6,35 @@ Knows neither processes nor what the messages mean.
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from retinue.core.errors import quote
-from retinue.tools.lsp.failure import Declined, LspFailed, Unanswered
+from retinue.core.errors import ToolFailed, quote
+
+Code: TypeAlias = Literal["INVALID_INPUT", "LSP_ACTION_NOT_ALLOWED", "LSP_SERVER_NOT_FOUND", "LSP_SERVER_FAILED", ""]
+
+
+class LspFailed(ToolFailed):
+    """Raised when a request cannot be answered."""
+
+    def __init__(self, text: str, code: Code = "LSP_SERVER_FAILED") -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Unanswered(LspFailed):
+    """Raised when a server lives and does not answer in time."""
+
+
+class NoServer(LspFailed):
+    """Raised where no server can be asked about a file: nothing has gone wrong, there is just nobody to ask."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, "")
+
+
+class Declined(LspFailed):
+    """Raised when a server answers with an error of its own."""
+
 
 MAX_HEADER = 4096
 MAX_BODY = 32 * 1024 * 1024

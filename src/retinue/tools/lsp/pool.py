@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from retinue.tools.lsp.failure import LspFailed, NoServer
+from retinue.tools.lsp.jsonrpc import LspFailed, NoServer
 from retinue.tools.lsp.program import Start, choose_environment
 from retinue.tools.lsp.python_environment import activate, find_environment
 from retinue.tools.lsp.servers import SERVERS, LanguageServer, find_checkout, find_command

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from retinue.core.errors import RetinueError
-from retinue.core.territory import Territory
+from retinue.core.launch import Territory
 from retinue.tools.lsp.documents import Documents, OpenDocument, SourceWatch, Stamp, to_uri
-from retinue.tools.lsp.failure import LspFailed, Unanswered
-from retinue.tools.lsp.jsonrpc import JsonRpcClient
+from retinue.tools.lsp.jsonrpc import JsonRpcClient, LspFailed, Unanswered
 from retinue.tools.lsp.program import ServerProgram, Start
 from retinue.tools.lsp.python_environment import find_interpreter
 from retinue.tools.lsp.servers import LanguageServer

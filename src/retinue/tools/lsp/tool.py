@@ -11,7 +11,7 @@ from msgspec import Struct
 from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.tools.lsp.failure import LspFailed, NoServer, Unanswered
+from retinue.tools.lsp.jsonrpc import LspFailed, NoServer, Unanswered
 from retinue.tools.registry import load_description
 
 if TYPE_CHECKING:

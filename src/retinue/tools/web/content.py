@@ -7,8 +7,7 @@ from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import is_whole
-from retinue.tools.json_result import explain_end, explain_offset, render_answer, render_failure
-from retinue.tools.registry import load_description
+from retinue.tools.registry import explain_end, explain_offset, load_description, render_answer, render_failure
 from retinue.tools.web.session import NOTE, Pager, WebSession
 
 if TYPE_CHECKING:

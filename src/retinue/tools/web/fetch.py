@@ -5,8 +5,7 @@ from typing import Any
 
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.tools.json_result import render_answer, render_failure
-from retinue.tools.registry import load_description
+from retinue.tools.registry import load_description, render_answer, render_failure
 from retinue.tools.web.session import NOTE, Pager, WebSession, merge_texts
 
 MAX_URLS = 10

@@ -6,7 +6,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from retinue.tools.json_result import cut_content
+from retinue.tools.registry import cut_content
 from retinue.tools.web.options import AGENT, WebOptions, WebPorts
 
 if TYPE_CHECKING:  # an agent that has the tools and does not use them pays for none of it

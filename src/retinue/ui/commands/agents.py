@@ -9,7 +9,7 @@ from retinue.ui.menus.jobs import JobsMenu
 from retinue.ui.menus.kinds import KindsMenu
 from retinue.ui.menus.preferences import PreferencesMenu
 from retinue.ui.menus.runs import RunsMenu, title_runs
-from retinue.ui.screens.backdrop import hold_keys
+from retinue.ui.screens.overlay import hold_keys
 from retinue.ui.screens.picker import Choice
 
 if TYPE_CHECKING:

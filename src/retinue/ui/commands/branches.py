@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from retinue.core.errors import UsageError
 from retinue.ui.commands.base import Command
 from retinue.ui.formats import clean_line, fold_skill
-from retinue.ui.screens.backdrop import hold_keys
 from retinue.ui.screens.main import MainScreen
+from retinue.ui.screens.overlay import hold_keys
+from retinue.ui.screens.panel import Waiting
 from retinue.ui.screens.picker import Choice, Picker
-from retinue.ui.screens.progress import Waiting
 from retinue.ui.screens.prompt import Asking
-from retinue.ui.screens.treepicker import TreePicker
+from retinue.ui.screens.tree_picker import TreePicker
 from retinue.ui.widgets.editor import Editor
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`/help`, `/hotkeys`, `/theme`, `/export`, `/trust`, `/copy`, `/quit`."""
+"""`/help`, `/hotkeys`, `/theme`, `/export`, `/trust`, `/copy`, `/quit`, `/toolkit`, `/mcp`, `/hooks`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,8 +12,10 @@ from rich.text import Text
 from retinue.app import open_folder
 from retinue.core.errors import UsageError, quote
 from retinue.ui.commands.base import Command
-from retinue.ui.formats import clean_line
+from retinue.ui.formats import clean, clean_line
 from retinue.ui.keys import Hotkey, show_key
+from retinue.ui.menus.entries import EntriesMenu
+from retinue.ui.screens.overlay import hold_keys
 from retinue.ui.screens.picker import Choice, Picker
 from retinue.ui.themes import THEMES
 
@@ -100,7 +102,7 @@ async def export_session(app: "RetinueApp", words: str) -> None:
     if file is None:
         raise UsageError("this session is not kept, so there is nothing to export")
     target = Path(words or f"{Path(file).stem}.html")
-    from retinue.views.export.file import export_session as write_page
+    from retinue.views.export.page import export_session as write_page
 
     await asyncio.to_thread(write_page, file, target, is_asked=bool(words))
     app.link.note(f"exported to {target}")
@@ -144,3 +146,42 @@ EXPORT = Command("export", "write this session as one HTML file", export_session
 TRUST = Command("trust", "whether this folder's own configuration is used", decide_trust)
 COPY = Command("copy", "copy the last reply", copy_reply)
 QUIT = Command("quit", "leave; what works is stopped and can be resumed", leave)
+
+
+async def show_toolkit(app: "RetinueApp", words: str) -> None:
+    """A report for each word; without one that is known, which there are."""
+    from retinue.app import run_checkup
+    from retinue.views.toolkit import Toolkit
+
+    toolkit = Toolkit(app.request, run_checkup)
+    if words.lower().split()[:1] == ["activity"]:
+        from retinue.ui.screens.panel import ActivityPanel
+
+        await app.ask(ActivityPanel(toolkit))
+        app.notify("Activity panel closed")
+        return
+    answer = await asyncio.to_thread(toolkit.answer, words)
+    if answer.notice:
+        app.notify(clean(answer.notice), markup=False)
+    app.show_panel(answer.title, answer.text.removeprefix(f"{answer.title}\n\n"))
+
+
+TOOLKIT = Command(
+    "toolkit", "what is set up here, and what tools did", show_toolkit, "agents|doctor|logs|activity|modules|lsp|help"
+)
+
+
+async def show_servers(app: "RetinueApp", words: str) -> None:
+    """The MCP servers."""
+    async with hold_keys(app):
+        await EntriesMenu(app, "mcp").run()
+
+
+async def show_hooks(app: "RetinueApp", words: str) -> None:
+    """The hooks."""
+    async with hold_keys(app):
+        await EntriesMenu(app, "hook").run()
+
+
+MCP = Command("mcp", "MCP servers: which there are, and whether they may be started", show_servers)
+HOOKS = Command("hooks", "hooks: which there are, and whether they may be run", show_hooks)

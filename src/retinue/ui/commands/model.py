@@ -7,10 +7,8 @@ from retinue.core.figures import format_tokens
 from retinue.core.messages import THINKING_LEVELS
 from retinue.ui.commands.base import Command
 from retinue.ui.formats import clean_line
-from retinue.ui.modelscope import ModelDraft
-from retinue.ui.screens.keepingpicker import ModelPicker, ThinkingPicker
-from retinue.ui.screens.picker import Choice
-from retinue.ui.screens.scopepicker import ScopePicker
+from retinue.ui.screens.picker import Choice, ModelPicker, ThinkingPicker
+from retinue.ui.screens.scope_picker import ModelDraft, ScopePicker
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import UsageError, quote
-from retinue.ui.commands import agents, branches, entries, general, model, session, toolkit
+from retinue.ui.commands import agents, branches, general, model, session
 from retinue.ui.commands.base import Command, Run
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ OWN = (
     general.HELP,
     general.HOTKEYS,
     agents.AGENTS,
-    toolkit.TOOLKIT,
+    general.TOOLKIT,
     model.MODEL,
     model.THINKING,
     model.SCOPE,
@@ -29,8 +29,8 @@ OWN = (
     general.COPY,
     general.THEME,
     general.TRUST,
-    entries.MCP,
-    entries.HOOKS,
+    general.MCP,
+    general.HOOKS,
     general.QUIT,
 )
 
@@ -61,7 +61,7 @@ class Commands:
         if not name or "/" in name:
             return None  # a path, not a command
         command = next((each for each in self.list() if each.name == name), None)
-        if command is None and name == toolkit.TOOLKIT.name:
+        if command is None and name == general.TOOLKIT.name:
             raise UsageError("/toolkit is switched off; it needs enabled and commands.enabled: see /agents, Settings")
         if command is None:
             raise UsageError(f"there is no command /{quote(name)[1:-1]}; /help lists all")
@@ -69,7 +69,7 @@ class Commands:
 
     def _is_off(self, command: Command) -> bool:
         link = self._app.link
-        return command is toolkit.TOOLKIT and link.is_open and not link.crew.commands.has(command.name)
+        return command is general.TOOLKIT and link.is_open and not link.crew.commands.has(command.name)
 
 
 def _run_extension(name: str) -> Run:

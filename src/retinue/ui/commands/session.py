@@ -9,7 +9,7 @@ from retinue.core.errors import UsageError, quote
 from retinue.core.figures import format_cost, format_tokens
 from retinue.ui.commands.base import Command
 from retinue.ui.formats import clean_line
-from retinue.ui.screens.sessionpicker import SessionPicker
+from retinue.ui.screens.session_picker import SessionPicker
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp

@@ -8,9 +8,9 @@ from retinue.app import open_roster
 from retinue.core.errors import RetinueError
 from retinue.ui.menus.base import Menu
 from retinue.ui.menus.kinds import accept_file, choose_place
+from retinue.ui.screens.panel import Waiting
 from retinue.ui.screens.picker import Choice
-from retinue.ui.screens.progress import Waiting
-from retinue.ui.screens.textpage import TextPage
+from retinue.ui.screens.prompt import TextPage
 from retinue.views.agent import write_agent
 
 if TYPE_CHECKING:

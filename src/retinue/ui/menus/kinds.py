@@ -10,7 +10,7 @@ from retinue.ui.formats import clean_line
 from retinue.ui.menus.base import Menu
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.picker import Choice
-from retinue.ui.screens.textpage import TextPage
+from retinue.ui.screens.prompt import TextPage
 from retinue.views.agent import render_portrait
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from retinue.core.run import Run, Status
-from retinue.ui.activity import NOTHING, Glimpse, describe_activity
 from retinue.ui.formats import clean_line
 from retinue.ui.menus.base import Menu
 from retinue.ui.screens.picker import Choice
 from retinue.ui.screens.viewer import RunViewer
+from retinue.ui.talk import NOTHING, Glimpse, describe_activity
 from retinue.ui.tree import Outlook, find_sign, render_figures
 
 _RANKS = {Status.RUNNING: 0, Status.QUEUED: 1}

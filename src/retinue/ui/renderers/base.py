@@ -1,10 +1,14 @@
-"""What all views of blocks have in common: they know their block, redraw when it has changed, and may be folded."""
+"""What all views of blocks have in common, and the views of short blocks: prompts, notes, summaries, commands."""
 
 from typing import TYPE_CHECKING
 
+from rich.text import Text
 from textual.widgets import Static
 
-from retinue.ui.blocks import Block
+from retinue.core.figures import format_tokens
+from retinue.ui.blocks import Block, CommandBlock, NoteBlock, SummaryBlock, UserBlock
+from retinue.ui.formats import clean, fold_middle, fold_skill
+from retinue.ui.renderers.prose import render_markdown, stack
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -58,3 +62,84 @@ class BlockView(Static):
     def on_click(self) -> None:
         """A click opens and closes it."""
         self.fold(is_open=not self.is_open)
+
+
+class CommandView(BlockView):
+    """The command, its output and how it ended."""
+
+    DEFAULT_CSS = """
+    CommandView { padding: 0 1; border-left: outer $warning; }
+    """
+    block: CommandBlock
+    can_fold = True
+
+    def draw(self) -> None:
+        """Long output shows its two ends."""
+        block = self.block
+        output = clean(block.output).rstrip("\n")
+        shown = Text(f"{'!!' if block.is_private else '!'} {clean(block.command)}\n", style="bold")
+        shown.append(output if self.is_open else fold_middle(output, 10, 10)[0], style="not bold")
+        if block.exit_code:
+            shown.append(f"\nexit status {block.exit_code}", style="not bold red")
+        self.update(shown)
+
+
+_SIGNS = {"info": "·", "warning": "⚠", "error": "✗"}
+
+
+class NoteView(BlockView):
+    """One remark, with its weight in its colour."""
+
+    DEFAULT_CSS = """
+    NoteView { padding: 0 1; color: $text-muted; }
+    NoteView.-warning { color: $text-warning; }
+    NoteView.-error { color: $text-error; }
+    """
+    block: NoteBlock
+
+    def draw(self) -> None:
+        """The sign and the words."""
+        self.set_class(self.block.tone == "warning", "-warning")
+        self.set_class(self.block.tone == "error", "-error")
+        self.update(Text(f"{_SIGNS[self.block.tone]} {clean(self.block.text)}"))
+
+
+class SummaryView(BlockView):
+    """A compaction, or a branch that was left: one line, and the summary when it is opened."""
+
+    DEFAULT_CSS = """
+    SummaryView { padding: 0 1; color: $text-muted; border-top: dashed $foreground 30%; }
+    """
+    block: SummaryBlock
+    can_fold = True
+
+    def draw(self) -> None:
+        """Folded at first: it is for the model."""
+        block = self.block
+        if block.kind == "branch":
+            head = "⑂ another branch was left here"
+        else:
+            tokens = f" ({format_tokens(block.tokens_before)} tokens)" if block.tokens_before else ""
+            head = f"⇊ the conversation before this was summarised{tokens}"
+        words = render_markdown(block.summary, self.app) if self.is_open else None
+        self.update(stack(Text(head), words))
+
+
+class UserView(BlockView):
+    """The user's words, in a band of their own."""
+
+    DEFAULT_CSS = """
+    UserView { background: $boost; border-left: outer $accent; padding: 0 1; }
+    """
+    block: UserBlock
+    can_fold = True
+
+    def draw(self) -> None:
+        """Long pastes show their two ends, and skills their name."""
+        is_open = self.is_open
+        text = clean(self.block.text if is_open else fold_skill(self.block.text))
+        shown = text if is_open else fold_middle(text, 12, 4)[0]
+        if self.block.images:
+            noun = "image" if self.block.images == 1 else "images"
+            shown = f"{shown}\n[{self.block.images} {noun}]".lstrip("\n")
+        self.update(Text(shown))

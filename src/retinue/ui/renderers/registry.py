@@ -1,14 +1,10 @@
 """Which view shows which block: a list by hand."""
 
 from retinue.ui import blocks
-from retinue.ui.renderers.base import BlockView
-from retinue.ui.renderers.command import CommandView
-from retinue.ui.renderers.note import NoteView
+from retinue.ui.renderers.base import BlockView, CommandView, NoteView, SummaryView, UserView
 from retinue.ui.renderers.reply import ReplyView
 from retinue.ui.renderers.report import ReportView
-from retinue.ui.renderers.summary import SummaryView
 from retinue.ui.renderers.tool import ToolView
-from retinue.ui.renderers.user import UserView
 
 VIEWS: dict[type[blocks.Block], type[BlockView]] = {
     blocks.UserBlock: UserView,

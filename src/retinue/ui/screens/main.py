@@ -10,28 +10,23 @@ from textual.containers import Vertical
 from textual.screen import Screen
 
 from retinue.core.errors import RetinueError
-from retinue.ui.agent_panels import Muster
-from retinue.ui.bindings import bind
+from retinue.ui.agent_panels import AgentTree, Muster
 from retinue.ui.completer import Completer
-from retinue.ui.external import edit_text
-from retinue.ui.facts import find_facts, find_remark
+from retinue.ui.editor_program import edit_text
 from retinue.ui.formats import FRAME_S, clean_line
-from retinue.ui.interrupt import Stopping
+from retinue.ui.interrupt import Stopping, describe_scope
+from retinue.ui.keys import bind
 from retinue.ui.navigation import Reading, Way
-from retinue.ui.questions import render_asker
-from retinue.ui.queued_messages import Unsaid
-from retinue.ui.scope import describe_scope
-from retinue.ui.search import Searching
+from retinue.ui.state import find_facts, find_remark
 from retinue.ui.widgets.activity_line import WorkingLine
-from retinue.ui.widgets.agents import AgentTree
 from retinue.ui.widgets.completion import CompletionPopup
 from retinue.ui.widgets.conversation import Conversation
 from retinue.ui.widgets.editor import Editor
 from retinue.ui.widgets.fleet import FleetList
 from retinue.ui.widgets.footer import StatusFooter
-from retinue.ui.widgets.question import TIGHT_ROWS, QuestionBox
-from retinue.ui.widgets.queued import QueuedLines
-from retinue.ui.widgets.search import SearchLine
+from retinue.ui.widgets.question import TIGHT_ROWS, QuestionBox, render_asker
+from retinue.ui.widgets.queued import QueuedLines, Unsaid
+from retinue.ui.widgets.search import Searching, SearchLine
 from retinue.ui.widgets.welcome import Welcome
 
 if TYPE_CHECKING:

@@ -1,13 +1,22 @@
-"""A report to read: text over whatever is shown, scrolled and left."""
+"""Panels to read or to wait in: a report, what tools did, something that takes a while."""
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from typing import Generic, TypeVar
 
 from rich.console import RenderableType
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
-from retinue.ui.bindings import bind
-from retinue.ui.formats import clean_line, fit_parts
+from retinue.core.errors import RetinueError
+from retinue.core.figures import format_duration
+from retinue.ui.formats import FRAME_S, SPINNER, clean, clean_line, fit_parts
+from retinue.ui.keys import bind
 from retinue.ui.screens.overlay import Overlay
+from retinue.views.toolkit import Toolkit, render_counts, render_logs
 
 
 class Panel(Overlay[None]):
@@ -73,3 +82,95 @@ class Panel(Overlay[None]):
         """By a page."""
         scroll = self.query_one("#scroll", VerticalScroll)
         (scroll.scroll_page_up if step < 0 else scroll.scroll_page_down)(animate=False)
+
+
+_MOST = "200"
+
+
+class ActivityPanel(Panel):
+    """Reads the log when it is opened and when it is told to."""
+
+    HINTS = ("↑↓ scroll", "s count from now", "c clear the log", "r refresh", "esc closes")
+    BINDINGS = [
+        bind("app.activity.refresh", "refresh_log"),
+        bind("app.activity.clear", "clear_log"),
+        bind("app.activity.count", "count_anew"),
+    ]
+
+    def __init__(self, toolkit: Toolkit) -> None:
+        super().__init__("Toolkit Activity", "")
+        self._toolkit = toolkit
+        self._since_ms = 0
+
+    async def on_mount(self) -> None:
+        """Read at once."""
+        await self.action_refresh_log()
+
+    async def action_refresh_log(self) -> None:
+        """Read the log again."""
+        entries = await asyncio.to_thread(self._toolkit.read_log)
+        counted = [entry for entry in entries if entry.at_ms >= self._since_ms]
+        text = f"{render_counts(counted)}\n\n{render_logs(entries, ('--limit', _MOST))}"
+        self.query_one("#text", Static).update(Text(clean(text)))
+
+    async def action_clear_log(self) -> None:
+        """Forget what tools did."""
+        try:
+            await asyncio.to_thread(self._toolkit.clear_log)
+        except RetinueError as error:
+            self.notify(clean(str(error)), severity="error", markup=False)
+        await self.action_refresh_log()
+
+    async def action_count_anew(self) -> None:
+        """Count from now on; the log stays."""
+        self._since_ms = round(time.time() * 1000)
+        await self.action_refresh_log()
+
+
+Made = TypeVar("Made")
+
+
+class Waiting(Overlay[Made | None], Generic[Made]):
+    """Gives back what was waited for, or None."""
+
+    DEFAULT_CSS = """
+    Waiting { align: center middle; background: $background 50%; }
+    Waiting > #line {
+        width: auto; max-width: 90%; height: auto; border: round $accent; background: $background; padding: 0 2;
+    }
+    """
+    BINDINGS = [bind("tui.select.cancel", "leave", is_first=True)]
+
+    def __init__(self, text: str, work: Awaitable[Made]) -> None:
+        super().__init__()
+        self._text = clean_line(text, 200)
+        self._work = work
+        self._began_s = time.monotonic()
+
+    def compose(self) -> ComposeResult:
+        """One line."""
+        yield Static(self._text, id="line", markup=False)
+
+    def on_mount(self) -> None:
+        """Begin."""
+        self.set_interval(FRAME_S, self._draw)
+        self.run_worker(self._wait(), exclusive=True)
+
+    def action_leave(self) -> None:
+        """Give it up: whoever works for it is cancelled."""
+        self.workers.cancel_node(self)
+        self.dismiss(None)
+
+    def _draw(self) -> None:
+        passed_s = time.monotonic() - self._began_s
+        sign = SPINNER[int(passed_s / FRAME_S) % len(SPINNER)]
+        self.query_one("#line", Static).update(
+            f"{sign} {self._text} {format_duration(passed_s * 1000)}\nesc gives it up"
+        )
+
+    async def _wait(self) -> None:
+        try:
+            self.dismiss(await self._work)
+        except RetinueError as error:
+            self.app.notify(clean(str(error)), severity="error", markup=False)
+            self.dismiss(None)

@@ -9,12 +9,11 @@ from textual.containers import Vertical
 from textual.widgets import Static
 
 from retinue.core.run import Run, Status
-from retinue.ui.activity import describe_activity
-from retinue.ui.bindings import bind
 from retinue.ui.formats import FRAME_S, clean_line, fit_parts
+from retinue.ui.keys import bind
 from retinue.ui.navigation import Reading, Way
 from retinue.ui.screens.overlay import Overlay
-from retinue.ui.talk import Talk
+from retinue.ui.talk import Talk, describe_activity
 from retinue.ui.tree import Outlook, find_sign, name_status, render_figures
 from retinue.ui.widgets.conversation import Conversation
 from retinue.ui.widgets.line import PurposeLine

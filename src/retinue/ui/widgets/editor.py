@@ -3,8 +3,9 @@
 Knows nothing of what is done with the words; whoever completes or asks is given each key first.
 """
 
+import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -16,13 +17,86 @@ from textual.widgets import TextArea
 from textual.widgets.text_area import Location
 
 from retinue.core.terminal import escape_text
-from retinue.ui.bindings import bind
-from retinue.ui.history import History
-from retinue.ui.pastes import Pastes
+from retinue.ui.keys import bind
 from retinue.views.prompt_files import MOST_IMAGES, is_image, render_mention
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
+
+LINES = 10
+CHARS = 1000
+_MARK = re.compile(r"\[paste #\d+ [^\]\n]*\]")
+
+
+class Pastes:
+    """Marks and what they stand for. A mark that somebody has changed is just words."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._count = 0
+
+    def add(self, text: str) -> str:
+        """What to put into the editor for a paste: itself when it is short, else its mark."""
+        lines = text.count("\n") + 1
+        if lines <= LINES and len(text) <= CHARS:
+            return text
+        self._count += 1
+        size = f"+{lines} lines" if lines > 1 else f"{len(text)} chars"
+        mark = f"[paste #{self._count} {size}]"
+        self._texts[mark] = text
+        return mark
+
+    def expand(self, text: str) -> str:
+        """The words with all pastes in full."""
+        return _MARK.sub(lambda found: self._texts.get(found[0], found[0]), text)
+
+    def find_mark(self, before: str) -> int:
+        """How long the mark is that a text ends with; 0 when it ends with none."""
+        if not before.endswith("]"):
+            return 0
+        mark = before[before.rfind("[") :]
+        return len(mark) if mark in self._texts else 0
+
+    def clear(self) -> None:
+        """Forget all; numbers go on, so that no two marks are alike."""
+        self._texts.clear()
+
+
+MOST = 1000
+
+
+class History:
+    """Entries from old to new; after the newest comes what is being written now."""
+
+    def __init__(self, entries: Sequence[str] = ()) -> None:
+        self._entries = list(entries)[-MOST:]
+        self._at = len(self._entries)
+        self._draft = ""
+
+    def load(self, entries: Sequence[str]) -> None:
+        """Put entries of earlier days before those of today."""
+        self._entries = [*entries, *self._entries][-MOST:]
+        self._at = len(self._entries)
+
+    def add(self, text: str) -> bool:
+        """One more, unless it is the last one again; the place is at the end afterwards. Whether it is new."""
+        is_new = bool(text.strip()) and self._entries[-1:] != [text]
+        if is_new:
+            self._entries = [*self._entries, text][-MOST:]
+        self._at = len(self._entries)
+        self._draft = ""
+        return is_new
+
+    def move(self, step: int, written: str) -> str | None:
+        """What is there one step further; None at either end. `written` is what the editor shows now."""
+        place = self._at + step
+        if not 0 <= place <= len(self._entries):
+            return None
+        if self._at == len(self._entries):
+            self._draft = written
+        self._at = place
+        return self._draft if place == len(self._entries) else self._entries[place]
+
 
 MOST_DELETED = 20
 MOST_PATHS = 4000

@@ -1,4 +1,4 @@
-"""The line that searches the conversation: what is looked for, and where one is in what was found."""
+"""Searching a conversation: the line to write in, what it finds, and back to the editor."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,6 +10,8 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Input, Static
 
+from retinue.ui.navigation import Reading
+from retinue.ui.widgets.editor import Editor
 from retinue.ui.widgets.line import TextLine
 
 if TYPE_CHECKING:
@@ -135,3 +137,40 @@ class SearchLine(Horizontal):
         if self._pause is not None:
             self._pause.stop()
             self._pause = None
+
+
+class Searching:
+    """Stands between one line and one conversation."""
+
+    def __init__(self, line: SearchLine, reading: Reading, editor: Editor) -> None:
+        self._line = line
+        self._reading = reading
+        self._editor = editor
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody searches."""
+        return self._line.is_open
+
+    def open(self) -> None:
+        """Begin."""
+        self._line.open()
+
+    def find(self, text: str) -> None:
+        """Other words."""
+        if text.strip():
+            self._line.tell(self._reading.find(text))
+        else:
+            self._reading.forget()
+            self._line.tell("")
+
+    def go(self, step: int) -> None:
+        """The next place, or the one before."""
+        self._line.tell(self._reading.go_found(step))
+
+    def close(self) -> None:
+        """Back to writing; what was found stays in sight."""
+        if self._line.is_open:
+            self._line.close()
+            self._reading.forget()
+            self._editor.focus()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from retinue.core.figures import format_cost, format_duration, format_tokens
-from retinue.views.export.markup import escape
+from retinue.views.export.conversation import escape
 from retinue.views.report import Chapter, Story
 
 WIDTH = 1000

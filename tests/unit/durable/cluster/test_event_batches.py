@@ -16,7 +16,7 @@ from retinue.core.events import (
 from retinue.core.messages import TextContent, Usage
 from retinue.core.model import Delta
 from retinue.core.run import Outcome, Reason, Status
-from retinue.durable.cluster.event_batches import Teller
+from retinue.durable.cluster.worker_events import Teller
 
 
 class FakeClaim:

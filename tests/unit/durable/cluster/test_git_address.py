@@ -3,7 +3,7 @@
 import pytest
 
 from retinue.core.errors import RetinueError
-from retinue.durable.cluster.git_address import check_address, clean_address, hide_secrets, list_addresses
+from retinue.durable.cluster.repository import check_address, clean_address, hide_secrets, list_addresses
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from retinue.durable.cluster.json_columns import pack_json, to_column, unpack_json
+from retinue.durable.cluster.database import pack_json, to_column, unpack_json
 
 ODD = ["a\0b", "\0", "\\u0000", "\\\0", "\\\\u0000\0", "\ufffe", "\ufffe0", "\ufffem\0", "日本語", ""]
 

@@ -13,8 +13,7 @@ from retinue.engine.questions import Desk
 from retinue.engine.rights import RevokedTools, RevokedToolsHook
 from retinue.engine.run_config import Origin
 from retinue.engine.setup import RunSetup
-from retinue.features.approvals.book import Book
-from retinue.features.approvals.gate import Approving, GatePorts
+from retinue.features.approvals.gate import Approving, Book, GatePorts
 from retinue.features.approvals.rules import Rule
 from retinue.features.hooks.feature import StopReview
 from retinue.models.script_file import parse_script

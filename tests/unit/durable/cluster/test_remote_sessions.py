@@ -1,6 +1,6 @@
 import pytest
 
-from retinue.durable.cluster.remote_sessions import bring_files, collect_files
+from retinue.durable.cluster.session_copy import bring_files, collect_files
 
 
 def test_files_below_are_found():

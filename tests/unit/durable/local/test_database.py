@@ -11,7 +11,7 @@ import pytest
 
 from retinue.durable.local.database import Entry, Ledger, drop_run, put_pieces, put_run, read_pieces, read_runs
 from retinue.durable.local.writer import Scribe
-from retinue.durable.pieces import Piece, RecordError
+from retinue.durable.session_files import Piece, RecordError
 
 RUN = Entry("s", "r", 1, 0, "/main.jsonl")
 
@@ -131,7 +131,7 @@ def test_unusable_place_is_told(tmp_path):
 def test_full_disk_is_told(tmp_path):
     code = (
         "import sys; from pathlib import Path\n"
-        "from retinue.durable.local.database import *; from retinue.durable.pieces import *\n"
+        "from retinue.durable.local.database import *; from retinue.durable.session_files import *\n"
         "put = lambda connection: put_pieces(connection, 's', 'r', [Piece('session', 'a', 0, bytes(3_000_000))])\n"
         "try: Ledger(Path(sys.argv[1])).transact([put])\n"
         "except RecordError as error: print(error)\n"

@@ -1,7 +1,7 @@
 import pytest
 
 from retinue.core.definition import DeclaredTools, Definition
-from retinue.features.extensions.scope import Candidate, Wanted, choose_extensions, is_path, to_wanted
+from retinue.features.extensions.candidates import Candidate, Wanted, choose_extensions, is_path, to_wanted
 
 ALL = tuple(Candidate(name, "user", f"/e/{name}.py") for name in ("Guard", "ops", "wiki"))
 

@@ -2,8 +2,7 @@ import pytest
 
 from retinue.core.tool import Effect
 from retinue.features.mcp.program import choose_environment, find_command
-from retinue.features.mcp.server import McpServer
-from retinue.features.mcp.trouble import McpFailed
+from retinue.features.mcp.server import McpFailed, McpServer
 
 
 def test_only_the_user_vouches():

@@ -1,4 +1,4 @@
-from retinue.features.mcp.names import find_server, name_tools
+from retinue.features.mcp.server import find_server, name_tools
 
 
 def test_odd_characters_become_underlines():

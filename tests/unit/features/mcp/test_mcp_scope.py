@@ -1,8 +1,7 @@
 import pytest
 
 from retinue.core.definition import DeclaredTools, Definition
-from retinue.features.mcp.scope import choose_servers, find_named
-from retinue.features.mcp.server import McpServer
+from retinue.features.mcp.server import McpServer, choose_servers, find_named
 
 SERVERS = {
     "one": McpServer("one", "x", read_only_tools=("get",)),

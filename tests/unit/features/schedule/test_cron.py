@@ -4,7 +4,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from retinue.features.schedule.cron import find_next_cron
+from retinue.features.schedule.parse import find_next_cron
 from retinue.features.schedule.zone import to_ms
 
 NEW_YORK = ZoneInfo("America/New_York")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.features.schedule.lock import hold_lock
+from retinue.features.schedule.store import hold_lock
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from retinue.features.schedule.cron import find_next_cron
+from retinue.features.schedule.parse import find_next_cron
 from retinue.features.schedule.zone import LocalZone, name_zone, parse_iso, to_iso, to_local, to_ms
 
 HOUR = timedelta(hours=1)

@@ -9,7 +9,7 @@ from retinue.core.messages import CustomMessage, TextContent, ToolResultMessage,
 from retinue.core.model import Draft, Request, ToolSpec
 from retinue.models.offline import INFO, OfflineModel
 from retinue.models.offline.answer import NOTE
-from retinue.models.offline.errands import Notice, parse_notices
+from retinue.models.offline.delegation import Notice, parse_notices
 
 TOOLS = [
     ToolSpec("Agent", "Types:\n- Explore: searches", {"properties": {"prompt": {}}}),

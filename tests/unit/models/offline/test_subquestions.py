@@ -1,8 +1,8 @@
 import pytest
 
 from retinue.core.model import ToolSpec
+from retinue.models.offline.delegation import can_delegate, describe, split_work
 from retinue.models.offline.question import Kind, parse_question, parse_questions
-from retinue.models.offline.subquestions import can_delegate, describe, split_work
 
 AGENT = ToolSpec("Agent", "Types:\n- Explore: searches", {})
 RESULT = ToolSpec("get_subagent_result", "", {})

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.tools.lsp.failure import LspFailed
-from retinue.tools.lsp.jsonrpc import Frames, JsonRpcClient
+from retinue.tools.lsp.jsonrpc import Frames, JsonRpcClient, LspFailed
 
 
 def frame(message: dict) -> bytes:

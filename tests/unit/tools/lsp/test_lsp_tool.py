@@ -1,6 +1,6 @@
 import pytest
 
-from retinue.tools.lsp.failure import LspFailed
+from retinue.tools.lsp.jsonrpc import LspFailed
 from retinue.tools.lsp.tool import ACTIONS, PRIVILEGED, READING, Permission, permit_process
 
 

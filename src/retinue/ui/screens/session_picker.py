@@ -5,11 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from retinue.core.errors import RetinueError
-from retinue.ui.bindings import bind
-from retinue.ui.formats import clean
+from retinue.ui.formats import clean, describe_session
+from retinue.ui.keys import bind
 from retinue.ui.screens.picker import Choice, Picker
 from retinue.ui.screens.prompt import Asking
-from retinue.ui.sessions import describe_session
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
