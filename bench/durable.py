@@ -14,7 +14,7 @@ from typing import Any
 from bench.figure import Figure
 from retinue import Retinue
 from retinue.core.messages import AssistantMessage, ToolCall
-from retinue.core.model import Draft, ModelInfo, Reply, Request, ToolSpec
+from retinue.core.model import Draft, ModelInfo, ModelRequest, Reply, ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 
 RUNS, TURNS, ROUNDS = 20, 20, 3
@@ -27,7 +27,7 @@ class Busy:
 
     info = ModelInfo("bench", "busy", "scripted", "Busy")
 
-    async def reply(self, request: Request, draft: Draft) -> Reply:
+    async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         """At once."""
         turn = sum(isinstance(message, AssistantMessage) for message in request.messages)
         if turn + 1 < TURNS:

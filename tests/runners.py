@@ -91,11 +91,11 @@ def make_backend(main: Any, find_file: Any, *, at_once: bool = False) -> Any:
 
     if not is_durable():
         return LocalBackend()
-    from retinue.durable.local.database import Ledger
+    from retinue.durable.local.database import RunDatabase
     from retinue.durable.local.records import RunRecords
     from retinue.durable.local.writer import Scribe
 
-    ledger = Ledger(main.session.path.parent / "runs.db")
+    ledger = RunDatabase(main.session.path.parent / "runs.db")
     writer: Any = AtOnce(ledger) if at_once else Scribe(ledger)
     records = RunRecords(writer, main.session, lambda run, request: find_file(run.id))
     main.bus.listen(records.hear, pieces=False)

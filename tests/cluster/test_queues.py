@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from retinue.durable.cluster.assignment import Assignment
-from retinue.durable.cluster.dbos_queues import Waiting
+from retinue.durable.cluster.dbos_queues import WaitingRuns
 
 pytestmark = pytest.mark.timeout(60)
 RUN = Assignment(
@@ -28,7 +28,7 @@ def wait_for_no_connection(database):
 async def test_cut_off_sending_leaves_no_connection(database, delay_s):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        async with Waiting(database) as waiting:
+        async with WaitingRuns(database) as waiting:
             adding = asyncio.ensure_future(waiting.add(RUN))
             await asyncio.sleep(delay_s)
             adding.cancel()
@@ -40,7 +40,7 @@ async def test_cut_off_sending_leaves_no_connection(database, delay_s):
 
 
 async def test_cut_off_run_is_queued_once(database):
-    async with Waiting(database) as waiting:
+    async with WaitingRuns(database) as waiting:
         adding = asyncio.ensure_future(waiting.add(RUN))
         await asyncio.sleep(0.01)
         adding.cancel()

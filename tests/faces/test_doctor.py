@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from retinue.durable.local.database import Entry, Ledger, put_run
+from retinue.durable.local.database import RunDatabase, RunRow, put_run
 
 pytestmark = pytest.mark.here("the switch names a database that is made with the first run")
 
@@ -128,9 +128,9 @@ def test_text_has_a_summary(place):
 @pytest.fixture
 def ledger(place):
     """The record of durable runs, with one that has not ended."""
-    ledger = Ledger(place.agent_dir / "retinue" / "runs.db")
+    ledger = RunDatabase(place.agent_dir / "retinue" / "runs.db")
     (place.agent_dir / "main.jsonl").touch()
-    ledger.transact([partial(put_run, entry=Entry("s", "r", 1, 0, str(place.agent_dir / "main.jsonl")))])
+    ledger.transact([partial(put_run, entry=RunRow("s", "r", 1, 0, str(place.agent_dir / "main.jsonl")))])
     ledger.close()
     return ledger
 
@@ -160,7 +160,7 @@ def test_record_of_an_agent_is_told(place, doctor):
 
 
 def test_waiting_durable_runs_are_told(doctor, ledger, place):
-    ledger.transact([partial(put_run, entry=Entry("s2", "r", 1, 0, str(place.agent_dir / "gone.jsonl")))])
+    ledger.transact([partial(put_run, entry=RunRow("s2", "r", 1, 0, str(place.agent_dir / "gone.jsonl")))])
     ledger.close()
     main = f"{place.agent_dir}/main.jsonl"
     rows = [

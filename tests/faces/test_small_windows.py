@@ -9,7 +9,7 @@ from retinue.models.script import ScriptUsage
 from retinue.models.script_file import parse_script
 from retinue.testing import MockServer
 from retinue.testing.faults import build_error, build_plan, to_spoken
-from retinue.testing.plan import Plan, render_response
+from retinue.testing.plan import ResponsePlan, render_response
 from retinue.testing.server import APIS
 from retinue.testing.wire.anthropic import AnthropicWire
 from retinue.testing.wire.google import GoogleWire
@@ -58,7 +58,7 @@ def refuse(wire, tokens, window):
         return build_error(wire, "request", 400, words)
     words = f"request ({tokens} tokens) exceeds the available context size ({window} tokens), try increasing it"
     error = {"code": 400, "message": words, "type": "exceed_context_size_error", "n_ctx": window}
-    return Plan(render_response(400, json.dumps({"error": error}).encode()))
+    return ResponsePlan(render_response(400, json.dumps({"error": error}).encode()))
 
 
 def serve(window, answer, **options):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from textwrap import dedent
 
-from retinue.features.extensions.candidates import Places, Wanted
+from retinue.features.extensions.candidates import ExtensionFolders, Wanted
 from retinue.features.extensions.loader import Library, LoadedExtensions, load_extensions
 
 TOOL = """
@@ -36,9 +36,9 @@ class World:
         points = f"[retinue.extensions]\n{name} = {value}\n" if text is None else text
         return self.put(metadata / "entry_points.txt", points)
 
-    def places(self, *, trusted: bool = True, search: bool = True) -> Places:
+    def places(self, *, trusted: bool = True, search: bool = True) -> ExtensionFolders:
         installed = (str(self.site),) if search else ()
-        return Places(self.project, self.user.parent, self.project, trusted, self.home, installed)
+        return ExtensionFolders(self.project, self.user.parent, self.project, trusted, self.home, installed)
 
     async def load(
         self, wanted: Wanted | None = None, *, trusted: bool = True, limit_s: float = 10.0

@@ -9,7 +9,7 @@ from textwrap import dedent
 
 from retinue.core.tool import ToolContext
 from retinue.engine.clock import SystemClock
-from retinue.features.mcp.pool import Pool
+from retinue.features.mcp.pool import ServerPool
 from retinue.features.mcp.server import McpServer
 from retinue.features.mcp.session import Opener, Surroundings
 from retinue.tools.process_tree import TreeProbe
@@ -86,7 +86,7 @@ class World:
         """The pool of the servers, every one of them leased."""
         trees = TreeProbe(kind=tree) if tree else TREES
         around = Surroundings(self.root, self.environment, trees, "1", self.told.append, initialise_s=initialise_s)
-        async with Pool(self.servers, Opener(around), clock or SystemClock(), self.told.append) as pool:
+        async with ServerPool(self.servers, Opener(around), clock or SystemClock(), self.told.append) as pool:
             self.lease = pool.lease(pool.servers)
             yield pool
 

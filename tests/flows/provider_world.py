@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from retinue.core.messages import UserMessage
-from retinue.core.model import Delta, Draft, Model, ModelInfo, Price, Reply, Request, ToolSpec
+from retinue.core.model import Delta, Draft, Model, ModelInfo, ModelRequest, Price, Reply, ToolSpec
 from retinue.models.adapter import build_model
 from retinue.models.governor import Governor
 from retinue.models.transport import Timing, Transport
@@ -40,7 +40,7 @@ class Seat:
         said = messages or (UserMessage("hello", 1),)
         watcher = self.deltas.append if watch else None
         draft = Draft(self.model.info, started_ms=5, watcher=watcher)
-        return await self.model.reply(Request("be brief", list(said), [READ], **fields), draft)
+        return await self.model.reply(ModelRequest("be brief", list(said), [READ], **fields), draft)
 
 
 @asynccontextmanager

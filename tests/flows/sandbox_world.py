@@ -25,9 +25,9 @@ from msgspec import structs
 from retinue.core.launch import Launch, Stdio
 from retinue.sandbox.confinement import OpenConfinement, open_sandbox
 from retinue.sandbox.probe import Probe, find_status
-from retinue.sandbox.profile import Wishes, build_readonly, build_writing
+from retinue.sandbox.profile import SandboxWishes, build_readonly, build_writing
 from retinue.sandbox.server import PROGRAM, ForkServer
-from retinue.sandbox.status import Backend, Status
+from retinue.sandbox.status import Backend, SandboxStatus
 from tests.needs import need_backend
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "attack"
@@ -64,7 +64,7 @@ def become(who: Who) -> list[str]:
     return ["setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups", "--"]
 
 
-def need_status(backend: Backend) -> Status:
+def need_status(backend: Backend) -> SandboxStatus:
     """What works here. Where the machine could do it and ours does not hold, that is a hole and no lack."""
     need_backend(backend)
     server = ForkServer()
@@ -109,8 +109,8 @@ class World:
         return {**places, "PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "x"}
 
     @property
-    def wishes(self) -> Wishes:
-        return Wishes(home=str(self.home), environment=("W", "H", *self.shared))
+    def wishes(self) -> SandboxWishes:
+        return SandboxWishes(home=str(self.home), environment=("W", "H", *self.shared))
 
     def digest(self) -> dict[str, tuple[object, ...]]:
         """Content, mode, owner, time, attributes and flags of everything that must stay as it is."""
@@ -232,7 +232,9 @@ def copy_world(world: World) -> Iterator[World]:
 class Box:
     """A boundary around a world, and how commands run in it as the world's user."""
 
-    def __init__(self, world: World, status: Status, *, writing: bool = False, extra: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, world: World, status: SandboxStatus, *, writing: bool = False, extra: tuple[str, ...] = ()
+    ) -> None:
         """`extra` is what the user names in `sandbox.writable`."""
         self.world = world
         self.status = status

@@ -11,7 +11,7 @@ from retinue.core.errors import RetinueError
 from retinue.core.run import Status
 from retinue.features.schedule.job import Job, create_job
 from retinue.features.schedule.parse import parse_schedule
-from retinue.features.schedule.scheduler import Change, Ports, Scheduler
+from retinue.features.schedule.scheduler import JobChange, Ports, Scheduler
 from retinue.features.schedule.store import ScheduleStore
 from retinue.features.schedule.zone import to_iso, to_local, to_ms
 from retinue.testing.clock import FakeClock
@@ -38,7 +38,7 @@ class World:
         self.clock = WallClock(now_ms=to_ms(now))
         self.zone = zone
         self.store = ScheduleStore(folder, session_id)
-        self.changes: list[Change] = []
+        self.changes: list[JobChange] = []
         self.spawned: list[tuple[str, str]] = []
         """Name and time of day of every start."""
         self.ends: dict[str, asyncio.Future[Status]] = {}

@@ -22,7 +22,7 @@ from retinue.engine.request import RunRequest
 from retinue.engine.run_config import Policy, RunConfig
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
-from retinue.models.resolve import Choice
+from retinue.models.resolve import ModelChoice
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.settings.run_config import build_surfaces
@@ -46,7 +46,7 @@ class Models:
     def resolve(self, query, *, is_choice=False):
         if query != "other":
             raise ModelError(f"unknown model {query!r}")
-        return Choice(ModelInfo(provider="scripted", id="other", api="scripted", reasoning=True), "high")
+        return ModelChoice(ModelInfo(provider="scripted", id="other", api="scripted", reasoning=True), "high")
 
     def open(self, info):
         return ScriptedModel(parse_script([{"text": "from the other"}]), info)

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.core.diagnostics import Diagnostic
-from retinue.definitions.discover import Places
+from retinue.definitions.discover import AgentFolders
 from retinue.definitions.registry import DefinitionRegistry, Definitions, load_definitions
 from retinue.settings.paths import find_paths
 
@@ -26,11 +26,11 @@ class World:
         target.write_text(text)
         return target
 
-    def places(self, below: str = "") -> Places:
+    def places(self, below: str = "") -> AgentFolders:
         cwd = self.project / below
         cwd.mkdir(parents=True, exist_ok=True)
         paths = find_paths(cwd, os.environ)
-        return Places(paths.project, paths.agent_dir, paths.home)
+        return AgentFolders(paths.project, paths.agent_dir, paths.home)
 
     def load(self, below: str = "", *, trusted: bool = True, hide_defaults: bool = False) -> Definitions:
         return load_definitions(self.places(below), trusted=trusted, hide_defaults=hide_defaults)

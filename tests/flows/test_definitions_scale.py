@@ -3,7 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from retinue.definitions.discover import Places
+from retinue.definitions.discover import AgentFolders
 from retinue.definitions.registry import DefinitionRegistry
 
 COLD = """
@@ -46,7 +46,7 @@ def test_thousand_files_are_watched_cheaply(tmp_path: Path) -> None:
     import time
 
     fill(tmp_path / "agent" / "agents")
-    registry = DefinitionRegistry(Places(tmp_path, tmp_path / "agent", tmp_path), trusted=True)
+    registry = DefinitionRegistry(AgentFolders(tmp_path, tmp_path / "agent", tmp_path), trusted=True)
     registry.read()
     time.sleep(0.06)
     first = registry.read()

@@ -236,12 +236,12 @@ async def test_broken_metadata_hurts_nobody(world, text):
 
 @pytest.mark.attack("A15", "H11")
 async def test_cwd_is_no_place_of_installation(world, monkeypatch):
-    from retinue.features.extensions.candidates import Places, find_extensions
+    from retinue.features.extensions.candidates import ExtensionFolders, find_extensions
 
     world.install("evil", "os:abort")
     monkeypatch.syspath_prepend(str(world.site))
     monkeypatch.syspath_prepend("")
-    places = Places(world.site, world.user.parent)
+    places = ExtensionFolders(world.site, world.user.parent)
     assert [candidate.name for candidate in find_extensions(places).candidates] == ["good"]
-    elsewhere = Places(world.project, world.user.parent)
+    elsewhere = ExtensionFolders(world.project, world.user.parent)
     assert [candidate.name for candidate in find_extensions(elsewhere).candidates] == ["good", "evil"]

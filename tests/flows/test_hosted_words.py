@@ -4,21 +4,21 @@ import pytest
 
 from retinue import Retinue
 from retinue.core.run import Status
-from retinue.durable.cluster.assignment import Assignment, Word
+from retinue.durable.cluster.assignment import Assignment, RunMessage
 from retinue.durable.cluster.sender import Cluster
-from retinue.durable.cluster.worker import Job
+from retinue.durable.cluster.worker import WorkerJob
 from retinue.durable.cluster.worker_host import HostedRun
 
 WORDS = [
-    Word("stop"),
-    Word("steer", {"text": "Hurry."}),
-    Word("steer", {"text": " "}),
-    Word("restrict", {"tools": ["bash"]}),
-    Word("restrict", {"tools": 5}),
-    Word("answer", {"question": "q", "answer": "yes"}),
-    Word("below", {"verb": "stop", "run": "r"}),
-    Word("judge", {"wants": {"call": True}, "below": True}),
-    Word("ruling", {}),
+    RunMessage("stop"),
+    RunMessage("steer", {"text": "Hurry."}),
+    RunMessage("steer", {"text": " "}),
+    RunMessage("restrict", {"tools": ["bash"]}),
+    RunMessage("restrict", {"tools": 5}),
+    RunMessage("answer", {"question": "q", "answer": "yes"}),
+    RunMessage("below", {"verb": "stop", "run": "r"}),
+    RunMessage("judge", {"wants": {"call": True}, "below": True}),
+    RunMessage("ruling", {}),
 ]
 ASSIGNMENT = Assignment(
     run_id="r",
@@ -43,7 +43,7 @@ def host(tmp_path):
     def open_agent(*parts):
         return Retinue(tmp_path, model=f"scripted/{script}")
 
-    job = Job(ASSIGNMENT, tmp_path, tmp_path, None, None, False, lambda event: None, None, None)
+    job = WorkerJob(ASSIGNMENT, tmp_path, tmp_path, None, None, False, lambda event: None, None, None)
     return HostedRun(job, Cluster("postgresql://nobody@127.0.0.1:9/none"), open_agent)
 
 

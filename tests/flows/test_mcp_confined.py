@@ -10,7 +10,7 @@ import pytest
 from retinue import Retinue
 from retinue.core.events import ToolFinished
 from retinue.engine.clock import SystemClock
-from retinue.features.mcp.pool import Pool
+from retinue.features.mcp.pool import ServerPool
 from retinue.features.mcp.session import Opener, Surroundings
 from retinue.features.sandbox import Boundaries
 from retinue.sandbox.probe import Machine, Probe
@@ -111,7 +111,7 @@ async def test_each_backend_binds_servers(backend: Backend, home: Path, tmp_path
     server = world.add(extra=DEEDS + "\nTOOLS[0]['description'] = str(os.getpid())", env={"GIVEN": "yes"})
     around = Surroundings(tmp_path, world.environment, TREES, "1", world.told.append)
     confined = Opener(replace(around, confining=boundary))
-    async with Pool([server], Opener(around), SystemClock(), world.told.append, open_confined=confined) as pool:
+    async with ServerPool([server], Opener(around), SystemClock(), world.told.append, open_confined=confined) as pool:
         pool.lease(["raw"], readonly=True)
         tools = await pool.list_tools(["raw"], readonly=True)
         assert (text_of(await call(tools["mcp__raw__hi"], tmp_path)), world.told) == (BOUND, [])
@@ -139,7 +139,7 @@ async def test_without_sandbox_no_server_starts(home: Path, tmp_path: Path) -> N
     server = world.add(extra=DEEDS)
     around = Surroundings(tmp_path, world.environment, TREES, "1", world.told.append)
     confined = Opener(replace(around, confining=boundary))
-    async with Pool([server], Opener(around), SystemClock(), world.told.append, open_confined=confined) as pool:
+    async with ServerPool([server], Opener(around), SystemClock(), world.told.append, open_confined=confined) as pool:
         assert await pool.list_tools(["raw"], readonly=True) == {}
     (told,) = world.told
     assert told.startswith("MCP server 'raw', as read-only agents get it without writing and network: SANDBOX_UNAV")

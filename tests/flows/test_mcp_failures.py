@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from retinue.features.mcp.pool import Pool
+from retinue.features.mcp.pool import ServerPool
 from retinue.testing.clock import FakeClock
 from tests.flows.mcp_world import World, call, text_of, wait_gone
 
@@ -162,5 +162,5 @@ async def test_killed_owner_leaves_no_server(world):
 
 
 async def test_pool_without_servers_is_free():
-    async with Pool((), None, FakeClock(), print) as pool:  # type: ignore[arg-type]
+    async with ServerPool((), None, FakeClock(), print) as pool:  # type: ignore[arg-type]
         assert await pool.list_tools(()) == {}

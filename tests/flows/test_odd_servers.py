@@ -5,7 +5,7 @@ from odd_world import ANTHROPIC, CHAT, DONE, GOOGLE, RESPONSES, chunk, piece, se
 from provider_world import FAST, to_info
 
 from retinue.core.messages import UserMessage
-from retinue.core.model import Draft, Request
+from retinue.core.model import Draft, ModelRequest
 from retinue.models.adapter import build_model
 from retinue.models.governor import Governor
 from retinue.models.transport import Transport
@@ -20,7 +20,7 @@ async def ask(api, *replies, **fields):
         model = build_model(info, transport=transport, key="k", governor=Governor(FakeClock(auto=True)), timing=FAST)
         draft = Draft(info, started_ms=1, watcher=lambda delta: None)
         try:
-            return await model.reply(Request("s", [UserMessage("hi", 1)]), draft), odd.requests
+            return await model.reply(ModelRequest("s", [UserMessage("hi", 1)]), draft), odd.requests
         finally:
             await transport.close()
 

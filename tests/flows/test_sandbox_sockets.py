@@ -14,7 +14,7 @@ from retinue.core.tool import ToolContext
 from retinue.sandbox.cgroup import Corral
 from retinue.sandbox.confinement import open_sandbox
 from retinue.sandbox.probe import Machine, Probe
-from retinue.sandbox.profile import Wishes, build_writing
+from retinue.sandbox.profile import SandboxWishes, build_writing
 from retinue.sandbox.server import ForkServer
 from retinue.tools.process_tree import TreeProbe
 from retinue.tools.shell.bash import BashTool
@@ -49,7 +49,7 @@ async def run(
     machine = Machine(Probe(backends=(backend,)))
     machine.server = open_server(kind, folder)
     try:
-        profile = build_writing(folder / work, Wishes(home=str(folder), writable=writable, network=network))
+        profile = build_writing(folder / work, SandboxWishes(home=str(folder), writable=writable, network=network))
         confinement = open_sandbox(machine.look(), profile, machine.server)
         result = await BashTool(TreeProbe()).call(
             {"command": command}, ToolContext(folder / work, confinement=confinement)

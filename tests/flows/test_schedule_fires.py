@@ -7,7 +7,7 @@ import pytest
 from retinue.core.errors import UsageError
 from retinue.core.run import Status
 from retinue.features.schedule.job import Job, to_entry
-from retinue.features.schedule.scheduler import LOOK_S, Change
+from retinue.features.schedule.scheduler import LOOK_S, JobChange
 from retinue.features.schedule.store import ScheduleStore
 from tests.flows.schedule_world import DAY, HOUR, MINUTE, World
 
@@ -92,7 +92,7 @@ async def test_changes_are_announced(world: World) -> None:
         await world.end("r1")
         assert world.scheduler.cancel("a")
         assert not world.scheduler.cancel("a")
-    assert fired == Change("fired", "a", fired.job, run_id="r1")
+    assert fired == JobChange("fired", "a", fired.job, run_id="r1")
     assert world.kinds() == ["added", "updated", "fired", "updated", "removed"]
 
 

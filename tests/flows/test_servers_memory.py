@@ -7,7 +7,7 @@ import pytest
 
 from retinue.core.errors import ToolFailed
 from retinue.engine.clock import SystemClock
-from retinue.features.mcp.pool import Pool
+from retinue.features.mcp.pool import ServerPool
 from retinue.features.mcp.session import Opener, Surroundings
 from retinue.features.sandbox import Boundaries
 from retinue.sandbox.probe import Machine, Probe
@@ -44,7 +44,7 @@ async def test_large_mcp_server_is_ended(tmp_path, boundaries):
     server = world.add(extra="import time" + HOG.format(name="call"))
     around = Surroundings(tmp_path, world.environment, mcp_world.TREES, "1", world.told.append)
     confined = Opener(replace(around, confining=boundary))
-    async with Pool([server], Opener(around), SystemClock(), world.told.append, open_confined=confined) as pool:
+    async with ServerPool([server], Opener(around), SystemClock(), world.told.append, open_confined=confined) as pool:
         pool.lease(["raw"], readonly=True)
         tools = await pool.list_tools(["raw"], readonly=True)
         try:

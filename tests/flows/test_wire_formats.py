@@ -16,7 +16,7 @@ from retinue.core.messages import (
     Usage,
     UserMessage,
 )
-from retinue.core.model import Request
+from retinue.core.model import ModelRequest
 from retinue.models.script_file import parse_script
 from retinue.testing.faults import to_spoken
 from retinue.testing.wire.anthropic import AnthropicWire
@@ -167,7 +167,7 @@ async def test_later_turns_convert_nothing_again(api):
         memo, messages = {}, []
         for turn in range(5):
             messages += [UserMessage(f"{turn}", 1), _said("mock-1", api, f"a{turn}")]
-            model.build_body(Request("s", messages, memo=memo))
+            model.build_body(ModelRequest("s", messages, memo=memo))
     assert converted == messages
 
 
@@ -180,24 +180,26 @@ async def test_grown_body_equals_a_fresh_one(api):
             said = _said("mock-1", api, "text", call)
             messages += [UserMessage(f"q{turn}", 1), said]
             messages += [ToolResultMessage(f"id{turn}", "read", [TextContent("r")], False, 1)]
-            grown = seat.model.build_body(Request("s", list(messages), memo=memo))
-            assert grown == seat.model.build_body(Request("s", messages))
+            grown = seat.model.build_body(ModelRequest("s", list(messages), memo=memo))
+            assert grown == seat.model.build_body(ModelRequest("s", messages))
 
 
 @pytest.mark.parametrize("api", APIS)
 async def test_changed_history_is_converted_anew(api):
     async with open_seat(api, []) as seat:
         memo = {}
-        seat.model.build_body(Request("s", [UserMessage("old", 1), _said("mock-1", api, "a")], memo=memo))
+        seat.model.build_body(ModelRequest("s", [UserMessage("old", 1), _said("mock-1", api, "a")], memo=memo))
         fresh = [UserMessage("new", 1), UserMessage("more", 2)]
-        assert seat.model.build_body(Request("s", fresh, memo=memo)) == seat.model.build_body(Request("s", fresh))
+        assert seat.model.build_body(ModelRequest("s", fresh, memo=memo)) == seat.model.build_body(
+            ModelRequest("s", fresh)
+        )
 
 
 @pytest.mark.parametrize("api", APIS)
 async def test_foreign_thinking_becomes_text(api):
     async with open_seat(api, []) as seat:
         said = _said("other", api, "answer", ThinkingContent("deep thought", "c2ln"))
-        body = seat.model.build_body(Request("s", [UserMessage("q", 1), said]))
+        body = seat.model.build_body(ModelRequest("s", [UserMessage("q", 1), said]))
     assert b"deep thought" in body
     assert b"c2ln" not in body
 
@@ -215,7 +217,7 @@ async def test_unanswered_call_gets_a_result(api):
 async def test_result_without_a_call_is_dropped(api):
     async with open_seat(api, []) as seat:
         orphan = ToolResultMessage("gone", "read", [TextContent("orphan")], False, 1)
-        body = seat.model.build_body(Request("s", [UserMessage("q", 1), orphan, UserMessage("r", 1)]))
+        body = seat.model.build_body(ModelRequest("s", [UserMessage("q", 1), orphan, UserMessage("r", 1)]))
     assert b"orphan" not in body
 
 

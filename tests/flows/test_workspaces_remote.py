@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from retinue.core.errors import RetinueError
-from retinue.durable.cluster.repository_cache import Cache, prune_cache
+from retinue.durable.cluster.repository_cache import RepositoryCache, prune_cache
 from retinue.durable.cluster.workspace_bundle import pack
 from retinue.testing import make_repo
 from tests.flows.travel_world import BRANCH, FILES, Journey, read_tree, take
@@ -181,7 +181,7 @@ async def test_cancelled_fetch_hinders_no_later_one(tmp_path: Path, hub: Hub) ->
 
 async def test_lock_of_a_dead_git_is_removed(tmp_path: Path, hub: Hub) -> None:
     journey = await Journey.begin(tmp_path, hub.clone(tmp_path))
-    cache = Cache(tmp_path / "worker", journey.parcel)
+    cache = RepositoryCache(tmp_path / "worker", journey.parcel)
     git_dir = Path(cache.objects).parent
     names = ("config.lock", "packed-refs.lock", "shallow.lock", f"refs/retinue/have/{journey.parcel.commit}.lock")
     for path in (*(git_dir / name for name in names), git_dir.parent / "blank" / ".git" / "config.lock"):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from retinue.core.errors import IsolationFailed
-from retinue.features.worktree.records import Record, Records
-from retinue.features.worktree.saved_work import Kept
+from retinue.features.worktree.records import CopyRecord, Records
+from retinue.features.worktree.saved_work import KeptCopy
 from retinue.features.worktree.workshop import recover_leftovers
 from retinue.testing import make_repo
 from retinue.tools.git import run_git
@@ -37,7 +37,7 @@ async def use(world: World, cwd: Path, **wishes: object) -> str:
     copy = await world.create(cwd=cwd, **wishes)
     (copy.root / "a.txt").write_text("by the agent\n")
     kept = await world.keep(copy)
-    assert (kept, list(world.tmp.iterdir())) == (Kept("pi-agent-r1"), [])
+    assert (kept, list(world.tmp.iterdir())) == (KeptCopy("pi-agent-r1"), [])
     return git(cwd, "show", f"{kept.branch}:a.txt")
 
 
@@ -137,7 +137,7 @@ async def test_place_in_repository_is_kept(world: World) -> None:
         ".",
         "not committed",
     ]
-    assert [await world.keep(copy) for copy in (first, second, third)] == [Kept(), Kept(), Kept()]
+    assert [await world.keep(copy) for copy in (first, second, third)] == [KeptCopy(), KeptCopy(), KeptCopy()]
 
 
 async def test_link_out_of_copy_is_refused(world: World, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ async def test_sparse_checkout_works(world: World, tmp_path: Path, is_cone: bool
     (copy.root / "in" / "f").write_text("changed\n")
     (copy.root / "out").mkdir()
     (copy.root / "out" / "new").write_text("outside of what is checked out\n")
-    assert await world.keep(copy) == Kept("pi-agent-r1")
+    assert await world.keep(copy) == KeptCopy("pi-agent-r1")
     changed = git(repo, "show", "--format=", "--name-status", "pi-agent-r1")
     assert (changed, git(repo, "status", "--porcelain")) == ("M\tin/f\nA\tout/new", "")
 
@@ -192,7 +192,7 @@ async def test_sparse_checkout_keeps_commits(world: World, tmp_path: Path) -> No
     copy = await world.create(cwd=repo)
     git(copy.root, "merge", "-q", "--no-ff", "other")
     (copy.root / "in" / "f").write_text("changed\n")
-    assert await world.keep(copy) == Kept("pi-agent-r1")
+    assert await world.keep(copy) == KeptCopy("pi-agent-r1")
     assert git(repo, "diff", "--name-status", "main", "pi-agent-r1") == "M\tin/f\nA\tout/g"
 
 
@@ -229,7 +229,7 @@ async def test_several_repositories_work(world: World, tmp_path: Path) -> None:
     copies = [await world.create("r1"), await world.create("r2", other), await world.create("r3", other)]
     for copy in copies:
         (copy.root / "a.txt").write_text(f"{copy.record.run_id}\n")
-    assert [await world.keep(copy) for copy in copies] == [Kept(f"pi-agent-r{number}") for number in (1, 2, 3)]
+    assert [await world.keep(copy) for copy in copies] == [KeptCopy(f"pi-agent-r{number}") for number in (1, 2, 3)]
     shown = [git(repo, "show", f"pi-agent-{name}:a.txt") for repo, name in ((world.repo, "r1"), (other, "r3"))]
     assert (shown, world.left) == (["r1", "r3"], [])
 
@@ -239,7 +239,7 @@ async def test_many_copies_at_once(world: World) -> None:
     for copy in copies:
         (copy.root / "a.txt").write_text(f"{copy.record.run_id}\n")
     kept = await asyncio.gather(*(world.keep(copy) for copy in copies))
-    assert kept == [Kept(f"pi-agent-r{number}") for number in range(20)]
+    assert kept == [KeptCopy(f"pi-agent-r{number}") for number in range(20)]
     assert (world.left, world.show("pi-agent-r7", "a.txt"), len(world.branches)) == ([], "r7", 21)
 
 
@@ -248,7 +248,7 @@ async def test_half_made_copy_does_no_harm(world: World) -> None:
     dead = Records(world.records.directory)
     notes = world.repo / ".git" / "worktrees" / "pi-agent-dead-01234567"
     fields = {"path": str(world.tmp / notes.name), "top": str(world.repo), "common": str(world.repo / ".git")}
-    dead.save(dead.claim(Record(run_id="dead", state="creating", base="0" * 40, **fields)))
+    dead.save(dead.claim(CopyRecord(run_id="dead", state="creating", base="0" * 40, **fields)))
     dead.close()
     notes.mkdir(parents=True)
     (notes / "gitdir").write_text(f"{fields['path']}/.git\n")

@@ -10,7 +10,7 @@ import pytest
 from retinue.core.errors import IsolationFailed
 from retinue.features.worktree.copies import CopyRequest, create_copy
 from retinue.features.worktree.records import Records
-from retinue.features.worktree.saved_work import Kept
+from retinue.features.worktree.saved_work import KeptCopy
 from retinue.features.worktree.workshop import recover_leftovers, resume_copy
 from retinue.testing import make_repo
 from tests.flows.worktree_world import World, git
@@ -27,7 +27,7 @@ def world(tmp_path: Path) -> World:
 @pytest.mark.spec("fleet:B92")
 async def test_no_change_leaves_nothing(world: World) -> None:
     copy = await world.create()
-    assert await world.keep(copy) == Kept()
+    assert await world.keep(copy) == KeptCopy()
     assert (world.left, world.branches, copy.root.exists()) == ([], ["main"], False)
 
 
@@ -38,7 +38,7 @@ async def test_changes_become_branch(world: World) -> None:
     (copy.root / "src" / "b.txt").unlink()
     (copy.root / "new dir").mkdir()
     (copy.root / "new dir" / "ü\n.bin").write_bytes(bytes(range(256)))
-    assert await world.keep(copy) == Kept(BRANCH)
+    assert await world.keep(copy) == KeptCopy(BRANCH)
     shown = git(world.repo, "show", "--format=%an %ae%n%s", "--name-status", "-z", BRANCH).replace("\0", "|")
     message = ("pi-agent: fix the parser " + "x" * 300)[: len("pi-agent: ") + 200]
     assert shown == f"Test test@example.com\n{message}|\nM|a.txt|A|new dir/ü\n.bin|D|src/b.txt|"
@@ -52,7 +52,7 @@ async def test_own_commits_are_kept(world: World) -> None:
     (copy.root / "a.txt").write_text("mine\n")
     git(copy.root, "commit", "-qam", "by the agent")
     head = git(copy.root, "rev-parse", "HEAD")
-    assert await world.keep(copy) == Kept(BRANCH)
+    assert await world.keep(copy) == KeptCopy(BRANCH)
     assert (git(world.repo, "rev-parse", BRANCH), world.left) == (head, [])
 
 
@@ -91,7 +91,7 @@ async def test_failing_hooks_do_not_block(world: World) -> None:
         hook.chmod(0o755)
     copy = await world.create()
     (copy.root / "a.txt").write_text("changed\n")
-    assert (await world.keep(copy), world.show(BRANCH, "a.txt")) == (Kept(BRANCH), "changed")
+    assert (await world.keep(copy), world.show(BRANCH, "a.txt")) == (KeptCopy(BRANCH), "changed")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ async def test_missing_author_becomes_ours(world: World, settings: tuple[tuple[s
         git(world.repo, "config", key, value)
     copy = await world.create()
     (copy.root / "a.txt").write_text("changed\n")
-    assert await world.keep(copy) == Kept(BRANCH)
+    assert await world.keep(copy) == KeptCopy(BRANCH)
     assert git(world.repo, "log", "-1", "--format=%an %ae %cn", BRANCH) == "pi-agent pi-agent@localhost pi-agent"
 
 
@@ -125,7 +125,7 @@ async def test_ignored_files_do_not_count(world: World) -> None:
     for name in ("build/out.txt", "x.log", "__pycache__"):
         (copy.root / name).write_text("x")
     (copy.root / "__pycache__").unlink()
-    assert await world.keep(copy) == Kept(notes=("Files that git ignores were not kept: 'build/', 'x.log'",))
+    assert await world.keep(copy) == KeptCopy(notes=("Files that git ignores were not kept: 'build/', 'x.log'",))
     assert (world.left, world.branches) == ([], ["main"])
 
 
@@ -161,7 +161,7 @@ async def test_conflicting_merge_is_kept(world: World) -> None:
     git(copy.root, "commit", "-qam", "right")
     git(copy.root, "merge", "left", check=False)
     parents = [git(copy.root, "rev-parse", name) for name in ("HEAD", "left")]
-    assert (await world.keep(copy), world.left) == (Kept(BRANCH), [])
+    assert (await world.keep(copy), world.left) == (KeptCopy(BRANCH), [])
     assert git(world.repo, "log", "-1", "--format=%P", BRANCH).split() == parents
     assert "<<<<<<<" in world.show(BRANCH, "a.txt")
 
@@ -193,7 +193,7 @@ async def test_abandoned_commits_are_kept(world: World) -> None:
     git(copy.root, "checkout", "-q", "--detach", "main")
     git(copy.root, "branch", "-qD", "gone")
     name = f"refs/pi-agent/r1/{tip[:12]}"
-    assert await world.keep(copy) == Kept(notes=(f"Commits that the agent had left behind are kept as `{name}`",))
+    assert await world.keep(copy) == KeptCopy(notes=(f"Commits that the agent had left behind are kept as `{name}`",))
     assert (git(world.repo, "for-each-ref", "--format=%(refname)", "refs/pi-agent"), world.left) == (name, [])
 
 
@@ -203,7 +203,7 @@ async def test_history_without_commit_is_kept(world: World) -> None:
     git(copy.root, "checkout", "-q", "--orphan", "fresh")
     git(copy.root, "rm", "-rqf", ".")
     (copy.root / "only.txt").write_text("only\n")
-    assert (await world.keep(copy), world.left) == (Kept(BRANCH), [])
+    assert (await world.keep(copy), world.left) == (KeptCopy(BRANCH), [])
     assert git(world.repo, "ls-tree", "-r", "--name-only", BRANCH) == "only.txt"
 
 
@@ -213,14 +213,14 @@ async def test_deleted_copy_keeps_commits(world: World) -> None:
     (copy.root / "a.txt").write_text("mine\n")
     git(copy.root, "commit", "-qam", "by the agent")
     subprocess.run(["rm", "-rf", str(copy.root)], check=True)
-    assert (await world.keep(copy), world.left, world.show(BRANCH, "a.txt")) == (Kept(BRANCH), [], "mine")
+    assert (await world.keep(copy), world.left, world.show(BRANCH, "a.txt")) == (KeptCopy(BRANCH), [], "mine")
 
 
 async def test_lost_link_does_no_harm(world: World) -> None:
     copy = await world.create()
     (copy.root / ".git").unlink()
     (copy.root / "a.txt").write_text("changed\n")
-    assert (await world.keep(copy), world.left, world.show(BRANCH, "a.txt")) == (Kept(BRANCH), [], "changed")
+    assert (await world.keep(copy), world.left, world.show(BRANCH, "a.txt")) == (KeptCopy(BRANCH), [], "changed")
 
 
 @pytest.mark.attack("G10")
@@ -229,7 +229,7 @@ async def test_removed_registration_keeps_copy(world: World) -> None:
     (copy.root / "a.txt").write_text("changed\n")
     subprocess.run(["rm", "-rf", copy.record.git_dir], check=True)
     kept = await world.keep(copy)
-    assert kept == Kept("", str(copy.root), "git does not know it any more: its registration was removed")
+    assert kept == KeptCopy("", str(copy.root), "git does not know it any more: its registration was removed")
     assert (copy.root / "a.txt").read_text() == "changed\n"
 
 
@@ -244,7 +244,7 @@ async def test_nested_repository_keeps_copy(world: World, has_commit: bool) -> N
     (copy.root / "a.txt").write_text("changed\n")
     kept = await world.keep(copy)
     problem = "git repositories inside of it cannot be put on a branch: 'src/inner'"
-    assert (kept, world.show(BRANCH, "a.txt")) == (Kept(BRANCH, str(copy.root), problem), "changed")
+    assert (kept, world.show(BRANCH, "a.txt")) == (KeptCopy(BRANCH, str(copy.root), problem), "changed")
     assert (copy.root / "src" / "inner" / "f").read_text() == "precious"
 
 
@@ -288,7 +288,7 @@ async def test_failed_commit_keeps_copy(world: World, damage: str) -> None:
         spoilt.write_text(before)
     world.records.close()
     again = Records(world.records.directory)
-    assert [(each.run_id, each.kept) for each in await recover_leftovers(again)] == [("r1", Kept(BRANCH))]
+    assert [(each.run_id, each.kept) for each in await recover_leftovers(again)] == [("r1", KeptCopy(BRANCH))]
     assert (world.show(BRANCH, "a.txt"), world.left) == ("precious", [])
 
 
@@ -308,7 +308,10 @@ async def test_readonly_directories_are_removed(world: World) -> None:
     (copy.root / "build" / "mod" / "f").write_text("x")
     (copy.root / "build" / "mod").chmod(0o555)
     git(world.repo, "worktree", "lock", str(copy.root))
-    assert (await world.keep(copy), world.left) == (Kept(notes=("Files that git ignores were not kept: 'build/'",)), [])
+    assert (await world.keep(copy), world.left) == (
+        KeptCopy(notes=("Files that git ignores were not kept: 'build/'",)),
+        [],
+    )
 
 
 @pytest.mark.attack("G3")
@@ -324,7 +327,7 @@ async def test_filtered_files_keep_their_bytes(world: World) -> None:
     (copy.root / "big.bin").write_text("bytes\n")
     (copy.root / "a.txt").write_text("changed\n")
     note = "Saved as they are, without the git filter that is configured for them: 'big.bin'"
-    assert (await world.keep(copy), world.show(BRANCH, "big.bin")) == (Kept(BRANCH, notes=(note,)), "bytes")
+    assert (await world.keep(copy), world.show(BRANCH, "big.bin")) == (KeptCopy(BRANCH, notes=(note,)), "bytes")
 
 
 async def test_resume_continues_branch(world: World) -> None:
@@ -335,10 +338,10 @@ async def test_resume_continues_branch(world: World) -> None:
     again = await world.create(branch=BRANCH)
     assert (again.root / "a.txt").read_text() == "first\n"
     (again.root / "a.txt").write_text("second\n")
-    assert (await world.keep(again), world.left) == (Kept(BRANCH), [])
+    assert (await world.keep(again), world.left) == (KeptCopy(BRANCH), [])
     assert git(world.repo, "log", "-3", "--format=%H", f"{BRANCH}^", "-1") == first
     third = await world.create(branch=BRANCH)
-    assert await world.keep(third) == Kept(BRANCH)
+    assert await world.keep(third) == KeptCopy(BRANCH)
 
 
 async def test_checked_out_branch_is_not_moved(world: World) -> None:
@@ -360,7 +363,7 @@ async def test_resume_continues_kept_copy(world: World) -> None:
     again = await resume_copy(request, world.records, tmp=world.tmp)
     assert again.root == copy.root
     subprocess.run(["rm", "-rf", str(copy.root / "inner")], check=True)
-    assert (await world.keep(again), world.left) == (Kept(), [])
+    assert (await world.keep(again), world.left) == (KeptCopy(), [])
 
 
 async def test_second_copy_of_run_is_refused(world: World) -> None:
@@ -411,7 +414,7 @@ async def test_submodules_stay_when_touched(world: World, tmp_path: Path, touch:
         git(sub, "checkout", "-q", "--detach", "origin/main")
     kept = await world.keep(copy)
     problem = "git repositories inside of it cannot be put on a branch: 'sub'"
-    assert kept == (Kept() if touch == "nothing" else Kept("", str(copy.root), problem))
+    assert kept == (KeptCopy() if touch == "nothing" else KeptCopy("", str(copy.root), problem))
     assert sub.exists() == (touch != "nothing")
 
 
@@ -424,7 +427,7 @@ async def test_odd_files_do_no_harm(world: World) -> None:
     (copy.root / "run.sh").chmod(0o755)
     with open(os.fsencode(copy.root) + b"/\xff\\*", "w") as file:
         file.write("odd name\n")
-    assert (await world.keep(copy), world.left) == (Kept(BRANCH), [])
+    assert (await world.keep(copy), world.left) == (KeptCopy(BRANCH), [])
     listed = git(world.repo, "ls-tree", BRANCH).split("\n")
     assert [line.split()[0] + " " + line.split("\t")[1] for line in listed if ".txt" not in line] == [
         "100644 .gitignore",

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from retinue.features.worktree.records import Record, Records
-from retinue.features.worktree.saved_work import Kept
+from retinue.features.worktree.records import CopyRecord, Records
+from retinue.features.worktree.saved_work import KeptCopy
 from retinue.features.worktree.workshop import Leftover, recover_leftovers
 from tests.flows.worktree_world import World, git
 
@@ -119,7 +119,7 @@ async def test_living_owners_are_left_alone(tmp_path: Path) -> None:
     assert (await recover_leftovers(other), await recover_leftovers(world.records)) == ([], [])
     assert ((copy.root / "a.txt").read_text(), world.branches) == ("at work\n", ["main"])
     world.records.close()
-    assert await recover_leftovers(other) == [Leftover("r1", str(world.repo), Kept("pi-agent-r1"))]
+    assert await recover_leftovers(other) == [Leftover("r1", str(world.repo), KeptCopy("pi-agent-r1"))]
 
 
 async def test_two_starts_recover_once(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ async def test_copy_of_gone_repository_stays(tmp_path: Path) -> None:
         assert (left.kept.path, left.kept.problem.startswith("its repository ")) == (str(copy.root), True)
     (tmp_path / "moved").rename(world.repo)
     [left] = await recover_leftovers(Records(world.records.directory))
-    assert (left.kept, world.show("pi-agent-r1", "a.txt"), world.left) == (Kept("pi-agent-r1"), "precious", [])
+    assert (left.kept, world.show("pi-agent-r1", "a.txt"), world.left) == (KeptCopy("pi-agent-r1"), "precious", [])
 
 
 async def test_thousand_records_are_fine(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ async def test_thousand_records_are_fine(tmp_path: Path) -> None:
     for number in range(1000):
         owner = dead if number % 2 else living
         gone = str(tmp_path / "gone")
-        record = Record(run_id=f"r{number}", state="live", path=gone, top=gone, common=gone, base="0" * 40)
+        record = CopyRecord(run_id=f"r{number}", state="live", path=gone, top=gone, common=gone, base="0" * 40)
         (directory / f"r{number}.json").write_bytes(msgspec.json.encode(owner.claim(record)))
     (directory / "broken.json").write_text("{")
     dead.close()

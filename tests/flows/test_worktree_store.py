@@ -12,9 +12,9 @@ import pytest
 from retinue.core.errors import IsolationFailed
 from retinue.features.worktree.copies import Copy, CopyRequest
 from retinue.features.worktree.records import Records
-from retinue.features.worktree.saved_work import Kept
+from retinue.features.worktree.saved_work import KeptCopy
 from retinue.features.worktree.workshop import recover_leftovers, resume_copy
-from retinue.sandbox.profile import Wishes, build_readonly, build_writing
+from retinue.sandbox.profile import SandboxWishes, build_readonly, build_writing
 from retinue.testing import make_repo
 from tests.flows.test_worktree_attacks import Canary
 from tests.flows.worktree_world import World, git
@@ -235,7 +235,7 @@ async def test_links_are_not_written_through(world: World, tmp_path: Path) -> No
     (own(world) / "HEAD").unlink()
     (own(world) / "HEAD").symlink_to(victim)
     (copy.root / "new.txt").write_text("new\n")
-    assert (await world.keep(copy), victim.read_text(), world.left) == (Kept(BRANCH), "precious\n", [])
+    assert (await world.keep(copy), victim.read_text(), world.left) == (KeptCopy(BRANCH), "precious\n", [])
 
 
 KILLED = """
@@ -250,7 +250,8 @@ from retinue.features.worktree.copies import CopyRequest
 repo, tmp, step, when = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[4], sys.argv[5]
 records = Records(Path(sys.argv[3]))
 owner, name = {
-    "bring": (repository.Store, "bring"), "import": (repository.Store, "_copy"), "head": (keeping, "write_ref"),
+    "bring": (repository.ObjectStore, "bring"), "import": (repository.ObjectStore, "_copy"),
+    "head": (keeping, "write_ref"),
     "abandoned": (keeping._Saver, "_save_abandoned"), "branch": (keeping._Saver, "_save_branch"),
     "proof": (keeping._Saver, "_prove"), "removal": (keeping, "discard_copy"),
 }[step]
@@ -305,7 +306,7 @@ async def test_many_objects_become_a_pack(world: World) -> None:
     for number in range(150):
         (copy.root / f"f{number}").write_text(f"{number}\n")
     commit(copy)
-    assert (await world.keep(copy), world.show(BRANCH, "f149")) == (Kept(BRANCH), "149")
+    assert (await world.keep(copy), world.show(BRANCH, "f149")) == (KeptCopy(BRANCH), "149")
     assert [path.suffix for path in (world.repo / ".git" / "objects" / "pack").iterdir()].count(".pack") == 1
 
 
@@ -317,7 +318,7 @@ async def test_resumed_copy_has_its_commits(world: World) -> None:
     assert git(copy.root, "rev-parse", "HEAD") == made
     (copy.root / "more.txt").write_text("more\n")
     world.records = again
-    assert (await world.keep(copy), git(world.repo, "rev-parse", f"{BRANCH}^")) == (Kept(BRANCH), made)
+    assert (await world.keep(copy), git(world.repo, "rev-parse", f"{BRANCH}^")) == (KeptCopy(BRANCH), made)
 
 
 async def test_lost_objects_keep_files(world: World) -> None:
@@ -325,7 +326,7 @@ async def test_lost_objects_keep_files(world: World) -> None:
     commit(copy)
     subprocess.run(["rm", "-rf", str(own(world))], check=True)
     (copy.root / "more.txt").write_text("more\n")
-    assert (await world.keep(copy), world.left) == (Kept(BRANCH), [])
+    assert (await world.keep(copy), world.left) == (KeptCopy(BRANCH), [])
     assert [world.show(BRANCH, name) for name in ("mine.txt", "more.txt")] == ["mine", "more"]
 
 
@@ -340,7 +341,7 @@ async def test_users_clearing_up_does_no_harm(world: World) -> None:
     git(world.repo, "gc", "-q", "--prune=now")
     assert str(copy.root) in git(world.repo, "worktree", "list")
     made = commit(copy)
-    assert (await world.keep(copy), git(world.repo, "rev-parse", BRANCH)) == (Kept(BRANCH), made)
+    assert (await world.keep(copy), git(world.repo, "rev-parse", BRANCH)) == (KeptCopy(BRANCH), made)
     assert git(world.repo, "fsck", "--full", "--no-dangling") == ""
 
 
@@ -364,7 +365,7 @@ async def test_deleted_branch_does_not_return(world: World) -> None:
     git(world.repo, "checkout", "-q", "main")
     copy = await world.create()
     git(world.repo, "branch", "-qD", "other")
-    assert (git(copy.root, "log", "-1", "--format=%s", "other"), await world.keep(copy)) == ("other", Kept())
+    assert (git(copy.root, "log", "-1", "--format=%s", "other"), await world.keep(copy)) == ("other", KeptCopy())
     assert git(world.repo, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
 
 
@@ -374,10 +375,10 @@ async def test_copy_of_copy_has_its_commits(world: World) -> None:
     inner = await world.create("r2", outer.root)
     assert (inner.record.base, inner.record.common) == (made, outer.record.common)
     commit(inner, "inner.txt", "inner\n")
-    assert await world.keep(inner) == Kept("pi-agent-r2")
+    assert await world.keep(inner) == KeptCopy("pi-agent-r2")
     # Who asked for the work can merge it where it is.
     git(outer.root, "merge", "-q", "pi-agent-r2")
-    assert (await world.keep(outer), world.left) == (Kept(BRANCH), [])
+    assert (await world.keep(outer), world.left) == (KeptCopy(BRANCH), [])
     assert [world.show(BRANCH, name) for name in ("mine.txt", "inner.txt")] == ["mine", "inner"]
     assert (world.branches, git(world.repo, "fsck", "--no-dangling")) == (["main", BRANCH, "pi-agent-r2"], "")
 
@@ -397,7 +398,7 @@ async def test_copy_outlives_the_one_around(world: World) -> None:
     inner = await world.create("r2", outer.root)
     await world.keep(outer)
     made = commit(inner, "inner.txt")
-    assert (await world.keep(inner), git(world.repo, "rev-parse", "pi-agent-r2")) == (Kept("pi-agent-r2"), made)
+    assert (await world.keep(inner), git(world.repo, "rev-parse", "pi-agent-r2")) == (KeptCopy("pi-agent-r2"), made)
 
 
 async def test_copy_of_earlier_version_is_kept(world: World) -> None:
@@ -406,7 +407,7 @@ async def test_copy_of_earlier_version_is_kept(world: World) -> None:
     (copy.root / ".git").write_text(f"gitdir: {copy.record.git_dir}\n")
     made = commit(copy)
     (copy.root / "more.txt").write_text("more\n")
-    assert (await world.keep(copy), world.left) == (Kept(BRANCH), [])
+    assert (await world.keep(copy), world.left) == (KeptCopy(BRANCH), [])
     assert (git(world.repo, "rev-parse", f"{BRANCH}^"), world.show(BRANCH, "more.txt")) == (made, "more")
 
 
@@ -415,7 +416,7 @@ async def test_boundary_of_copy_leaves_repository_out(world: World, home: Path) 
     agent = home / ".pi" / "agent"
     world.records = Records(agent / "retinue" / "worktrees")
     copy = await world.create()
-    wishes = Wishes(home=str(home), agent_dir=str(agent), writable=())
+    wishes = SandboxWishes(home=str(home), agent_dir=str(agent), writable=())
     writing, common = build_writing(copy.root, wishes), str(world.repo / ".git")
     assert (writing.writable, common in writing.visible) == ((str(own(world)),), True)
     assert common in build_readonly(copy.root, wishes).visible
@@ -430,7 +431,9 @@ async def test_boundary_of_copy_leaves_repository_out(world: World, home: Path) 
 @pytest.mark.attack("I10")
 async def test_repository_elsewhere_is_no_copys(world: World, home: Path) -> None:
     copy = await world.create()
-    profile = build_writing(copy.root, Wishes(home=str(home), agent_dir=str(home / ".pi" / "agent"), writable=()))
+    profile = build_writing(
+        copy.root, SandboxWishes(home=str(home), agent_dir=str(home / ".pi" / "agent"), writable=())
+    )
     assert (profile.writable, str(world.repo / ".git") in profile.visible) == ((), False)
 
 
@@ -442,7 +445,7 @@ async def test_long_names_of_objects_work(world: World, tmp_path: Path) -> None:
     git(repo, *IDENTITY, "commit", "-qm", "first")
     copy = await world.create(cwd=repo)
     made = commit(copy)
-    assert (await world.keep(copy), git(repo, "rev-parse", BRANCH), len(made)) == (Kept(BRANCH), made, 64)
+    assert (await world.keep(copy), git(repo, "rev-parse", BRANCH), len(made)) == (KeptCopy(BRANCH), made, 64)
     assert git(repo, "fsck", "--strict", "--no-dangling") == ""
 
 
@@ -450,21 +453,21 @@ async def test_users_git_does_not_remove_copy(world: World) -> None:
     copy = await world.create()
     git(world.repo, "worktree", "remove", "--force", str(copy.root), check=False)
     made = commit(copy)
-    assert (await world.keep(copy), git(world.repo, "rev-parse", BRANCH)) == (Kept(BRANCH), made)
+    assert (await world.keep(copy), git(world.repo, "rev-parse", BRANCH)) == (KeptCopy(BRANCH), made)
 
 
 async def test_broken_ref_does_no_harm(world: World) -> None:
     (world.repo / ".git" / "refs" / "heads" / "broken").write_text("1" * 40 + "\n")
     copy = await world.create()
     made = commit(copy)
-    assert (await world.keep(copy), git(world.repo, "rev-parse", BRANCH)) == (Kept(BRANCH), made)
+    assert (await world.keep(copy), git(world.repo, "rev-parse", BRANCH)) == (KeptCopy(BRANCH), made)
 
 
 async def test_repaired_link_does_no_harm(world: World) -> None:
     copy = await world.create()
     made = commit(copy)
     git(world.repo, "worktree", "repair")
-    assert (await world.keep(copy), git(world.repo, "rev-parse", BRANCH), world.left) == (Kept(BRANCH), made, [])
+    assert (await world.keep(copy), git(world.repo, "rev-parse", BRANCH), world.left) == (KeptCopy(BRANCH), made, [])
 
 
 async def test_hooks_and_author_are_the_users(world: World, home: Path) -> None:

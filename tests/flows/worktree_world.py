@@ -7,7 +7,7 @@ from pathlib import Path
 
 from retinue.features.worktree.copies import Copy, CopyRequest, create_copy
 from retinue.features.worktree.records import Records
-from retinue.features.worktree.saved_work import Kept, keep_work
+from retinue.features.worktree.saved_work import KeptCopy, keep_work
 from retinue.testing import make_repo
 
 FILES = {"a.txt": "one\n", "src/b.txt": "two\n", ".gitignore": "*.log\nbuild/\n"}
@@ -35,7 +35,7 @@ class World:
         request = CopyRequest(run_id, cwd or self.repo, **{"description": "do it", **wishes})  # type: ignore[arg-type]
         return await create_copy(request, self.records, tmp=self.tmp)
 
-    async def keep(self, copy: Copy) -> Kept:
+    async def keep(self, copy: Copy) -> KeptCopy:
         return await keep_work(copy.record, self.records)
 
     @property

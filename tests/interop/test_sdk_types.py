@@ -10,7 +10,7 @@ import typing_extensions
 from pydantic import ConfigDict, TypeAdapter
 
 from retinue.core.messages import AssistantMessage, ImageContent, TextContent, ToolResultMessage, UserMessage
-from retinue.core.model import Draft, Reply, Request, ToolSpec
+from retinue.core.model import Draft, ModelRequest, Reply, ToolSpec
 from retinue.models.adapter import build_model
 from retinue.models.governor import Governor
 from retinue.models.transport import Transport
@@ -247,7 +247,7 @@ async def hold(api: str, **fields: Any) -> tuple[list[Reply], list[dict[str, Any
         try:
             for _ in range(2):
                 draft = Draft(info, started_ms=1, watcher=lambda delta: None)
-                request = Request("be brief", messages, [READ], thinking="low", session_id="s1")
+                request = ModelRequest("be brief", messages, [READ], thinking="low", session_id="s1")
                 replies.append(await model.reply(request, draft))
                 messages = [*messages, *answer(replies[-1].message), UserMessage("and now?", 2)]
         finally:

@@ -12,7 +12,7 @@ from retinue.ui import blocks
 from retinue.ui.driver import SafeText
 from retinue.ui.keys import KeyTable
 from retinue.ui.screens.panel import Panel
-from retinue.ui.screens.picker import Choice, Picker
+from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.screens.prompt import Asking
 from retinue.ui.talk import Talk
 from retinue.ui.widgets.conversation import Conversation
@@ -128,7 +128,7 @@ async def test_menus_and_notices_let_nothing_through():
     async with Shown([]).run_test(size=(80, 30)) as pilot:
         app = pilot.app
         app.notify(EVIL, title=EVIL, markup=False)
-        app.push_screen(Picker(EVIL, [Choice("a", EVIL, EVIL, "●")], hint=EVIL))
+        app.push_screen(Picker(EVIL, [PickerRow("a", EVIL, EVIL, "●")], hint=EVIL))
         await pilot.pause()
         lines = app.read()
         app.push_screen(Panel(EVIL, Text(EVIL)))

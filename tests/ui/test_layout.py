@@ -5,7 +5,7 @@ from rich.cells import cell_len
 from retinue.core.run import Run, Status
 from retinue.ui.agent_panels import AgentTree
 from retinue.ui.screens.panel import Panel
-from retinue.ui.screens.picker import Choice, Picker
+from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.screens.prompt import Asking
 from retinue.ui.screens.viewer import RunViewer
 
@@ -51,7 +51,7 @@ async def test_every_screen_fits(tmp_path, monkeypatch, size):
         await stage.press("ctrl+o")
         check(stage.app, size)
         for screen in (
-            Picker(WIDE, [Choice(str(n), WIDE, WIDE) for n in range(30)]),
+            Picker(WIDE, [PickerRow(str(n), WIDE, WIDE) for n in range(30)]),
             Panel(WIDE, WIDE * 20),
             Asking(WIDE, value=WIDE, is_long=True),
             RunViewer(RUNS[0]),

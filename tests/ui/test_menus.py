@@ -7,7 +7,7 @@ from pilot_world import open_stage
 from textual.events import Key
 from textual.widgets import OptionList
 
-from retinue.ui.screens.picker import Choice, Picker
+from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.screens.prompt import Asking
 
 open_here = partial(open_stage, approve=True)
@@ -248,7 +248,7 @@ async def test_lit_row_stays_in_sight(place, tmp_path, size):
 async def test_keys_faster_than_a_list_count(tmp_path, place):
     async with open_here(tmp_path) as stage:
         chosen = []
-        picker = Picker("Which", [Choice(name, name) for name in "abc"])
+        picker = Picker("Which", [PickerRow(name, name) for name in "abc"])
         stage.app.push_screen(picker, chosen.append)
         picker.action_move(1)
         picker.action_take()
@@ -272,7 +272,7 @@ async def test_list_left_at_once_is_gone(tmp_path, place):
     async with open_here(tmp_path) as stage:
         for _ in range(5):
             chosen = []
-            stage.app.push_screen(Picker("Which", [Choice("a", "a")]), chosen.append)
+            stage.app.push_screen(Picker("Which", [PickerRow("a", "a")]), chosen.append)
             await stage.press("escape")
             await stage.wait(lambda chosen=chosen: chosen == [None])
         await stage.pilot.resize_terminal(40, 10)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from retinue.app.retinue import Retinue
     from retinue.core.diagnostics import Item
-    from retinue.settings.checkup import Report
+    from retinue.settings.checkup import DoctorReport
     from retinue.settings.request import Request, SessionWish
     from retinue.settings.user_state import Habits
     from retinue.views.overview import (
@@ -64,7 +64,7 @@ _HOMES = {
 }
 
 
-def run_checkup(request: "Request") -> "Report":
+def run_checkup(request: "Request") -> "DoctorReport":
     """Check everything that is configured here, what runs are recorded in included."""
     from retinue.app.remote import check_remote
     from retinue.views.overview import run_checkup as check

@@ -13,7 +13,7 @@ from retinue.core.tool import Tool, ToolContext
 from retinue.engine.calls import CallPorts, run_calls
 from retinue.engine.manager import Manager, RemoteRuns
 from retinue.engine.runner import LiveRun
-from retinue.engine.session_path import Grounds
+from retinue.engine.session_path import PathBases
 from retinue.features.worktree.workshop import Workshop
 from retinue.settings.config import Config
 from retinue.settings.files import bind_project, bind_user, read_bounded
@@ -80,14 +80,14 @@ class DelegationTools:
         """What calls of the `subagent` surface by a run work with; `model` replaces that of the runs it starts."""
         from retinue.engine.clock import make_uuid
         from retinue.settings.run_config import find_own_depth
-        from retinue.settings.subagent_call import Asked, make_session_dir, prepare_run
+        from retinue.settings.subagent_call import SubagentRequest, make_session_dir, prepare_run
         from retinue.surfaces.subagent.ports import SubagentPorts, SubagentSettings
 
         config = self.parts.config
         own = config.crew.settings.subagents
 
         def prepare(call: "SubagentCall") -> "tuple[Definition, RunRequest, str]":
-            asked = Asked(call.agent, call.task, call.session_id, call.write, model, call.call_id)
+            asked = SubagentRequest(call.agent, call.task, call.session_id, call.write, model, call.call_id)
             prepared = prepare_run(config.roster, asked, new_id=make_uuid)
             path = prepared[1].session_file
             if folder := Path(path).parent if path else self._find_session_dir(run_id):
@@ -210,10 +210,10 @@ def to_fleet(parts: SessionParts) -> FleetSettings:
     )
 
 
-def to_grounds(config: Config) -> Grounds:
+def to_grounds(config: Config) -> PathBases:
     """What paths in agents' files are relative to."""
     paths = config.paths
-    return Grounds(str(paths.cwd), str(paths.project), str(paths.home or ""))
+    return PathBases(str(paths.cwd), str(paths.project), str(paths.home or ""))
 
 
 def _find_templates(config: Config) -> tuple[Path, ...]:

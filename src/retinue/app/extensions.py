@@ -21,7 +21,7 @@ from retinue.engine.bus import Bus, Listener
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import Additions
 from retinue.engine.runner import LiveRun
-from retinue.features.extensions.candidates import Places, Wanted, find_extensions, to_wanted
+from retinue.features.extensions.candidates import ExtensionFolders, Wanted, find_extensions, to_wanted
 from retinue.settings.config import Config
 from retinue.settings.request import Request
 from retinue.settings.subagents import CREW_SETTINGS, CrewSettings
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from retinue.app.mcp import McpServers
     from retinue.features.extensions.channels import Channels
-    from retinue.features.extensions.contained import Command, Handler, Renderer
-    from retinue.features.extensions.handlers import Audience
+    from retinue.features.extensions.contained import ExtensionCommand, Handler, Renderer
+    from retinue.features.extensions.handlers import RunningHandlers
     from retinue.features.extensions.loader import Library, LoadedExtensions
     from retinue.surfaces.base import Caller
     from retinue.surfaces.fleet.ports import FleetPorts
@@ -68,11 +68,13 @@ class Extensions:
         self.servers = servers
         self._inherited = inherited
         self._told: set[str] = set()
-        self._places = Places(own.cwd, own.agent_dir, own.project, config.is_trusted, own.home, configs=own.configs)
+        self._places = ExtensionFolders(
+            own.cwd, own.agent_dir, own.project, config.is_trusted, own.home, configs=own.configs
+        )
         self._places = replace(self._places, chosen=frozenset(self._paths))
         self._found = find_extensions(self._places)
         self._group = asyncio.TaskGroup()
-        self._audience: Audience | None = None
+        self._audience: RunningHandlers | None = None
         self._library: Library | None = None
         self._main: LoadedExtensions | None = None
         self._listeners: dict[tuple[Handler, ...], tuple[tuple[Listener, bool], ...]] = {}
@@ -148,7 +150,7 @@ class Extensions:
         return () if self._main is None else self._main.collect(verb)
 
     @property
-    def commands(self) -> "Mapping[str, Command]":
+    def commands(self) -> "Mapping[str, ExtensionCommand]":
         """By name; of one name the strongest extension's."""
         return {command.name: command for command in reversed(self.collect("commands"))}
 
@@ -195,11 +197,11 @@ class Extensions:
         if self._library is not None:
             return self._library
         from retinue.features.extensions.channels import Channels
-        from retinue.features.extensions.handlers import Audience
+        from retinue.features.extensions.handlers import RunningHandlers
         from retinue.features.extensions.loader import Library
         from retinue.settings.entry_approval import judge_extension
 
-        self._audience = Audience()
+        self._audience = RunningHandlers()
         self._audience.open(self._group)
         self._channels = Channels(self._audience)
         judge = partial(judge_extension, self._own)
@@ -257,7 +259,7 @@ class Extensions:
                 self._tell(problem)
 
 
-def _find_clashes(commands: "Sequence[Command]") -> list[Diagnostic]:
+def _find_clashes(commands: "Sequence[ExtensionCommand]") -> list[Diagnostic]:
     """Commands that are hidden by one of the same name."""
     owners: dict[str, str] = {}
     clashes = []
@@ -301,7 +303,7 @@ TOOLKIT = "toolkit"
 class Commands:
     """What can be called by name, without the model."""
 
-    def __init__(self, extended: "Mapping[str, Command]", settings: CrewSettings, request: Request) -> None:
+    def __init__(self, extended: "Mapping[str, ExtensionCommand]", settings: CrewSettings, request: Request) -> None:
         """`extended` are those of extensions, which come before our own."""
         self._extended = extended
         self._settings = settings

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from retinue.sessions.trust import Vouchers
     from retinue.settings.config import Config
     from retinue.settings.guards import Judging
-    from retinue.settings.layers import Loaded
+    from retinue.settings.layers import LoadedSettings
     from retinue.settings.paths import Paths
 
 
@@ -157,7 +157,7 @@ class Host:
             redactor.learn(*registry.keys.list_secrets(registry.providers.values()))
         return self.models
 
-    def open_vouchers(self, paths: "Paths", loaded: "Loaded") -> "Vouchers":
+    def open_vouchers(self, paths: "Paths", loaded: "LoadedSettings") -> "Vouchers":
         """What tells which sessions can be believed."""
         from retinue.sessions.trust import Vouchers
 

@@ -18,7 +18,7 @@ from retinue.core.tool import Effect, Tool
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import Additions
 from retinue.engine.setup import RunSetup
-from retinue.features.mcp.pool import Lease, Pool
+from retinue.features.mcp.pool import ServerLease, ServerPool
 from retinue.features.mcp.server import PREFIX, choose_servers, find_named, find_server
 from retinue.features.mcp.session import Opener, Surroundings
 from retinue.features.mcp.tool import McpTool
@@ -57,11 +57,11 @@ class McpServers:
         around = replace(around, learn=learn)
         self._boundary = config.boundaries.surround_place(config.paths.cwd, readonly=True)
         confined = Opener(replace(around, confining=self._boundary))
-        self._pool = Pool(self._found.ready, Opener(around), clock, tell, open_confined=confined)
+        self._pool = ServerPool(self._found.ready, Opener(around), clock, tell, open_confined=confined)
         self._is_readonly = request.is_readonly
         self._servers = self._pool.servers
         self._is_open = False
-        self._main: Lease | None = None
+        self._main: ServerLease | None = None
         self._names: list[str] = []
         self._given: set[str] = set()
         self._admit: Callable[[Iterable[str]], None] | None = None

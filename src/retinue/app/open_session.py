@@ -22,7 +22,7 @@ from retinue.core.run import Outcome, Reason
 from retinue.engine.runner import LiveRun
 from retinue.sessions.log import Session
 from retinue.settings.config import Config, load_config
-from retinue.settings.layers import Loaded, load_settings
+from retinue.settings.layers import LoadedSettings, load_settings
 from retinue.settings.paths import Paths
 from retinue.settings.subagents import LoadedCrew
 from retinue.tools.registry import build_extra_tools
@@ -182,7 +182,7 @@ class OpenSession:
         self._main.bus.publish(Warned(run_id=self.parts.run_id, text=text))
 
 
-async def open_session(host: Host, session: Session, paths: Paths, loaded: Loaded) -> OpenSession:
+async def open_session(host: Host, session: Session, paths: Paths, loaded: LoadedSettings) -> OpenSession:
     """Work in a session from now on; when that fails it is closed again.
 
     `paths` and `loaded` are those of the folder this was started in, or of the session before.
@@ -245,7 +245,7 @@ async def _open_main(host: Host, session: Session, config: Config) -> OpenSessio
     return opened
 
 
-def _leads_away(host: Host, session: Session, paths: Paths, loaded: Loaded) -> bool:
+def _leads_away(host: Host, session: Session, paths: Paths, loaded: LoadedSettings) -> bool:
     """Whether a session goes on in another folder; one that anybody could have written stays, and this is told."""
     if not session.cwd or Path(session.cwd) == paths.cwd or host.request.session.is_alone:
         return False

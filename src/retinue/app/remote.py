@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from retinue.durable.cluster.cleanup import Pruned
     from retinue.durable.cluster.remote_approvals import Appeals
     from retinue.durable.cluster.sender import Cluster
-    from retinue.durable.cluster.worker import Job
+    from retinue.durable.cluster.worker import WorkerJob
     from retinue.engine.budget import Source
     from retinue.engine.manager import RemoteRuns
 
@@ -142,7 +142,7 @@ async def start_worker(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str
     url, folder = name_database(wish.database, os.environ), find_worker_dir(os.environ)
 
     def open_agent(
-        job: "Job",
+        job: "WorkerJob",
         cluster: "Cluster",
         judge: "Appeals",
         features: Sequence[Feature],
@@ -171,7 +171,7 @@ async def start_worker(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str
     await work(wish, url, folder, open_agent, stop, say)
 
 
-def to_request(job: "Job", session_file: Path, *, approve: bool = False) -> Request:
+def to_request(job: "WorkerJob", session_file: Path, *, approve: bool = False) -> Request:
     """The same as a process of its own would be asked for by its command line."""
     from retinue.durable.cluster.worker_host import build_sections
 

@@ -17,7 +17,7 @@ from retinue.settings.config import Config
 from retinue.surfaces.fleet.ports import FleetPorts, ScheduledCall, ScheduleWish
 
 if TYPE_CHECKING:  # most sessions have no schedule
-    from retinue.features.schedule.scheduler import Change, Scheduler
+    from retinue.features.schedule.scheduler import JobChange, Scheduler
 
 SOURCE = "scheduler"
 """What its events are told under: they belong to no run."""
@@ -108,7 +108,7 @@ class Schedules:
         except RetinueError as error:
             self._warn(f"nothing is scheduled: {error}")
 
-    def _announce(self, change: "Change") -> None:
+    def _announce(self, change: "JobChange") -> None:
         from retinue.features.schedule.job import to_entry
 
         job = change.job

@@ -7,7 +7,7 @@ from retinue.app import Request, Retinue
 from retinue.cli.headless import run_until_done
 from retinue.cli.input_lines import Listening
 from retinue.cli.options import Options
-from retinue.serve.mcp import McpServer
+from retinue.serve.mcp import McpFrontend
 
 
 def run_mcp(options: Options) -> int:
@@ -20,7 +20,7 @@ class _Mcp(Listening):
         return replace(super()._to_request(), surfaces=("*",))
 
     async def _work(self, crew: Retinue) -> int:
-        server = McpServer(await crew.open_delegation(), self._outlet.write, version("retinue"))
+        server = McpFrontend(await crew.open_delegation(), self._outlet.write, version("retinue"))
         await server.serve(self._lines)
         await self._drain()
         return 0

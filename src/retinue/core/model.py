@@ -111,7 +111,7 @@ class ModelInfo(Struct, frozen=True, rename="camel"):
         return f"{self.provider}/{self.id}"
 
 
-class Request(Struct):
+class ModelRequest(Struct):
     """Everything one model call depends on."""
 
     system: str
@@ -311,7 +311,7 @@ class Model(Protocol):
     @property
     def info(self) -> ModelInfo: ...
 
-    async def reply(self, request: Request, draft: Draft) -> Reply:
+    async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         """Answer the request, writing pieces into the draft.
 
         MUST NOT raise: a failure is a Reply with stop reason `error`. Cancelling is the only exception that passes;

@@ -37,7 +37,7 @@ class Root(Struct, frozen=True):
     """Real paths of what is not read, whatever link leads there."""
 
 
-class Places(Struct, frozen=True):
+class AgentFolders(Struct, frozen=True):
     """The directories that decide which agent files there are."""
 
     project: Path
@@ -49,7 +49,7 @@ class Places(Struct, frozen=True):
     """Real paths of what no agent sees."""
 
 
-def find_roots(places: Places, nearest: str) -> list[Root]:
+def find_roots(places: AgentFolders, nearest: str) -> list[Root]:
     """All roots, the ones that win first: project, user, builtin; inside one level pi, codingcode, sticky.
 
     `nearest` is the project's own directory of agents, as `find_nearest` gives it.
@@ -72,7 +72,7 @@ def find_roots(places: Places, nearest: str) -> list[Root]:
     return [root for root in own if root.path and root.path not in taken] + user + builtin
 
 
-def make_project_root(folder: str, places: Places) -> Root:
+def make_project_root(folder: str, places: AgentFolders) -> Root:
     """A folder of the project's agents; where it lies says how its files are read."""
     is_codingcode = os.path.basename(os.path.dirname(folder)) == ".codingcode"
     dialect: Dialect = "codingcode" if is_codingcode else "pi"
@@ -80,7 +80,7 @@ def make_project_root(folder: str, places: Places) -> Root:
     return Root(folder, dialect, "project", suffixes, str(places.project), places.hidden)
 
 
-def find_nearest(places: Places) -> str:
+def find_nearest(places: AgentFolders) -> str:
     """The project's `.pi/agents`, else its `.agents`; empty when it has neither, or is the home directory."""
     if places.project == places.home:
         return ""
@@ -107,7 +107,7 @@ Stamp = tuple[int, int, int, int]
 _UNSETTLED: Stamp = (0, 0, 0, 0)
 
 
-class Found(Struct, frozen=True):
+class FoundAgent(Struct, frozen=True):
     """What one file gave."""
 
     path: str
@@ -122,11 +122,11 @@ class Listing(Struct, frozen=True):
 
     root: Root
     stamp: Stamp | None
-    files: tuple[Found, ...] = ()
+    files: tuple[FoundAgent, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def load_root(root: Root, known_tools: Collection[str], before: Mapping[str, Found]) -> Listing:
+def load_root(root: Root, known_tools: Collection[str], before: Mapping[str, FoundAgent]) -> Listing:
     """Read a root; a file that looks as it did `before` is not read again."""
     stamp = _find_settled(root.path)
     if root.source == "project" and os.path.islink(root.path):
@@ -193,10 +193,10 @@ def load_file(
     return found.definition, list(found.diagnostics)
 
 
-def _load_entry(entry: os.DirEntry[str], root: Root, known_tools: Collection[str]) -> Found:
+def _load_entry(entry: os.DirEntry[str], root: Root, known_tools: Collection[str]) -> FoundAgent:
     path = entry.path
     if entry.is_symlink() and not os.path.exists(path):
-        return Found(path, _UNSETTLED, None, (_tell(path, "is a link that leads nowhere", "link"),))
+        return FoundAgent(path, _UNSETTLED, None, (_tell(path, "is a link that leads nowhere", "link"),))
     return _load(path, root, known_tools, is_file=entry.is_file(follow_symlinks=False))
 
 
@@ -216,7 +216,7 @@ def _is_inside(path: str, folder: str) -> bool:
 
 def _load(
     path: str, root: Root, known_tools: Collection[str], *, is_file: bool = False, digest: str | None = None
-) -> Found:
+) -> FoundAgent:
     """Read one file; with a `digest` only when that is what it holds."""
     try:
         # Looked at before it is opened, since opening a device may do something; O_NONBLOCK in case it is swapped.
@@ -225,20 +225,22 @@ def _load(
             data, status, real = _read(path)
         else:
             kind = "a directory" if stat.S_ISDIR(status.st_mode) else "no regular file"
-            return Found(path, _to_stamp(status), None, (_tell(path, f"is {kind}; it is skipped", "not-a-file"),))
+            return FoundAgent(path, _to_stamp(status), None, (_tell(path, f"is {kind}; it is skipped", "not-a-file"),))
     except OSError as error:
-        return Found(path, find_stamp(path), None, (_tell(path, f"cannot be read: {_explain(error)}", "unreadable"),))
+        return FoundAgent(
+            path, find_stamp(path), None, (_tell(path, f"cannot be read: {_explain(error)}", "unreadable"),)
+        )
     if real != path and root.source != "builtin" and (fault := _find_link_fault(real, status, root)):
-        return Found(path, _to_stamp(status), None, (_tell(path, fault, "link"),))
+        return FoundAgent(path, _to_stamp(status), None, (_tell(path, fault, "link"),))
     stamp = _to_stamp(status) if time.time_ns() - status.st_mtime_ns > _SETTLE_NS else None
     if digest is not None and hashlib.sha256(data).hexdigest() != digest:
         text = f"has changed since you accepted it; to use it: retinue trust --file {shlex.quote(path)} --yes"
-        return Found(path, stamp, None, (_tell(path, text, "changed"),))
+        return FoundAgent(path, stamp, None, (_tell(path, text, "changed"),))
     text, problem = decode(data, path)
     if problem is not None:
-        return Found(path, stamp, None, (problem,))
+        return FoundAgent(path, stamp, None, (problem,))
     definition, diagnostics = PARSERS[root.dialect](text, path, root.source, known_tools=known_tools)
-    return Found(path, stamp, definition, tuple(diagnostics))
+    return FoundAgent(path, stamp, definition, tuple(diagnostics))
 
 
 def _read(path: str) -> tuple[bytes, os.stat_result, str]:

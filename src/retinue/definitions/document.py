@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
-from retinue.definitions.fields import Fields, show_place
+from retinue.definitions.fields import AgentFields, show_place
 from retinue.definitions.frontmatter import BlockError, Fences, parse_block
 
 MAX_CHARS = 128
@@ -75,28 +75,28 @@ _HIDDEN = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069
 _SPACED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,126}[A-Za-z0-9]\Z")
 
 
-class Document(Struct, frozen=True):
+class AgentDocument(Struct, frozen=True):
     """An agent file that could be opened."""
 
-    fields: Fields
+    fields: AgentFields
     body: str
 
 
 def open_document(
     text: str, path: str, known: Mapping[str, str], meaningless: Mapping[str, str], fences: Fences
-) -> tuple[Document | None, list[Diagnostic]]:
+) -> tuple[AgentDocument | None, list[Diagnostic]]:
     """The fields and the body of a file, or why there are none."""
     try:
         block = parse_block(text, fences)
     except BlockError as error:
         text = f"{show_place(path, error.line)}: {error}"
         return None, [Diagnostic(text, path, error.line, code=error.code)]
-    fields = Fields(block, path, known, meaningless)
+    fields = AgentFields(block, path, known, meaningless)
     _check_body(fields, block.body, block.body_line)
-    return Document(fields, block.body), fields.problems
+    return AgentDocument(fields, block.body), fields.problems
 
 
-def _check_body(fields: Fields, body: str, line: int) -> None:
+def _check_body(fields: AgentFields, body: str, line: int) -> None:
     if found := _HIDDEN.search(body):
         at = line + body.count("\n", 0, found.start())
         text = f"the instructions have invisible characters ({ascii(found[0])[1:-1]})"
@@ -106,7 +106,7 @@ def _check_body(fields: Fields, body: str, line: int) -> None:
         fields.report(about, "", line, "long-body", "warning")
 
 
-def read_name(fields: Fields, *, stem_counts: bool) -> str | None:
+def read_name(fields: AgentFields, *, stem_counts: bool) -> str | None:
     """The agent's name: `name`, else the file's stem where that counts; None, with the reason told, without one."""
     given = fields.read_text("name")
     name = normalize_name(given or "")
@@ -135,7 +135,7 @@ def read_name(fields: Fields, *, stem_counts: bool) -> str | None:
     return None
 
 
-def read_description(fields: Fields) -> str:
+def read_description(fields: AgentFields) -> str:
     """The description on one line."""
     text = " ".join((fields.read_text("description") or "").split())
     if _HIDDEN.search(text) or not text.isprintable():
@@ -143,7 +143,7 @@ def read_description(fields: Fields) -> str:
     return text
 
 
-def choose_prompt(fields: Fields, body: str, name: str, description: str) -> str:
+def choose_prompt(fields: AgentFields, body: str, name: str, description: str) -> str:
     """The body, or what stands in for an empty one, said aloud."""
     if body:
         return body

@@ -13,7 +13,7 @@ from retinue.core.definition import Definition, Dialect
 from retinue.core.errors import ConfigError, UsageError, quote
 from retinue.definitions.discover import decode
 from retinue.definitions.document import find_fault, fold_name, suggest_name
-from retinue.definitions.frontmatter import Block, BlockError, Fences, Scalar, parse_block
+from retinue.definitions.frontmatter import BlockError, Fences, FrontmatterBlock, Scalar, parse_block
 
 FieldValue = str | bool | int | float | Sequence[str]
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
@@ -106,7 +106,7 @@ def _find_closing(lines: list[bytes], fences: Fences) -> int:
     raise ConfigError("the frontmatter is never closed")  # the block was parsed, so it is
 
 
-def _parse(data: bytes, path: str, fences: Fences) -> Block:
+def _parse(data: bytes, path: str, fences: Fences) -> FrontmatterBlock:
     text, problem = decode(data, path)
     if problem is not None:
         raise ConfigError(problem.message)
@@ -116,10 +116,10 @@ def _parse(data: bytes, path: str, fences: Fences) -> Block:
         raise ConfigError(f"{path}:{error.line or 1}: {error}; mend it by hand first") from None
 
 
-def _check_edit(before: Block, after: Block, key: str, path: str) -> None:
+def _check_edit(before: FrontmatterBlock, after: FrontmatterBlock, key: str, path: str) -> None:
     """An edit that touched anything else is not made: fields written on one line, a value that runs on."""
 
-    def other(block: Block) -> list[tuple[str, object]]:
+    def other(block: FrontmatterBlock) -> list[tuple[str, object]]:
         return [(entry.key, _without_lines(entry.value)) for entry in block.entries if entry.key != key]
 
     if other(before) != other(after) or before.body != after.body:

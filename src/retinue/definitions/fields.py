@@ -15,7 +15,7 @@ from retinue.core.amounts import is_amount, is_number
 from retinue.core.definition import Selection
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import quote
-from retinue.definitions.frontmatter import Block, Entry, Items, Scalar, Table, Value
+from retinue.definitions.frontmatter import FrontmatterBlock, FrontmatterField, Items, Scalar, Value, YamlTable
 
 # Fields that take something away from an agent: never lost to a slip.
 LIMITING = frozenset(
@@ -55,10 +55,12 @@ _TRUE = ("true", "True", "TRUE", "1")
 _FALSE = ("false", "False", "FALSE", "0", "no", "off")
 
 
-class Fields:
+class AgentFields:
     """The fields of one file by their proper names, and everything that was wrong with them."""
 
-    def __init__(self, block: Block, path: str, known: Mapping[str, str], meaningless: Mapping[str, str]) -> None:
+    def __init__(
+        self, block: FrontmatterBlock, path: str, known: Mapping[str, str], meaningless: Mapping[str, str]
+    ) -> None:
         self.path = path
         self.problems: list[Diagnostic] = []
         self.is_refused = False
@@ -73,7 +75,7 @@ class Fields:
         for entry in block.entries:
             self._place(entry, meaningless)
 
-    def _place(self, entry: Entry, meaningless: Mapping[str, str]) -> None:
+    def _place(self, entry: FrontmatterField, meaningless: Mapping[str, str]) -> None:
         key = entry.key
         field = self._known.get(key)
         if field is None:
@@ -93,7 +95,7 @@ class Fields:
         self.lines[field] = entry.line
         self._written[field] = entry.key
 
-    def _repeat(self, field: str, entry: Entry) -> None:
+    def _repeat(self, field: str, entry: FrontmatterField) -> None:
         twice = f"{quote(entry.key, 60)} is given twice (first on line {self.lines[field]})"
         if field in LIMITING or self._known.get(field, field) in LIMITING:
             self.is_refused = True
@@ -268,7 +270,7 @@ def show(value: Value) -> str:
     """A value for a message, short whatever it is."""
     if isinstance(value, Scalar):
         return "nothing" if value.is_null else quote(value.text)
-    return "an object" if isinstance(value, Table) else "a list"
+    return "an object" if isinstance(value, YamlTable) else "a list"
 
 
 def to_plain(value: Value, depth: int = 0) -> Any:

@@ -37,17 +37,17 @@ class Items(Struct, frozen=True):
     line: int
 
 
-class Table(Struct, frozen=True):
+class YamlTable(Struct, frozen=True):
     """An object."""
 
     values: "dict[str, Value]"
     line: int
 
 
-Value: TypeAlias = Scalar | Items | Table
+Value: TypeAlias = Scalar | Items | YamlTable
 
 
-class Entry(Struct, frozen=True):
+class FrontmatterField(Struct, frozen=True):
     """One field of the block."""
 
     key: str
@@ -55,10 +55,10 @@ class Entry(Struct, frozen=True):
     line: int
 
 
-class Block(Struct, frozen=True):
+class FrontmatterBlock(Struct, frozen=True):
     """A file taken apart; lines count from the top of the file."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[FrontmatterField, ...]
     """In the order of the file; a key given twice is there twice."""
     body: str
     body_line: int
@@ -66,7 +66,7 @@ class Block(Struct, frozen=True):
     """What was mended to read it."""
 
 
-class Fenced(Struct, frozen=True):
+class FencePositions(Struct, frozen=True):
     """Where the fences are, before anything between them is read."""
 
     yaml: str
@@ -84,7 +84,7 @@ class BlockError(Exception):
         self.code = code
 
 
-def parse_block(text: str, fences: Fences = "pi") -> Block:
+def parse_block(text: str, fences: Fences = "pi") -> FrontmatterBlock:
     """The fields and the body of a file. Raises BlockError."""
     fenced = split_fences(text, fences)
     if len(fenced.yaml) > MAX_BLOCK_CHARS:
@@ -96,10 +96,10 @@ def parse_block(text: str, fences: Fences = "pi") -> Block:
         from retinue.definitions.yaml import read_yaml  # only files that need it pay for PyYAML
 
         entries, notes = read_yaml(fenced.yaml, fenced.yaml_line)
-    return Block(entries, fenced.body, fenced.body_line, notes)
+    return FrontmatterBlock(entries, fenced.body, fenced.body_line, notes)
 
 
-def split_fences(text: str, fences: Fences = "pi") -> Fenced:
+def split_fences(text: str, fences: Fences = "pi") -> FencePositions:
     """The text between the fences and the text after them. Raises BlockError when there are none."""
     if text.startswith("\ufeff"):
         text = text[1:]
@@ -118,7 +118,7 @@ def split_fences(text: str, fences: Fences = "pi") -> Fenced:
     rest = text[after:]
     body = rest.strip()
     skipped = len(rest) - len(rest.lstrip()) if body else 0
-    return Fenced(
+    return FencePositions(
         yaml=text[opening:closing],
         yaml_line=text.count("\n", 0, opening) + 1,
         body=body,
@@ -153,8 +153,8 @@ _FLOW = re.compile(r"\[([A-Za-z0-9_/., \"-]*)\]\Z")
 _FLOW_ITEM = re.compile(r"\"([A-Za-z0-9_/. -]*)\"\Z|([A-Za-z0-9_/.][A-Za-z0-9_/. -]*)\Z")
 
 
-def _read_plain(yaml: str, first: int) -> tuple[Entry, ...] | None:
-    entries: list[Entry] = []
+def _read_plain(yaml: str, first: int) -> tuple[FrontmatterField, ...] | None:
+    entries: list[FrontmatterField] = []
     if _ODD.search(yaml.replace("\n", "")):
         return None
     lines = yaml.split("\n")
@@ -168,7 +168,7 @@ def _read_plain(yaml: str, first: int) -> tuple[Entry, ...] | None:
         value = _read_value(written, line) if written else _read_nothing(lines, line - first, line)
         if value is None:
             return None
-        entries.append(Entry(key, value, line))
+        entries.append(FrontmatterField(key, value, line))
     return tuple(entries)
 
 

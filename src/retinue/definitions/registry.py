@@ -16,9 +16,9 @@ from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.discover import (
-    Found,
+    AgentFolders,
+    FoundAgent,
     Listing,
-    Places,
     Root,
     Stamp,
     find_nearest,
@@ -93,7 +93,7 @@ class Definitions(Struct, frozen=True, dict=True):
 
 
 def load_definitions(
-    places: Places,
+    places: AgentFolders,
     *,
     trusted: bool,
     known_tools: Collection[str] = KNOWN_TOOLS,
@@ -108,7 +108,7 @@ class DefinitionRegistry:
 
     def __init__(
         self,
-        places: Places,
+        places: AgentFolders,
         *,
         trusted: bool,
         known_tools: Collection[str] = KNOWN_TOOLS,
@@ -179,7 +179,7 @@ class DefinitionRegistry:
         winners, told = choose_winners(candidates)
         return Definitions(tuple(winners), (*diagnostics, *told))
 
-    def _is_hidden(self, found: Found) -> bool:
+    def _is_hidden(self, found: FoundAgent) -> bool:
         item = found.definition
         return self._hide_defaults and item is not None and item.source == "builtin" and item.name in FLEET_DEFAULTS
 

@@ -9,7 +9,7 @@ from retinue.core.definition import DeclaredTools
 from retinue.core.errors import quote
 from retinue.core.tool import ELSEWHERE, Effect, suggest_tool
 from retinue.core.tool_table import TOOLS
-from retinue.definitions.fields import Fields, find_close
+from retinue.definitions.fields import AgentFields, find_close
 from retinue.definitions.frontmatter import Scalar
 
 _WRITERS = frozenset(row.name for row in TOOLS if row.effect is Effect.WRITE)
@@ -17,7 +17,7 @@ SELECTOR = "ext:"
 
 
 def declare_tools(
-    fields: Fields,
+    fields: AgentFields,
     known: Collection[str],
     *,
     allow: str = "tools",
@@ -44,7 +44,7 @@ _NOTHING = (SELECTOR,)
 """For a list that cannot be read: a selector that means no tool, so that extensions and servers give none either."""
 
 
-def read_allowed(fields: Fields, field: str) -> tuple[str, ...] | None:
+def read_allowed(fields: AgentFields, field: str) -> tuple[str, ...] | None:
     """The words of an allowing list; None when the file has no such field. In doubt it is empty."""
     value = fields.get(field)
     if value is None:
@@ -59,7 +59,7 @@ def read_allowed(fields: Fields, field: str) -> tuple[str, ...] | None:
     return () if words == ("none",) else words
 
 
-def check_names(fields: Fields, field: str, names: Collection[str], known: Collection[str]) -> None:
+def check_names(fields: AgentFields, field: str, names: Collection[str], known: Collection[str]) -> None:
     """Report the names that mean no tool; those of MCP servers are known only when the servers are."""
     for name in names:
         if name in known or (":" in name and not name.startswith(":")):
@@ -72,7 +72,7 @@ def check_names(fields: Fields, field: str, names: Collection[str], known: Colle
 
 
 def _read_denied(
-    fields: Fields, field: str, known: Collection[str], aliases: Mapping[str, str]
+    fields: AgentFields, field: str, known: Collection[str], aliases: Mapping[str, str]
 ) -> tuple[tuple[str, ...], bool]:
     """The forbidden names, and whether they could be read; one that is misspelt forbids what it resembles, too."""
     if not fields.has(field):
@@ -100,7 +100,7 @@ def _read_denied(
     return tuple(dict.fromkeys(denied)), True
 
 
-def check_readonly(fields: Fields, tools: DeclaredTools, *, readonly: bool, field: str = "tools") -> None:
+def check_readonly(fields: AgentFields, tools: DeclaredTools, *, readonly: bool, field: str = "tools") -> None:
     """State that a read-only agent will not get the writing tools its file lists."""
     listed = [name for name in tools.names or () if tools.aliases.get(name, name) in _WRITERS]
     if readonly and listed:

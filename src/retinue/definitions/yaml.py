@@ -12,7 +12,7 @@ import yaml
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
-from retinue.definitions.frontmatter import BlockError, Entry, Items, Scalar, Table, Value
+from retinue.definitions.frontmatter import BlockError, FrontmatterField, Items, Scalar, Value, YamlTable
 
 MAX_DEPTH = 16
 MAX_NODES = 10_000
@@ -25,7 +25,7 @@ _GROUP_TAGS = {None, "!", f"{_CORE}seq", f"{_CORE}map"}
 _LOOSE_TEXT = re.compile(r"(description|display_name)(: +)([^\s\"'\[\]{}|>&*!#%@`,?:-].*?)[ \t]*\Z")
 
 
-def read_yaml(text: str, first: int) -> tuple[tuple[Entry, ...], tuple[Diagnostic, ...]]:
+def read_yaml(text: str, first: int) -> tuple[tuple[FrontmatterField, ...], tuple[Diagnostic, ...]]:
     """The fields of a block that begins on line `first`, and what was mended. Raises BlockError."""
     try:
         return _Builder(first).read(text), ()
@@ -66,7 +66,7 @@ class _Builder:
         self.anchors: dict[str, Value] = {}
         self.nodes = 0
 
-    def read(self, text: str) -> tuple[Entry, ...]:
+    def read(self, text: str) -> tuple[FrontmatterField, ...]:
         try:
             return self._read_root(yaml.parse(text, Loader=_LOADER))
         except yaml.MarkedYAMLError as error:
@@ -82,8 +82,8 @@ class _Builder:
             line = self.first + text.count("\n", 0, position) if isinstance(position, int) else None
             raise BlockError(f"not valid YAML: {reason}", line, "yaml") from None
 
-    def _read_root(self, events: Iterator[Any]) -> tuple[Entry, ...]:
-        entries: tuple[Entry, ...] = ()
+    def _read_root(self, events: Iterator[Any]) -> tuple[FrontmatterField, ...]:
+        entries: tuple[FrontmatterField, ...] = ()
         documents = 0
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent):
@@ -100,13 +100,13 @@ class _Builder:
                 raise self._fail(event, f"the frontmatter is {kind}; expected `key: value` lines")
         return entries
 
-    def _read_pairs(self, events: Iterator[Any], path: list[Any]) -> Iterator[Entry]:
+    def _read_pairs(self, events: Iterator[Any], path: list[Any]) -> Iterator[FrontmatterField]:
         for event in events:
             if isinstance(event, yaml.MappingEndEvent):
                 return
             key = self._read_key(event)
             line = self.first + event.start_mark.line
-            yield Entry(key, self._read_value(next(events), events, path), line)
+            yield FrontmatterField(key, self._read_value(next(events), events, path), line)
 
     def _read_key(self, event: Any) -> str:
         if not isinstance(event, yaml.ScalarEvent):
@@ -143,7 +143,7 @@ class _Builder:
                 else None
             ):
                 raise self._fail(event, f"{quote(twice, 60)} is given twice")
-            return Table({pair.key: pair.value for pair in pairs}, line)
+            return YamlTable({pair.key: pair.value for pair in pairs}, line)
         values: list[Value] = []
         for item in events:
             if isinstance(item, yaml.SequenceEndEvent):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from retinue.core.errors import RetinueError
-from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request
+from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Reply
 from retinue.core.run import Outcome
 from retinue.core.tool import Effect, Tool, ToolContext, ToolResult, WrappedTool
 from retinue.durable.session_files import Mirror, Piece, RecordError, Shelf
@@ -33,7 +33,7 @@ class States:
     """How many of them are on record."""
 
 
-class Keeper:
+class RunRecorder:
     """Brings the record of one run up to date."""
 
     def __init__(self, shelf: Shelf, mirror: Mirror, states: States | None = None) -> None:
@@ -81,7 +81,7 @@ class Recorded:
 
     name = "record"
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: RunRecorder) -> None:
         self._keeper = keeper
 
     async def enter(self, setup: RunSetup) -> RunSetup:
@@ -100,7 +100,7 @@ class Recorded:
 class _RecordedModel:
     """A model that is asked when all before is on record."""
 
-    def __init__(self, model: Model, keeper: Keeper) -> None:
+    def __init__(self, model: Model, keeper: RunRecorder) -> None:
         self._model = model
         self._keeper = keeper
 
@@ -117,7 +117,7 @@ class _RecordedModel:
         """The same around another model."""
         return _RecordedModel(model, self._keeper)
 
-    async def reply(self, request: Request, draft: Draft) -> Reply:
+    async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         try:
             await self._keeper.keep()
         except RecordError as error:
@@ -129,7 +129,7 @@ class _RecordedModel:
 class _RecordedTool(WrappedTool):
     """A tool that acts when the reply that calls it is on record."""
 
-    def __init__(self, tool: Tool, keeper: Keeper) -> None:
+    def __init__(self, tool: Tool, keeper: RunRecorder) -> None:
         super().__init__(tool)
         self._keeper = keeper
 

@@ -54,7 +54,7 @@ _CROWDED: Final = ("too many clients already", "too many connections for", "rema
 """Who is not let in is told so in words only."""
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class DurableTrouble(msgspec.Struct, frozen=True):
     """Something that keeps runs from going on."""
 
     kind: str
@@ -64,11 +64,11 @@ class Trouble(msgspec.Struct, frozen=True):
     """What is said when it has passed."""
 
 
-class Notice(msgspec.Struct, frozen=True):
+class WorkerNotice(msgspec.Struct, frozen=True):
     """What a worker tells the faces of its runs."""
 
     worker: str
-    trouble: Trouble | None
+    trouble: DurableTrouble | None
     """None when all is well again."""
 
 
@@ -85,18 +85,18 @@ class Alarm:
         self.subject = subject
         self.say = say
         self._clock = clock
-        self._waits: dict[object, Trouble] = {}
+        self._waits: dict[object, DurableTrouble] = {}
         self._once: set[object] = set()
         """Who has met with something only once that may be over at the next try."""
-        self._told: dict[str, Trouble] = {}
+        self._told: dict[str, DurableTrouble] = {}
         self._last_s: dict[str, float] = {}
 
     @property
-    def current(self) -> Trouble | None:
+    def current(self) -> DurableTrouble | None:
         """What is waited for now, and a person knows of."""
         return next(iter(self._told.values()), None)
 
-    def note(self, who: object, trouble: Trouble) -> None:
+    def note(self, who: object, trouble: DurableTrouble) -> None:
         """Somebody waits for this to pass."""
         if trouble.kind in BRIEF and who not in self._waits:
             self._once.add(who)
@@ -118,7 +118,7 @@ class Alarm:
     def hear(self, payload: str) -> None:
         """Take what a worker tells; from a newer one it may be anything."""
         try:
-            notice = msgspec.json.decode(payload.removeprefix(MARK), type=Notice)
+            notice = msgspec.json.decode(payload.removeprefix(MARK), type=WorkerNotice)
         except msgspec.DecodeError:
             return
         if notice.trouble is None:
@@ -140,7 +140,7 @@ class Alarm:
                 self.say(trouble.text)
 
 
-def recognise(error: BaseException, subject: str) -> Trouble:
+def recognise(error: BaseException, subject: str) -> DurableTrouble:
     """What an error of the driver means; `subject` is what the database is called."""
     state = getattr(error, "sqlstate", None) or ""
     told = first_line(error)
@@ -148,14 +148,14 @@ def recognise(error: BaseException, subject: str) -> Trouble:
     if kind is None:
         kind = "connections" if any(words in told for words in _CROWDED) else "away"
     what, remedy = _REMEDIES[kind]
-    return Trouble(kind, "; ".join(filter(None, (f"{subject} {what}: {told}", remedy))))
+    return DurableTrouble(kind, "; ".join(filter(None, (f"{subject} {what}: {told}", remedy))))
 
 
-def render_notice(worker: str, trouble: Trouble | None) -> str:
+def render_notice(worker: str, trouble: DurableTrouble | None) -> str:
     """As it travels: a short line."""
     if trouble is not None:
         trouble = msgspec.structs.replace(trouble, text=trouble.text[:MOST_TOLD])
-    return MARK + msgspec.json.encode(Notice(worker, trouble)).decode()
+    return MARK + msgspec.json.encode(WorkerNotice(worker, trouble)).decode()
 
 
 def first_line(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from retinue.core.jsonline import encode_json
 from retinue.core.messages import AssistantMessage, Cost, ImageContent, Message, Usage, read_content
-from retinue.core.model import Draft, Failure, Model, ModelInfo, Price, PriceTier, Reply, Request
+from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Price, PriceTier, Reply
 from retinue.engine.clock import make_uuid
 
 MIN_OUTPUT = 256
@@ -241,7 +241,7 @@ class BudgetedModel:
         """The model's own."""
         return self.inner_model.info
 
-    async def reply(self, request: Request, draft: Draft) -> Reply:
+    async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         """Hold the most the reply can cost, shorten it to what is left, ask, settle."""
         lease, info = self._lease, self.inner_model.info
         if not lease.is_limited:
@@ -275,7 +275,7 @@ def render_rest(tokens: float, usd: float) -> str:
     return " and ".join(parts)
 
 
-def bound_input(request: Request) -> int:
+def bound_input(request: ModelRequest) -> int:
     """More tokens than the request can have: what the provider counted last, and one per byte of what is new."""
     messages = request.messages
     for place in reversed(range(len(messages))):

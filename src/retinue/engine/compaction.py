@@ -13,10 +13,10 @@ from retinue.core.clock import Clock
 from retinue.core.errors import CompactionFailed
 from retinue.core.events import Compacted, CompactionStarted, Event, RetryEnded, RetryScheduled, Warned
 from retinue.core.messages import AssistantMessage, UserMessage
-from retinue.core.model import Delta, Draft, Request
+from retinue.core.model import Delta, Draft, ModelRequest
 from retinue.core.transcript import repair_transcript
 from retinue.engine.journal import Journal
-from retinue.engine.loop import Conversation
+from retinue.engine.loop import RunConversation
 from retinue.engine.setup import RunSetup
 from retinue.models.retry import GiveUp, plan_retry
 from retinue.sessions import compaction
@@ -71,7 +71,7 @@ class Compactor:
         """Another conversation: what failed before says nothing about it."""
         self._failed_at = 0
 
-    async def check(self, talk: Conversation) -> None:
+    async def check(self, talk: RunConversation) -> None:
         """Summarise when too few tokens are free. Does not raise."""
         if not self._setup.compaction.enabled or len(talk.messages) == self._failed_at:
             return
@@ -80,7 +80,13 @@ class Compactor:
             await self.run(talk, "threshold")
 
     async def run(
-        self, talk: Conversation, cause: Cause, *, will_retry: bool = False, instructions: str = "", strength: int = 0
+        self,
+        talk: RunConversation,
+        cause: Cause,
+        *,
+        will_retry: bool = False,
+        instructions: str = "",
+        strength: int = 0,
     ) -> bool:
         """Summarise now; False when there was nothing to gain or it failed, and then nothing has changed.
 
@@ -202,7 +208,7 @@ async def ask_for_summary(
     while True:
         now_ms = clock.now_ms()
         messages = [UserMessage(prompt, now_ms)]
-        request = Request(system=system, messages=messages, max_tokens=max_tokens, cache=False)
+        request = ModelRequest(system=system, messages=messages, max_tokens=max_tokens, cache=False)
         reply = await model.reply(request, Draft(model.info, started_ms=now_ms, watcher=watcher))
         failure = reply.failure
         if failure is None:

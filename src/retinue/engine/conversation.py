@@ -11,7 +11,7 @@ from retinue.core.events import EntryAppended, Event, Warned
 from retinue.core.messages import AssistantMessage, BashExecutionMessage
 from retinue.core.transcript import list_orphans, repair_transcript
 from retinue.engine.journal import Journal
-from retinue.engine.loop import Conversation
+from retinue.engine.loop import RunConversation
 from retinue.sessions.log import Session
 
 MOST_LOSSES = 5
@@ -26,14 +26,14 @@ class StoredConversation:
         self._session = session
         self._journal = journal
         self._publish = publish
-        self._talk: Conversation | None = None
+        self._talk: RunConversation | None = None
         self._told: set[str] = set()
 
     @property
-    def talk(self) -> Conversation:
+    def talk(self) -> RunConversation:
         """What was said, read when it is needed: whoever only looks at a long session does not wait for it."""
         if self._talk is None:
-            self._talk = Conversation()
+            self._talk = RunConversation()
             self.load()
         return self._talk
 

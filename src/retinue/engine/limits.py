@@ -69,28 +69,28 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LimitVerdict:
     """What the limits say after a turn."""
 
     wrap_up: bool = False
     stop: Reason | None = None
 
 
-GO_ON = Verdict()
+GO_ON = LimitVerdict()
 
 
-def judge_turn(limits: Limits, turns: int, usage: Usage, *, wrapping_up: bool) -> Verdict:
+def judge_turn(limits: Limits, turns: int, usage: Usage, *, wrapping_up: bool) -> LimitVerdict:
     """Decide after `turns` turns of a run that wants to go on."""
     if limits.tokens is not None and usage.total_tokens >= limits.tokens:
-        return Verdict(stop=Reason.BUDGET)
+        return LimitVerdict(stop=Reason.BUDGET)
     if limits.cost_usd is not None and usage.cost.total >= limits.cost_usd:
-        return Verdict(stop=Reason.BUDGET)
+        return LimitVerdict(stop=Reason.BUDGET)
     if limits.max_turns is None or turns < limits.max_turns:
         return GO_ON
     if not wrapping_up:
-        return Verdict(wrap_up=True)
+        return LimitVerdict(wrap_up=True)
     if turns >= limits.max_turns + limits.grace_turns:
-        return Verdict(stop=Reason.TURN_LIMIT)
+        return LimitVerdict(stop=Reason.TURN_LIMIT)
     return GO_ON
 
 

@@ -30,10 +30,10 @@ from retinue.core.messages import (
     Usage,
     UserMessage,
 )
-from retinue.core.model import Delta, Draft, Failure, Model, Reply, Request, ToolSpec
+from retinue.core.model import Delta, Draft, Failure, Model, ModelRequest, Reply, ToolSpec
 from retinue.core.run import Reason
 from retinue.engine.calls import Batch
-from retinue.engine.limits import WRAP_UP_TEXT, Verdict
+from retinue.engine.limits import WRAP_UP_TEXT, LimitVerdict
 
 NUDGE_TEXT = "Your last reply was empty. Answer the request now, or say in one sentence that nothing is left to do."
 MAX_REFUSALS = 8
@@ -41,7 +41,7 @@ MAX_REFUSALS = 8
 
 
 @dataclass(slots=True)
-class Conversation:
+class RunConversation:
     """What one run has said and used so far. Owned by the run; the loop appends to it."""
 
     messages: list[Message] = field(default_factory=list)
@@ -102,14 +102,14 @@ class LoopPorts(Struct, frozen=True):
     """Whether anyone wants the reply piece by piece; if not, no event is made of a piece."""
     run_calls: Callable[[Sequence[ToolCall], dict[str, str]], Awaitable[Batch]]
     inlet: Inlet
-    judge: Callable[[Conversation], Verdict]
+    judge: Callable[[RunConversation], LimitVerdict]
     """Asked after each turn that wants another one."""
-    prepare: Callable[[Conversation], Awaitable[None]]
+    prepare: Callable[[RunConversation], Awaitable[None]]
     """Called before each further turn, to make room. MUST NOT raise."""
     clock: Clock
 
 
-async def run_loop(talk: Conversation, opening: Sequence[Message], ports: LoopPorts) -> Ending:
+async def run_loop(talk: RunConversation, opening: Sequence[Message], ports: LoopPorts) -> Ending:
     """Work until the model stops asking for tools and nothing is queued, a limit says stop, or a reply fails.
 
     The opening messages are said first. On cancel, what was received is kept in the conversation before it goes on.
@@ -125,7 +125,7 @@ async def run_loop(talk: Conversation, opening: Sequence[Message], ports: LoopPo
 class _Loop:
     """The state of one pass: what outlives it is in the conversation."""
 
-    def __init__(self, talk: Conversation, ports: LoopPorts) -> None:
+    def __init__(self, talk: RunConversation, ports: LoopPorts) -> None:
         self._talk = talk
         self._ports = ports
         self._first = True
@@ -204,7 +204,7 @@ class _Loop:
         draft = Draft(ports.model.info, started_ms=ports.clock.now_ms(), thinking=ports.thinking)
         if ports.watched():
             draft.watcher = _Watcher(draft, ports)
-        request = Request(
+        request = ModelRequest(
             system=ports.system,
             messages=talk.messages,
             tools=ports.tool_specs(),

@@ -11,16 +11,16 @@ from msgspec import Struct, structs
 from retinue.core.definition import Definition
 from retinue.core.errors import ModelError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
-from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request
+from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Reply
 from retinue.engine.request import RunRequest
-from retinue.models.registry import OutOfReach, Registry, follow_choice
-from retinue.models.resolve import Choice
+from retinue.models.registry import ModelRegistry, OutOfReach, follow_choice
+from retinue.models.resolve import ModelChoice
 
 
 class ModelSource(Protocol):
     """Where models come from."""
 
-    def resolve(self, query: str, *, is_choice: bool = False) -> Choice:
+    def resolve(self, query: str, *, is_choice: bool = False) -> ModelChoice:
         """The model a name means; `is_choice`: a person wrote it. Raises OutOfReach or another ModelError."""
         ...
 
@@ -52,7 +52,7 @@ class NamedModel(Struct, frozen=True):
     """Empty for the parent's model."""
     is_choice: bool = False
     """Whether a person wrote the name."""
-    found: Choice | None = None
+    found: ModelChoice | None = None
     failure: ModelError | None = None
     """Why it was not found."""
 
@@ -104,8 +104,8 @@ def choose_model(
 
 
 def choose_main_model(
-    definition: Definition, registry: Registry, choose_other: Callable[[], Choice], listed: Sequence[str]
-) -> Choice | None:
+    definition: Definition, registry: ModelRegistry, choose_other: Callable[[], ModelChoice], listed: Sequence[str]
+) -> ModelChoice | None:
     """The model of a main agent's file; None when it names none, or wishes for one that is not there.
 
     `choose_other` tells what is asked without it: only a file that names a provider leads away from that one. Raises
@@ -163,7 +163,7 @@ class CurrentModel:
         """How much there is of the reply that is arriving."""
         return 0 if self._draft is None else self._draft.size
 
-    async def reply(self, request: Request, draft: Draft) -> Reply:
+    async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         """Ask it. MUST NOT raise, as the model itself."""
         model, thinking = self._read()
         request.thinking = draft.thinking = thinking
@@ -184,6 +184,6 @@ class UnaskedModel:
         self.info = info
         self._reason = reason
 
-    async def reply(self, request: Request, draft: Draft) -> Reply:
+    async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         """Fail. MUST NOT raise, as the model itself."""
         return Reply(draft.finish("error", error=self._reason), Failure("request", self._reason))

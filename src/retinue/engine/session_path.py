@@ -20,7 +20,7 @@ from retinue.sessions.tree import SessionTree
 _NAME = "session.jsonl"
 
 
-class Grounds(Struct, frozen=True):
+class PathBases(Struct, frozen=True):
     """What paths in agents' files are relative to."""
 
     cwd: str = ""
@@ -28,7 +28,7 @@ class Grounds(Struct, frozen=True):
     home: str = ""
 
 
-def find_session_dir(definition: Definition, grounds: Grounds) -> str:
+def find_session_dir(definition: Definition, grounds: PathBases) -> str:
     """The folder of its sessions; empty for the usual place. Raises UsageError for one that it may not have."""
     text = definition.session_dir or ""
     if not definition.persist_session or not text:

@@ -23,7 +23,7 @@ _SHELL = re.compile(r"[\s;&|()<>{}`'\"$]+")
 """What stands between the words of a line for a shell."""
 
 
-class Ground(Struct, frozen=True):
+class ProjectGround(Struct, frozen=True):
     """Where a project is, and who opened it."""
 
     project: Path

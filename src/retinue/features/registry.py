@@ -13,7 +13,7 @@ from retinue.features.worktree.workshop import Leftovers, Workshop
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
+class ConfigFolders:
     """Where configuration lies, also for a run that works elsewhere."""
 
     project: Path
@@ -30,7 +30,7 @@ class Grounds:
     glance: Glance = field(default_factory=Glance)
 
 
-def build_features(plan: RunPlan, grounds: Grounds) -> list[Feature]:
+def build_features(plan: RunPlan, grounds: ConfigFolders) -> list[Feature]:
     """What a run is surrounded with; its copy is there first, memory stands before skills in its prompt."""
     definition, features = plan.definition, list[Feature]()
     if grounds.workshop is not None:

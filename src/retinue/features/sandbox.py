@@ -20,8 +20,8 @@ from retinue.engine.setup import RunSetup
 if TYPE_CHECKING:  # a run that starts no command pays for none of it
     from retinue.sandbox.confinement import OpenConfinement
     from retinue.sandbox.probe import Machine
-    from retinue.sandbox.profile import Sandbox, Wishes
-    from retinue.sandbox.status import Status
+    from retinue.sandbox.profile import Sandbox, SandboxWishes
+    from retinue.sandbox.status import SandboxStatus
     from retinue.sandbox.survey import Survey
 
 OFF = "off (sandbox.mode)"
@@ -77,7 +77,7 @@ class Boundaries:
         return tuple(self._settings.environment)
 
     @property
-    def status(self) -> "Status":
+    def status(self) -> "SandboxStatus":
         """What was found out; the first who asks waits some milliseconds."""
         return self.machine.look()
 
@@ -139,9 +139,9 @@ class Boundaries:
         """
         from retinue.sandbox.confinement import open_sandbox
         from retinue.sandbox.profile import build_readonly, build_writing
-        from retinue.sandbox.status import Status
+        from retinue.sandbox.status import SandboxStatus
 
-        status = Status("unavailable", reason=self.judge()[1]) if self.is_off else await self.machine.find()
+        status = SandboxStatus("unavailable", reason=self.judge()[1]) if self.is_off else await self.machine.find()
         if not readonly and not status.is_usable:
             self._warn(status)
             return None, OFF if self.is_off else f"none: {status.sentence}"
@@ -159,19 +159,19 @@ class Boundaries:
         if not self.is_off and read_abi() < LEAST_ABI:
             self._warn(await self.machine.find())
 
-    def _warn(self, status: "Status") -> None:
+    def _warn(self, status: "SandboxStatus") -> None:
         if not self.is_off and not status.is_usable:
             self._tell(
                 "there is no sandbox on this machine: commands of agents that may write have all your rights "
                 f"({' '.join(status.reason.split())}); retinue doctor says more"
             )
 
-    def build_wishes(self) -> "Wishes":
+    def build_wishes(self) -> "SandboxWishes":
         """What the user settled, for a profile."""
-        from retinue.sandbox.profile import Wishes
+        from retinue.sandbox.profile import SandboxWishes
 
         own = self._settings
-        return Wishes(
+        return SandboxWishes(
             mode=own.mode,
             network=own.network,
             writable=tuple(own.writable),

@@ -45,7 +45,7 @@ _TYPES: dict[type, str] = {
 }
 
 
-class Transcript:
+class TranscriptFile:
     """The file of one run, as a listener on its bus."""
 
     def __init__(
@@ -136,7 +136,7 @@ class Transcripts:
         """Write the transcript of a run that has an output file; returns what ends it."""
         if not run.output_file:
             return lambda: None
-        transcript = Transcript(
+        transcript = TranscriptFile(
             run.output_file,
             run_id=run.id,
             cwd=str(parent.setup.cwd),

@@ -10,14 +10,14 @@ from typing import Any
 
 from retinue.core.errors import ModelError, RetinueError, quote
 from retinue.core.messages import Message, ThinkingLevel
-from retinue.core.model import Draft, Model, ModelInfo, Reply, Request
-from retinue.models.conversation import Conversation, Piece
+from retinue.core.model import Draft, Model, ModelInfo, ModelRequest, Reply
+from retinue.models.conversation import WireConversation, WireMessage
 from retinue.models.convert import to_json
 from retinue.models.failures import ProviderError, fail, redact_failure
 from retinue.models.governor import Governor
-from retinue.models.reply_reader import Reading
+from retinue.models.reply_reader import ReplyReader
 from retinue.models.thinking_levels import clamp_level
-from retinue.models.transport import Call, Timing, Transport
+from retinue.models.transport import HttpCall, Timing, Transport
 
 Key = Callable[[], str | None] | str | None
 """The API key, or how to get it now: it may change during a run."""
@@ -48,7 +48,7 @@ class Adapter:
         self._headers: Mapping[str, str] = {}
         self.base_url = (info.base_url or self.default_base_url).rstrip("/")
 
-    async def reply(self, request: Request, draft: Draft) -> Reply:
+    async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         """Answer the request. MUST NOT raise."""
         reading = self.open_reading(draft)
         key: str | None = None
@@ -57,7 +57,7 @@ class Adapter:
             headers = self._merge_headers(key, request)
             body = whole = self.build_body(request)
             while body:
-                call = Call(self.info, self.url(), headers, body, self._timing)
+                call = HttpCall(self.info, self.url(), headers, body, self._timing)
                 if self._governor.is_holding(self.info.provider):
                     await self._governor.admit(self.info.provider, draft.say)
                 await self._transport.stream(call, reading)
@@ -73,11 +73,11 @@ class Adapter:
             return reading.fail(redact_failure(reply.failure, self._secrets(key)))
         return reply
 
-    def build_body(self, request: Request) -> bytes:
+    def build_body(self, request: ModelRequest) -> bytes:
         """The request body. Grows with the conversation by a copy of bytes, not by a conversion."""
         conversation = request.memo.get(self._memo_key)
         if conversation is None:
-            conversation = request.memo[self._memo_key] = Conversation(self)
+            conversation = request.memo[self._memo_key] = WireConversation(self)
         parts = conversation.render(request.messages, mark=request.cache)
         head_key = self.name_head(request)
         if conversation.head_key != head_key:
@@ -93,11 +93,11 @@ class Adapter:
         comma = b"," if conversation.head else b""
         return b"".join([b"{", conversation.head, comma, *self.open_list(request, limit), first, *parts, b"]}"])
 
-    def go_on(self, body: bytes, reading: Reading) -> bytes:
+    def go_on(self, body: bytes, reading: ReplyReader) -> bytes:
         """The body of a further request for the same reply, where a provider wants one."""
         return b""
 
-    def open_reading(self, draft: Draft) -> Reading:
+    def open_reading(self, draft: Draft) -> ReplyReader:
         """What reads the reply."""
         raise NotImplementedError
 
@@ -105,48 +105,48 @@ class Adapter:
         """Where to POST."""
         raise NotImplementedError
 
-    def headers(self, key: str | None, request: Request) -> dict[str, str]:
+    def headers(self, key: str | None, request: ModelRequest) -> dict[str, str]:
         """The headers of this API; those of the model's configuration are added, and win."""
         raise NotImplementedError
 
-    def head(self, request: Request) -> dict[str, Any]:
+    def head(self, request: ModelRequest) -> dict[str, Any]:
         """All of the body that does not change from turn to turn."""
         raise NotImplementedError
 
-    def name_head(self, request: Request) -> tuple[Any, ...]:
+    def name_head(self, request: ModelRequest) -> tuple[Any, ...]:
         """All that the head depends on."""
         system, session_id = request.system, request.session_id
         tools = tuple(request.tools)
         return system, session_id, tools, request.thinking, request.max_tokens, request.cache
 
-    def open_list(self, request: Request, limit: int) -> list[bytes]:
+    def open_list(self, request: ModelRequest, limit: int) -> list[bytes]:
         """The rest of the body up to and with the bracket that opens the list of messages."""
         raise NotImplementedError
 
-    def first_item(self, request: Request) -> bytes:
+    def first_item(self, request: ModelRequest) -> bytes:
         """What stands before the messages in their list."""
         return b""
 
-    def to_piece(self, message: Message) -> Piece:
+    def to_piece(self, message: Message) -> WireMessage:
         """Convert one message."""
         raise NotImplementedError
 
-    def join_results(self, results: list[Piece]) -> bytes:
+    def join_results(self, results: list[WireMessage]) -> bytes:
         """The results of one turn as they stand in the list."""
         return b",".join(result.wire for result in results)
 
-    def mark_last(self, message: Message, piece: Piece) -> Piece:
+    def mark_last(self, message: Message, piece: WireMessage) -> WireMessage:
         """The last message with its cache mark; most APIs have none."""
         return piece
 
-    def level(self, request: Request) -> ThinkingLevel:
+    def level(self, request: ModelRequest) -> ThinkingLevel:
         """How much to think: the nearest level that the model has."""
         wanted = request.thinking
         if wanted not in self._levels:
             self._levels[wanted] = clamp_level(self.info, wanted)
         return self._levels[wanted]
 
-    def _merge_headers(self, key: str | None, request: Request) -> Mapping[str, str]:
+    def _merge_headers(self, key: str | None, request: ModelRequest) -> Mapping[str, str]:
         headers_key = (key, request.session_id, request.cache, request.thinking)
         if self._headers_key != headers_key:
             merged = {"content-type": "application/json", "user-agent": "retinue", "accept": "text/event-stream"}
@@ -157,7 +157,7 @@ class Adapter:
             self._headers, self._headers_key = merged, headers_key
         return self._headers
 
-    def _limit_output(self, request: Request, chars: int) -> int:
+    def _limit_output(self, request: ModelRequest, chars: int) -> int:
         wanted = request.max_tokens or self.info.max_tokens
         window = self.info.context_window
         room = window - chars // 4 - min(_CONTEXT_MARGIN_TOKENS, window // 8)

@@ -16,13 +16,13 @@ from retinue.core.messages import (
     ToolResultMessage,
     UserContent,
 )
-from retinue.core.model import Draft, Failure, Request
+from retinue.core.model import Draft, Failure, ModelRequest
 from retinue.models.adapter import Adapter
-from retinue.models.conversation import SKIP, Piece
+from retinue.models.conversation import SKIP, WireMessage
 from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
 from retinue.models.cost import count_tokens
 from retinue.models.failures import fail
-from retinue.models.reply_reader import Reading, parse_arguments
+from retinue.models.reply_reader import ReplyReader, parse_arguments
 from retinue.models.thinking_levels import budget_tokens, can_disable
 
 _VERSION = "2023-06-01"
@@ -50,7 +50,7 @@ class AnthropicModel(Adapter):
     def url(self) -> str:
         return f"{self.base_url.removesuffix('/v1')}/v1/messages"
 
-    def headers(self, key: str | None, request: Request) -> dict[str, str]:
+    def headers(self, key: str | None, request: ModelRequest) -> dict[str, str]:
         headers = {"anthropic-version": _VERSION}
         if key and key.startswith("sk-ant-oat"):
             headers["authorization"] = f"Bearer {key}"
@@ -65,15 +65,15 @@ class AnthropicModel(Adapter):
             headers["x-session-id" if is_named else "x-session-affinity"] = request.session_id
         return headers
 
-    def open_reading(self, draft: Draft) -> Reading:
+    def open_reading(self, draft: Draft) -> ReplyReader:
         return _AnthropicReading(self.info, draft)
 
-    def go_on(self, body: bytes, reading: Reading) -> bytes:
+    def go_on(self, body: bytes, reading: ReplyReader) -> bytes:
         blocks = reading.resume() if isinstance(reading, _AnthropicReading) else []
         said = to_json({"role": "assistant", "content": blocks})
         return b"%b,%b]}" % (body.removesuffix(b"]}"), said) if blocks else b""
 
-    def head(self, request: Request) -> dict[str, Any]:
+    def head(self, request: ModelRequest) -> dict[str, Any]:
         cache = {"cache_control": _CACHE} if request.cache else {}
         head: dict[str, Any] = {"model": self.info.id, "stream": True}
         if request.system:
@@ -91,7 +91,7 @@ class AnthropicModel(Adapter):
             head["thinking"] = {"type": "disabled"}
         return head
 
-    def open_list(self, request: Request, limit: int) -> list[bytes]:
+    def open_list(self, request: ModelRequest, limit: int) -> list[bytes]:
         parts = []
         if self._thinks(request) and not self._is_adaptive():
             level = self.level(request)
@@ -102,12 +102,12 @@ class AnthropicModel(Adapter):
                 parts.append(b'"thinking":{"type":"enabled","budget_tokens":%d},' % budget)
         return [*parts, b'"max_tokens":%d,"messages":[' % limit]
 
-    def to_piece(self, message: Message) -> Piece:
+    def to_piece(self, message: Message) -> WireMessage:
         if isinstance(message, AssistantMessage):
             blocks = self._assistant_blocks(message) if is_replayable(message) else []
             calls = tuple((call.id, call.name) for call in message.calls)
             wire = to_json({"role": "assistant", "content": blocks})
-            return Piece("assistant", wire, calls=calls) if blocks else SKIP
+            return WireMessage("assistant", wire, calls=calls) if blocks else SKIP
         if isinstance(message, ToolResultMessage):
             result: dict[str, Any] = {
                 "type": "tool_result",
@@ -116,22 +116,22 @@ class AnthropicModel(Adapter):
             }
             if message.is_error:
                 result["is_error"] = True
-            return Piece("result", to_json(result), call_id=message.tool_call_id)
+            return WireMessage("result", to_json(result), call_id=message.tool_call_id)
         content = user_content(message)
         blocks = [_user_block(block) for block in list_blocks(content, self.info)] if content is not None else []
-        return Piece("user", to_json({"role": "user", "content": blocks})) if blocks else SKIP
+        return WireMessage("user", to_json({"role": "user", "content": blocks})) if blocks else SKIP
 
-    def join_results(self, results: list[Piece]) -> bytes:
+    def join_results(self, results: list[WireMessage]) -> bytes:
         return b'{"role":"user","content":[%b]}' % b",".join(result.wire for result in results)
 
-    def mark_last(self, message: Message, piece: Piece) -> Piece:
+    def mark_last(self, message: Message, piece: WireMessage) -> WireMessage:
         if piece.role == "result":
-            return Piece("result", b"%b%b}" % (piece.wire[:-1], _CACHE_FIELD), call_id=piece.call_id)
+            return WireMessage("result", b"%b%b}" % (piece.wire[:-1], _CACHE_FIELD), call_id=piece.call_id)
         if piece.role == "user":
-            return Piece("user", b"%b%b}]}" % (piece.wire[:-3], _CACHE_FIELD))
+            return WireMessage("user", b"%b%b}]}" % (piece.wire[:-3], _CACHE_FIELD))
         return piece
 
-    def _thinks(self, request: Request) -> bool:
+    def _thinks(self, request: ModelRequest) -> bool:
         return self.info.reasoning and self.level(request) != "off"
 
     def _is_adaptive(self) -> bool:
@@ -186,7 +186,7 @@ def _user_block(block: UserContent) -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": block.mime_type, "data": block.data}}
 
 
-class _AnthropicReading(Reading):
+class _AnthropicReading(ReplyReader):
     """Reads message_start … message_stop, or one message."""
 
     def __init__(self, *args: Any) -> None:

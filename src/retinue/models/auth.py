@@ -18,7 +18,7 @@ from retinue.core.errors import ConfigError, ModelError
 from retinue.core.model import ModelInfo
 from retinue.core.redaction import is_secret_name
 from retinue.models.catalog import Provider
-from retinue.models.fields import Fields
+from retinue.models.fields import ConfigObject
 
 if TYPE_CHECKING:
     import subprocess
@@ -159,7 +159,7 @@ class Credential(Struct, frozen=True):
 
 def parse_auth(raw: Mapping[str, Any], path: str) -> tuple[dict[str, Credential], list[Diagnostic]]:
     """The credentials in a parsed auth.json; a wrong entry is left out and told, without its values."""
-    top = Fields(raw, path, "", [])
+    top = ConfigObject(raw, path, "", [])
     found: dict[str, Credential] = {}
     for id in raw:
         entry = top.take_object(id)

@@ -22,12 +22,12 @@ from retinue.core.messages import (
     ToolResultMessage,
     UserContent,
 )
-from retinue.core.model import Draft, Failure, FailureKind, ModelInfo, Reply, Request
+from retinue.core.model import Draft, Failure, FailureKind, ModelInfo, ModelRequest, Reply
 from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, user_content
 from retinue.models.cost import count_tokens
 from retinue.models.failures import classify_response, fail, redact_failure
 from retinue.models.governor import Governor
-from retinue.models.reply_reader import Reading
+from retinue.models.reply_reader import ReplyReader
 from retinue.models.thinking_levels import clamp_level
 from retinue.models.transport import Timing
 
@@ -77,7 +77,7 @@ class BridgedModel:
             self._is_entered = False
             await self._model.__aexit__(None, None, None)
 
-    async def reply(self, request: Request, draft: Draft) -> Reply:
+    async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         """Answer the request. MUST NOT raise."""
         from pydantic_ai.exceptions import AgentRunError, UserError
 
@@ -95,7 +95,7 @@ class BridgedModel:
         self._governor.record(self.info.provider, reply.failure)
         return reply
 
-    async def _ask(self, request: Request, reading: "_BridgeReading") -> None:
+    async def _ask(self, request: ModelRequest, reading: "_BridgeReading") -> None:
         from pydantic_ai.direct import model_request_stream
 
         messages, parameters = to_their_messages(request, self.info, self._model.system), _parameters(request)
@@ -115,7 +115,7 @@ class BridgedModel:
                     break
             reading.read_response(events.get())
 
-    def _settings(self, request: Request) -> Any:
+    def _settings(self, request: ModelRequest) -> Any:
         # The limits are ours; the library's own would come first.
         settings: dict[str, Any] = {"max_tokens": request.max_tokens or self.info.max_tokens, "timeout": _DAY_S}
         if self.info.reasoning:
@@ -148,7 +148,7 @@ class BridgedModel:
         return redact_failure(failure, (self._key,) if self._key else ())
 
 
-def to_their_messages(request: Request, info: ModelInfo, system: str) -> list[Any]:
+def to_their_messages(request: ModelRequest, info: ModelInfo, system: str) -> list[Any]:
     """The conversation in pydantic-ai's form."""
     from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, ToolReturnPart, UserPromptPart
 
@@ -214,7 +214,7 @@ def _response_parts(message: AssistantMessage, info: ModelInfo, system: str) -> 
     return parts
 
 
-def _parameters(request: Request) -> Any:
+def _parameters(request: ModelRequest) -> Any:
     from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.tools import ToolDefinition
 
@@ -225,7 +225,7 @@ def _parameters(request: Request) -> Any:
     return ModelRequestParameters(function_tools=tools)
 
 
-class _BridgeReading(Reading):
+class _BridgeReading(ReplyReader):
     """Reads pydantic-ai's parts and part events, told apart by the kinds they name themselves."""
 
     def __init__(self, *args: Any) -> None:

@@ -40,7 +40,7 @@ BASE_URLS = {
 }
 
 
-class Server(Struct, frozen=True):
+class LocalServer(Struct, frozen=True):
     """A program people run models with, and where it listens."""
 
     provider: str
@@ -49,9 +49,9 @@ class Server(Struct, frozen=True):
 
 
 SERVERS = (
-    Server("ollama", 11434, "Ollama"),
-    Server("lmstudio", 1234, "LM Studio"),
-    Server("llamacpp", 8080, "llama.cpp"),
+    LocalServer("ollama", 11434, "Ollama"),
+    LocalServer("lmstudio", 1234, "LM Studio"),
+    LocalServer("llamacpp", 8080, "llama.cpp"),
 )
 
 

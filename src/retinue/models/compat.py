@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import ModelInfo
-from retinue.models.fields import Fields
+from retinue.models.fields import ConfigObject
 from retinue.models.thinking_levels import budget_tokens, can_disable
 
 _FLAGS = frozenset(
@@ -61,7 +61,7 @@ _OBJECTS = ("chatTemplateKwargs", "chatTemplateArgs", "openRouterRouting", "verc
 _OTHERS = ("vllmPriority", "allowedFallbackModels")
 
 
-def take_compat(fields: Fields) -> dict[str, Any]:
+def take_compat(fields: ConfigObject) -> dict[str, Any]:
     """The differences an entry names; what is not one of them is told and left out."""
     raw = fields.take_object("compat")
     if raw is None:
@@ -70,7 +70,7 @@ def take_compat(fields: Fields) -> dict[str, Any]:
     return {name: value for name, value in raw.values.items() if _is_right(raw, name, value)}
 
 
-def _is_right(raw: Fields, name: str, value: Any) -> bool:
+def _is_right(raw: ConfigObject, name: str, value: Any) -> bool:
     if name in _FLAGS:
         return raw.take_flag(name) is not None
     if name in _WORDS:

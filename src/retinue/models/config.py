@@ -14,7 +14,7 @@ from retinue.core.messages import THINKING_LEVELS
 from retinue.core.model import ModelInfo, PriceTier
 from retinue.models.catalog import APIS, Provider, is_url
 from retinue.models.compat import take_compat
-from retinue.models.fields import Fields
+from retinue.models.fields import ConfigObject
 
 # Other wire formats that pi knows: right in its file, but nothing we can speak.
 _FOREIGN_APIS = ("azure-openai-responses", "openai-codex-responses", "bedrock-converse-stream", "mistral-conversations")
@@ -35,7 +35,7 @@ def parse_models(
 ) -> tuple[dict[str, Provider], list[Diagnostic]]:
     """The built-in providers as changed by the file, and those it adds, in its order."""
     found = dict(builtin)
-    top = Fields(raw, path, "", [])
+    top = ConfigObject(raw, path, "", [])
     top.check_keys(("$schema", "providers"))
     providers = top.take_object("providers")
     if raw.get("providers") is None:
@@ -57,7 +57,7 @@ def _leave_out(id: str, path: str, found: dict[str, Provider]) -> None:
     found[id] = structs.replace(base, trouble=f"provider {id} is left out: its entry in {path} has a mistake")
 
 
-def _read_provider(id: str, fields: Fields, found: dict[str, Provider]) -> None:
+def _read_provider(id: str, fields: ConfigObject, found: dict[str, Provider]) -> None:
     fields.check_keys(_PROVIDER_KEYS)
     base = found.get(id)
     before = len(fields.diagnostics)
@@ -113,7 +113,7 @@ def _read_provider(id: str, fields: Fields, found: dict[str, Provider]) -> None:
     )
 
 
-def _read_model(fields: Fields, provider: Provider, api: str | None, compat: dict[str, Any]) -> ModelInfo | None:
+def _read_model(fields: ConfigObject, provider: Provider, api: str | None, compat: dict[str, Any]) -> ModelInfo | None:
     fields.check_keys(_MODEL_KEYS)
     id = fields.take_text("id")
     if id is None:
@@ -136,7 +136,7 @@ def _read_model(fields: Fields, provider: Provider, api: str | None, compat: dic
     return _apply_changes(plain, _read_changes(fields, complete=True))
 
 
-def _read_changes(fields: Fields, *, complete: bool = False) -> dict[str, Any]:
+def _read_changes(fields: ConfigObject, *, complete: bool = False) -> dict[str, Any]:
     """What an entry says about a model, by the names of ModelInfo."""
     if not complete:
         fields.check_keys(_OVERRIDE_KEYS)
@@ -177,7 +177,7 @@ def merge_compat(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str
     return merged
 
 
-def _read_model_headers(fields: Fields, changed: Mapping[str, Fields | None]) -> dict[str, dict[str, str]]:
+def _read_model_headers(fields: ConfigObject, changed: Mapping[str, ConfigObject | None]) -> dict[str, dict[str, str]]:
     entries = [(item.values.get("id"), item) for item in fields.peek_objects("models")]
     entries.extend((ref, item) for ref, item in changed.items() if item is not None)
     found: dict[str, dict[str, str]] = {}
@@ -187,7 +187,7 @@ def _read_model_headers(fields: Fields, changed: Mapping[str, Fields | None]) ->
     return found
 
 
-def _take_headers(fields: Fields) -> dict[str, str]:
+def _take_headers(fields: ConfigObject) -> dict[str, str]:
     raw = fields.take_object("headers")
     if raw is None:
         return {}
@@ -200,7 +200,7 @@ def _take_headers(fields: Fields) -> dict[str, str]:
     return found
 
 
-def _take_api(fields: Fields) -> str | None:
+def _take_api(fields: ConfigObject) -> str | None:
     api = fields.take_text("api")
     if api is None or api in APIS:
         return api
@@ -211,12 +211,12 @@ def _take_api(fields: Fields) -> str | None:
     return None
 
 
-def _take_dict(fields: Fields, name: str) -> dict[str, Any]:
+def _take_dict(fields: ConfigObject, name: str) -> dict[str, Any]:
     found = fields.take_object(name)
     return dict(found.values) if found else {}
 
 
-def _take_levels(fields: Fields) -> dict[str, str | None] | None:
+def _take_levels(fields: ConfigObject) -> dict[str, str | None] | None:
     raw = fields.take_object("thinkingLevelMap")
     if raw is None:
         return None
@@ -230,7 +230,7 @@ def _take_levels(fields: Fields) -> dict[str, str | None] | None:
     return found
 
 
-def _take_input(fields: Fields) -> tuple[str, ...] | None:
+def _take_input(fields: ConfigObject) -> tuple[str, ...] | None:
     value = fields.values.get("input")
     if value is None:
         return None
@@ -240,7 +240,7 @@ def _take_input(fields: Fields) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(value))
 
 
-def _take_price(fields: Fields, *, complete: bool) -> dict[str, Any] | None:
+def _take_price(fields: ConfigObject, *, complete: bool) -> dict[str, Any] | None:
     raw = fields.take_object("cost")
     if raw is None:
         return None
@@ -257,7 +257,7 @@ def _take_price(fields: Fields, *, complete: bool) -> dict[str, Any] | None:
     return found
 
 
-def _read_tier(fields: Fields) -> PriceTier | None:
+def _read_tier(fields: ConfigObject) -> PriceTier | None:
     fields.check_keys(("inputTokensAbove", *_PRICES))
     above = fields.take_count("inputTokensAbove", 0)
     prices = {name: number for key, name in _PRICES.items() if (number := fields.take_number(key)) is not None}

@@ -16,7 +16,7 @@ from retinue.models.convert import NO_RESULT
 _MANY_MESSAGES = 1000
 
 
-class Piece(Struct, frozen=True):
+class WireMessage(Struct, frozen=True):
     """One message in wire form."""
 
     role: Literal["skip", "user", "assistant", "result"]
@@ -29,21 +29,21 @@ class Piece(Struct, frozen=True):
     """Of a result."""
 
 
-SKIP = Piece("skip")
+SKIP = WireMessage("skip")
 
 
 class Form(Protocol):
     """How one wire format writes messages."""
 
-    def to_piece(self, message: Message) -> Piece:
+    def to_piece(self, message: Message) -> WireMessage:
         """Convert one message."""
         ...
 
-    def join_results(self, results: list[Piece]) -> bytes:
+    def join_results(self, results: list[WireMessage]) -> bytes:
         """The results of one turn as they stand in the list of messages."""
         ...
 
-    def mark_last(self, message: Message, piece: Piece) -> Piece:
+    def mark_last(self, message: Message, piece: WireMessage) -> WireMessage:
         """The last message, with the mark that says "cache up to here" where the API has one."""
         ...
 
@@ -53,7 +53,7 @@ class Form(Protocol):
         ...
 
 
-class Conversation:
+class WireConversation:
     """Messages in wire form; grows with the run."""
 
     def __init__(self, form: Form) -> None:
@@ -88,7 +88,7 @@ class Conversation:
     def _reset(self) -> None:
         self._seen: list[Message] = []
         self._settled = bytearray()
-        self._open: list[tuple[Message, Piece]] = []
+        self._open: list[tuple[Message, WireMessage]] = []
         self._pending: tuple[tuple[str, str], ...] = ()
         self._after_results = False
         self._image_chars = 0
@@ -136,7 +136,7 @@ class Conversation:
             wire = _join(self._form.bridge, wire)
         return wire
 
-    def _write_results(self, results: list[Piece]) -> bytes:
+    def _write_results(self, results: list[WireMessage]) -> bytes:
         wanted = dict(self._pending)
         kept = []
         for result in results:
@@ -145,7 +145,7 @@ class Conversation:
         kept += self._invent(tuple(wanted.items()))
         return self._form.join_results(kept) if kept else b""
 
-    def _invent(self, calls: tuple[tuple[str, str], ...]) -> list[Piece]:
+    def _invent(self, calls: tuple[tuple[str, str], ...]) -> list[WireMessage]:
         return [
             self._form.to_piece(ToolResultMessage(call_id, name, [TextContent(NO_RESULT)], is_error=True, timestamp=0))
             for call_id, name in calls

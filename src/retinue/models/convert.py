@@ -24,7 +24,7 @@ from retinue.core.messages import (
     UserContent,
     UserMessage,
 )
-from retinue.core.model import Draft, Model, ModelInfo, Reply, Request
+from retinue.core.model import Draft, Model, ModelInfo, ModelRequest, Reply
 
 NO_RESULT = "No result: the call was interrupted before it finished."
 _UNSAFE_ID = re.compile(r"[^a-zA-Z0-9_-]")
@@ -87,7 +87,7 @@ class TextOnlyModel:
         self.info = drop_images(model.info)
         self._model = model
 
-    async def reply(self, request: Request, draft: Draft) -> Reply:
+    async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         """Answer the request. MUST NOT raise."""
         messages = [self._strip(message) for message in request.messages]
         return await self._model.reply(structs.replace(request, messages=messages), draft)

@@ -13,7 +13,7 @@ from retinue.core.strictjson import name_type
 _SECRET = ("apiKey", "key", "headers", "env", "access", "refresh")
 
 
-class Fields:
+class ConfigObject:
     """An object at a place in a file."""
 
     def __init__(self, values: Mapping[str, Any], path: str, where: str, diagnostics: list[Diagnostic]) -> None:
@@ -44,17 +44,17 @@ class Fields:
                 text = f"{self.path}: unknown field {quote(self._name(name))}{suggest(name, names)}"
                 self.diagnostics.append(Diagnostic(text, self.path, None, "warning", "unknown-key", self._name(name)))
 
-    def take_object(self, name: str) -> "Fields | None":
+    def take_object(self, name: str) -> "ConfigObject | None":
         """The object in a field; None when there is none or it is something else."""
         value = self.values.get(name)
         if isinstance(value, dict):
-            return Fields(value, self.path, self._name(name), self.diagnostics)
+            return ConfigObject(value, self.path, self._name(name), self.diagnostics)
         if value is not None:
             # Not the value: a key pasted in the wrong place would end up on the screen.
             self.complain(name, f"found {name_type(value)}", "an object")
         return None
 
-    def take_objects(self, name: str) -> list["Fields"]:
+    def take_objects(self, name: str) -> list["ConfigObject"]:
         """The objects in a list; other items are told and left out."""
         value = self.values.get(name)
         if value is not None and not isinstance(value, list):
@@ -64,12 +64,12 @@ class Fields:
                 self.complain(f"{name}[{index}]", f"found {name_type(item)}", "an object")
         return self.peek_objects(name)
 
-    def peek_objects(self, name: str) -> list["Fields"]:
+    def peek_objects(self, name: str) -> list["ConfigObject"]:
         """The objects in a list, without a word about anything else."""
         value = self.values.get(name)
         items = enumerate(value) if isinstance(value, list) else ()
         return [
-            Fields(item, self.path, self._name(f"{name}[{index}]"), self.diagnostics)
+            ConfigObject(item, self.path, self._name(f"{name}[{index}]"), self.diagnostics)
             for index, item in items
             if isinstance(item, dict)
         ]

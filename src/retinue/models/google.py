@@ -18,13 +18,13 @@ from retinue.core.messages import (
     ToolResultMessage,
     UserContent,
 )
-from retinue.core.model import Draft, Failure, ModelInfo, Request
+from retinue.core.model import Draft, Failure, ModelInfo, ModelRequest
 from retinue.models.adapter import Adapter
-from retinue.models.conversation import SKIP, Piece
+from retinue.models.conversation import SKIP, WireMessage
 from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
 from retinue.models.cost import count_tokens
 from retinue.models.failures import fail
-from retinue.models.reply_reader import Reading
+from retinue.models.reply_reader import ReplyReader
 from retinue.models.thinking_levels import find_budget
 
 _GEMINI = re.compile(r"gemini(?:-live)?-(\d+)")
@@ -49,13 +49,13 @@ class GoogleModel(Adapter):
     def url(self) -> str:
         return f"{self.base_url}/models/{quote_url(self.info.id, safe='')}:streamGenerateContent?alt=sse"
 
-    def headers(self, key: str | None, request: Request) -> dict[str, str]:
+    def headers(self, key: str | None, request: ModelRequest) -> dict[str, str]:
         return {"x-goog-api-key": key} if key else {}
 
-    def open_reading(self, draft: Draft) -> Reading:
+    def open_reading(self, draft: Draft) -> ReplyReader:
         return _GoogleReading(self.info, draft)
 
-    def head(self, request: Request) -> dict[str, Any]:
+    def head(self, request: ModelRequest) -> dict[str, Any]:
         head: dict[str, Any] = {}
         if request.system:
             head["systemInstruction"] = {"parts": [{"text": request.system}]}
@@ -67,30 +67,30 @@ class GoogleModel(Adapter):
             head["tools"] = [{"functionDeclarations": declarations}]
         return head
 
-    def open_list(self, request: Request, limit: int) -> list[bytes]:
+    def open_list(self, request: ModelRequest, limit: int) -> list[bytes]:
         config: dict[str, Any] = {"maxOutputTokens": limit}
         if thinking := self._thinking(request):
             config["thinkingConfig"] = thinking
         return [b'"generationConfig":', to_json(config), b',"contents":[']
 
-    def to_piece(self, message: Message) -> Piece:
+    def to_piece(self, message: Message) -> WireMessage:
         if isinstance(message, AssistantMessage):
             parts = self._model_parts(message) if is_replayable(message) else []
             calls = tuple((call.id, call.name) for call in message.calls)
-            return Piece("assistant", to_json({"role": "model", "parts": parts}), calls=calls) if parts else SKIP
+            return WireMessage("assistant", to_json({"role": "model", "parts": parts}), calls=calls) if parts else SKIP
         if isinstance(message, ToolResultMessage):
             return self._result(message)
         content = user_content(message)
         parts = [_user_part(block) for block in list_blocks(content, self.info)] if content is not None else []
-        return Piece("user", to_json({"role": "user", "parts": parts})) if parts else SKIP
+        return WireMessage("user", to_json({"role": "user", "parts": parts})) if parts else SKIP
 
-    def join_results(self, results: list[Piece]) -> bytes:
+    def join_results(self, results: list[WireMessage]) -> bytes:
         wire = b'{"role":"user","parts":[%b]}' % b",".join(result.wire for result in results)
         if images := b",".join(result.extra for result in results if result.extra):
             wire += b',{"role":"user","parts":[{"text":"Images from the tool results above:"},%b]}' % images
         return wire
 
-    def _thinking(self, request: Request) -> dict[str, Any]:
+    def _thinking(self, request: ModelRequest) -> dict[str, Any]:
         if not self.info.reasoning:
             return {}
         level = self.level(request)
@@ -130,7 +130,7 @@ class GoogleModel(Adapter):
                 parts.append({"text": block.text, **signed})
         return parts
 
-    def _result(self, message: ToolResultMessage) -> Piece:
+    def _result(self, message: ToolResultMessage) -> WireMessage:
         blocks = list_blocks(message.content, self.info)
         images = [_user_part(block) for block in blocks if isinstance(block, ImageContent)]
         text = join_text(blocks) or ("(the result is an image)" if images else "")
@@ -143,7 +143,7 @@ class GoogleModel(Adapter):
         if images and self._has_image_results:
             response["parts"] = images
         extra = to_json(images)[1:-1] if images and not self._has_image_results else b""
-        return Piece("result", to_json({"functionResponse": response}), extra, call_id=message.tool_call_id)
+        return WireMessage("result", to_json({"functionResponse": response}), extra, call_id=message.tool_call_id)
 
 
 def _user_part(block: UserContent) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _signed(signature: str | UnsetType, *, own: bool) -> dict[str, Any]:
     return {}
 
 
-class _GoogleReading(Reading):
+class _GoogleReading(ReplyReader):
     """Reads generateContent responses: a stream is a row of them, each with further parts."""
 
     def __init__(self, *args: Any) -> None:

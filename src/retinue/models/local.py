@@ -12,14 +12,14 @@ from typing import Any
 import orjson
 
 from retinue.core.model import ModelInfo
-from retinue.models.catalog import GUESSED_OUTPUT, GUESSED_WINDOW, SERVERS, Server
+from retinue.models.catalog import GUESSED_OUTPUT, GUESSED_WINDOW, SERVERS, LocalServer
 
 PROBE_TIMEOUT_S = 0.15
 _LARGEST_REPLY = 1_000_000
 
 
 def find_local_models(
-    servers: Sequence[Server] = SERVERS, *, timeout_s: float = PROBE_TIMEOUT_S
+    servers: Sequence[LocalServer] = SERVERS, *, timeout_s: float = PROBE_TIMEOUT_S
 ) -> tuple[ModelInfo, ...]:
     """The models that answer now, in the order of the servers. Blocks at most `timeout_s`; never raises."""
     replies = _ask_all(servers, timeout_s)
@@ -29,7 +29,7 @@ def find_local_models(
 class _Probe:
     """One question in flight."""
 
-    def __init__(self, server: Server, connection: socket.socket) -> None:
+    def __init__(self, server: LocalServer, connection: socket.socket) -> None:
         self.server = server
         self.connection = connection
         self.unsent = (
@@ -54,9 +54,9 @@ class _Probe:
         return bool(piece) and len(self.reply) < _LARGEST_REPLY and not _is_complete(self.reply)
 
 
-def _ask_all(servers: Sequence[Server], timeout_s: float) -> dict[Server, bytes]:
+def _ask_all(servers: Sequence[LocalServer], timeout_s: float) -> dict[LocalServer, bytes]:
     deadline = time.monotonic() + timeout_s
-    replies: dict[Server, bytes] = {}
+    replies: dict[LocalServer, bytes] = {}
     with selectors.DefaultSelector() as selector:
         try:
             for server in servers:
@@ -119,7 +119,7 @@ def _join_chunks(body: bytes) -> bytes:
     return joined
 
 
-def _to_model(server: Server, item: dict[str, Any]) -> ModelInfo:
+def _to_model(server: LocalServer, item: dict[str, Any]) -> ModelInfo:
     meta = item.get("meta")
     window = meta.get("n_ctx") if isinstance(meta, dict) else None
     return ModelInfo(

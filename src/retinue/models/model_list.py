@@ -31,7 +31,7 @@ _WINDOWS = ("context_window", "context_length", "max_context_length", "max_model
 _OUTPUTS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 
 
-class Listed(Struct, frozen=True, rename="camel"):
+class ListedModel(Struct, frozen=True, rename="camel"):
     """A model as its provider lists it."""
 
     id: str
@@ -47,7 +47,7 @@ class ModelList(Struct, frozen=True, rename="camel"):
     """What one provider has listed."""
 
     base_url: str
-    models: tuple[Listed, ...] = ()
+    models: tuple[ListedModel, ...] = ()
 
 
 def add_listed(provider: Provider, found: ModelList) -> Provider:
@@ -60,7 +60,7 @@ def add_listed(provider: Provider, found: ModelList) -> Provider:
     return structs.replace(provider, build_models=build)
 
 
-def _to_info(provider: Provider, listed: Listed, known: Mapping[str, ModelInfo]) -> ModelInfo:
+def _to_info(provider: Provider, listed: ListedModel, known: Mapping[str, ModelInfo]) -> ModelInfo:
     info = provider.guess(listed.id, known.get(listed.like))
     return structs.replace(
         info,
@@ -157,7 +157,7 @@ def _find_next(page: Any) -> dict[str, str]:
     return {"pageToken": token} if isinstance(token, str) and token else {}
 
 
-def _read_row(row: Any) -> Listed | None:
+def _read_row(row: Any) -> ListedModel | None:
     """A model that answers in text; None for anything else."""
     raw = row.get("id") or row.get("name") if isinstance(row, dict) else None
     id = raw.removeprefix("models/") if isinstance(raw, str) else ""
@@ -173,7 +173,7 @@ def _read_row(row: Any) -> Listed | None:
     name = next(
         (value for key in ("display_name", "displayName", "name") if isinstance(value := row.get(key), str)), ""
     )
-    return Listed(
+    return ListedModel(
         id,
         "" if name == raw else escape_line(name, 100),
         _find_number(more, (*_WINDOWS, "inputTokenLimit")),

@@ -16,14 +16,14 @@ from retinue.core.messages import (
     ToolResultMessage,
     UserContent,
 )
-from retinue.core.model import Draft, Failure, ModelInfo, Request
+from retinue.core.model import Draft, Failure, ModelInfo, ModelRequest
 from retinue.models.adapter import Adapter
 from retinue.models.compat import detect_compat, thinking_fields
-from retinue.models.conversation import SKIP, Piece
+from retinue.models.conversation import SKIP, WireMessage
 from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
 from retinue.models.cost import count_tokens
 from retinue.models.failures import fail
-from retinue.models.reply_reader import Reading, parse_arguments
+from retinue.models.reply_reader import ReplyReader, parse_arguments
 
 _TEXTS = {"reasoning.text": "text", "reasoning.summary": "summary", "reasoning.encrypted": "data"}
 
@@ -89,7 +89,7 @@ class OpenAIChatModel(Adapter):
     def url(self) -> str:
         return f"{self.base_url}/chat/completions"
 
-    def headers(self, key: str | None, request: Request) -> dict[str, str]:
+    def headers(self, key: str | None, request: ModelRequest) -> dict[str, str]:
         headers = {"authorization": f"Bearer {key}"} if key else {}
         if request.session_id and request.cache and self.compat["sendSessionAffinityHeaders"]:
             if self.compat["sessionAffinityFormat"] == "openrouter":
@@ -99,10 +99,10 @@ class OpenAIChatModel(Adapter):
             headers |= {"x-client-request-id": request.session_id, "x-session-affinity": request.session_id}
         return headers
 
-    def open_reading(self, draft: Draft) -> Reading:
+    def open_reading(self, draft: Draft) -> ReplyReader:
         return _ChatReading(self.info, draft)
 
-    def head(self, request: Request) -> dict[str, Any]:
+    def head(self, request: ModelRequest) -> dict[str, Any]:
         compat = self.compat
         head: dict[str, Any] = {"model": self.info.id, "stream": True}
         if compat["supportsUsageInStreaming"]:
@@ -128,21 +128,21 @@ class OpenAIChatModel(Adapter):
         head |= thinking_fields(self.info, compat, level, request.max_tokens or self.info.max_tokens)
         return head | self.info.sampling_params
 
-    def name_head(self, request: Request) -> tuple[Any, ...]:
+    def name_head(self, request: ModelRequest) -> tuple[Any, ...]:
         # The prompt is a message here; the session is named to whoever keeps a cache for it.
         _, session_id, *rest = super().name_head(request)
         return (session_id if self._names_session(request) else "", *rest)
 
-    def _names_session(self, request: Request) -> bool:
+    def _names_session(self, request: ModelRequest) -> bool:
         return bool(request.session_id) and request.cache and "api.openai.com" in self.base_url
 
-    def open_list(self, request: Request, limit: int) -> list[bytes]:
+    def open_list(self, request: ModelRequest, limit: int) -> list[bytes]:
         field = self.compat["maxTokensField"]
         if field in self.info.sampling_params:
             return [b'"messages":[']
         return [b'"%b":%d,"messages":[' % (field.encode(), limit)]
 
-    def first_item(self, request: Request) -> bytes:
+    def first_item(self, request: ModelRequest) -> bytes:
         if not request.system:
             return b""
         content: Any = request.system
@@ -151,10 +151,10 @@ class OpenAIChatModel(Adapter):
         role = "developer" if self.info.reasoning and self.compat["supportsDeveloperRole"] else "system"
         return to_json({"role": role, "content": content})
 
-    def to_piece(self, message: Message) -> Piece:
+    def to_piece(self, message: Message) -> WireMessage:
         return self._to_piece(message, cache=False)
 
-    def join_results(self, results: list[Piece]) -> bytes:
+    def join_results(self, results: list[WireMessage]) -> bytes:
         wire = b",".join(result.wire for result in results)
         if images := b",".join(result.extra for result in results if result.extra):
             # A result holds text only; its images follow in the user's name.
@@ -163,16 +163,16 @@ class OpenAIChatModel(Adapter):
             wire += b',%b{"role":"user","content":[%b,%b]}' % (bridge, note, images)
         return wire
 
-    def mark_last(self, message: Message, piece: Piece) -> Piece:
+    def mark_last(self, message: Message, piece: WireMessage) -> WireMessage:
         return self._to_piece(message, cache=True) if self.compat["cacheControlFormat"] == "anthropic" else piece
 
-    def _to_piece(self, message: Message, *, cache: bool) -> Piece:
+    def _to_piece(self, message: Message, *, cache: bool) -> WireMessage:
         if isinstance(message, AssistantMessage):
             calls = message.calls
             wire = self._assistant(message, calls) if is_replayable(message) else None
             if wire is None:
                 return SKIP
-            return Piece("assistant", to_json(wire), calls=tuple([(call.id, call.name) for call in calls]))
+            return WireMessage("assistant", to_json(wire), calls=tuple([(call.id, call.name) for call in calls]))
         if isinstance(message, ToolResultMessage):
             return self._result(message, cache=cache)
         content = user_content(message)
@@ -182,9 +182,9 @@ class OpenAIChatModel(Adapter):
         if not blocks:
             return SKIP
         if len(blocks) == 1 and isinstance(blocks[0], TextContent) and not cache:
-            return Piece("user", to_json({"role": "user", "content": blocks[0].text}))
+            return WireMessage("user", to_json({"role": "user", "content": blocks[0].text}))
         parts = _mark([_user_part(block) for block in blocks], cache)
-        return Piece("user", to_json({"role": "user", "content": parts}))
+        return WireMessage("user", to_json({"role": "user", "content": parts}))
 
     def _tool(self, name: str, description: str, parameters: dict[str, Any]) -> dict[str, Any]:
         function: dict[str, Any] = {"name": name, "description": description, "parameters": parameters}
@@ -217,7 +217,7 @@ class OpenAIChatModel(Adapter):
             wire.setdefault("reasoning_content", "")
         return wire
 
-    def _result(self, message: ToolResultMessage, *, cache: bool) -> Piece:
+    def _result(self, message: ToolResultMessage, *, cache: bool) -> WireMessage:
         blocks = list_blocks(message.content, self.info)
         images = [_user_part(block) for block in blocks if isinstance(block, ImageContent)]
         text = join_text(blocks) or ("(the result is an image)" if images else "(no output)")
@@ -229,7 +229,7 @@ class OpenAIChatModel(Adapter):
         if self.compat.get("requiresToolResultName"):
             wire["name"] = message.tool_name
         extra = to_json(images)[1:-1] if images else b""
-        return Piece("result", to_json(wire), extra, call_id=message.tool_call_id)
+        return WireMessage("result", to_json(wire), extra, call_id=message.tool_call_id)
 
 
 def _user_part(block: UserContent) -> dict[str, Any]:
@@ -262,7 +262,7 @@ def _reasoning_fields(thoughts: list[ThinkingContent]) -> dict[str, Any]:
     return {}
 
 
-class _ChatReading(Reading):
+class _ChatReading(ReplyReader):
     """Reads chat completion chunks, or one completion. Blocks end together, when the stream does."""
 
     def __init__(self, info: ModelInfo, draft: Draft) -> None:

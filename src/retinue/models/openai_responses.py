@@ -16,13 +16,13 @@ from retinue.core.messages import (
     ToolResultMessage,
     UserContent,
 )
-from retinue.core.model import Draft, Failure, Request
+from retinue.core.model import Draft, Failure, ModelRequest
 from retinue.models.adapter import Adapter
-from retinue.models.conversation import SKIP, Piece
+from retinue.models.conversation import SKIP, WireMessage
 from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
 from retinue.models.cost import count_tokens
 from retinue.models.failures import ProviderError, classify_event, fail
-from retinue.models.reply_reader import Reading
+from retinue.models.reply_reader import ReplyReader
 from retinue.models.thinking_levels import can_disable
 
 _CACHE_KEY_CHARS = 64
@@ -49,7 +49,7 @@ class OpenAIResponsesModel(Adapter):
     def url(self) -> str:
         return f"{self.base_url}/responses"
 
-    def headers(self, key: str | None, request: Request) -> dict[str, str]:
+    def headers(self, key: str | None, request: ModelRequest) -> dict[str, str]:
         headers = {"authorization": f"Bearer {key}"} if key else {}
         if request.session_id and request.cache:
             guess = "openrouter" if "openrouter.ai" in self.base_url else "openai"
@@ -61,10 +61,10 @@ class OpenAIResponsesModel(Adapter):
             headers["x-client-request-id"] = request.session_id
         return headers
 
-    def open_reading(self, draft: Draft) -> Reading:
+    def open_reading(self, draft: Draft) -> ReplyReader:
         return _ResponsesReading(self.info, draft)
 
-    def head(self, request: Request) -> dict[str, Any]:
+    def head(self, request: ModelRequest) -> dict[str, Any]:
         head: dict[str, Any] = {"model": self.info.id, "store": False, "stream": True}
         if request.system:
             head["instructions"] = request.system
@@ -92,24 +92,24 @@ class OpenAIResponsesModel(Adapter):
                 head["reasoning"] = {"effort": effort or "none"}
         return head | self.info.sampling_params
 
-    def open_list(self, request: Request, limit: int) -> list[bytes]:
+    def open_list(self, request: ModelRequest, limit: int) -> list[bytes]:
         field = "max_output_tokens"
         if not self.info.compat.get("supportsMaxOutputTokens", True) or field in self.info.sampling_params:
             return [b'"input":[']
         return [b'"%b":%d,"input":[' % (field.encode(), max(limit, _LEAST_OUTPUT_TOKENS))]
 
-    def to_piece(self, message: Message) -> Piece:
+    def to_piece(self, message: Message) -> WireMessage:
         if isinstance(message, AssistantMessage):
             items = self._assistant_items(message) if is_replayable(message) else []
             calls = tuple((call.id, call.name) for call in message.calls)
-            return Piece("assistant", to_json(items)[1:-1], calls=calls) if items else SKIP
+            return WireMessage("assistant", to_json(items)[1:-1], calls=calls) if items else SKIP
         if isinstance(message, ToolResultMessage):
             call_id, _ = _split_id(message.tool_call_id)
             output = {"type": "function_call_output", "call_id": call_id, "output": self._result_output(message)}
-            return Piece("result", to_json(output), call_id=message.tool_call_id)
+            return WireMessage("result", to_json(output), call_id=message.tool_call_id)
         content = user_content(message)
         parts = [_user_part(block) for block in list_blocks(content, self.info)] if content is not None else []
-        return Piece("user", to_json({"role": "user", "content": parts})) if parts else SKIP
+        return WireMessage("user", to_json({"role": "user", "content": parts})) if parts else SKIP
 
     def _assistant_items(self, message: AssistantMessage) -> list[dict[str, Any]]:
         own = is_own(message, self.info)
@@ -188,7 +188,7 @@ def _load_object(text: str | UnsetType) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-class _ResponsesReading(Reading):
+class _ResponsesReading(ReplyReader):
     """Reads response events, or one response. The items of both are read by the same functions."""
 
     def __init__(self, *args: Any) -> None:

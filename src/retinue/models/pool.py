@@ -12,8 +12,8 @@ from retinue.core.errors import ModelError, quote
 from retinue.core.model import Model, ModelInfo
 from retinue.models.catalog import Provider
 from retinue.models.governor import Governor
-from retinue.models.registry import OutOfReach, Reach, Registry
-from retinue.models.resolve import Choice
+from retinue.models.registry import ModelRegistry, OutOfReach, Reach
+from retinue.models.resolve import ModelChoice
 from retinue.models.retry import RetryPolicy
 from retinue.models.transport import Timing, Transport
 
@@ -37,7 +37,7 @@ class ModelPool:
 
     def __init__(
         self,
-        registry: Registry,
+        registry: ModelRegistry,
         config: PoolConfig,
         clock: Clock,
         own: Sequence[Model] = (),
@@ -112,7 +112,7 @@ class ChildModels:
         self._find_listed = find_listed
 
     @property
-    def registry(self) -> Registry:
+    def registry(self) -> ModelRegistry:
         """All models there are."""
         return self._find_models().registry
 
@@ -120,11 +120,11 @@ class ChildModels:
         """A model ready to be asked. Raises ModelError or ConfigError."""
         return self._find_models().open(info)
 
-    def resolve(self, query: str, *, is_choice: bool = False) -> Choice:
+    def resolve(self, query: str, *, is_choice: bool = False) -> ModelChoice:
         """The model a name means; `is_choice`: a person wrote it. Raises OutOfReach or another ModelError."""
         return self._reach.resolve(query, is_choice=is_choice)
 
-    def find_profile(self, name: str) -> Choice | None:
+    def find_profile(self, name: str) -> ModelChoice | None:
         """The model that a CodingCode profile names: `model@API_KEY_ENV`, an id or a name; None when there is none.
 
         Raises OutOfReach.
@@ -134,7 +134,7 @@ class ChildModels:
             if variable in provider.env or provider.api_key in (f"${variable}", f"${{{variable}}}"):
                 for info in provider.models:
                     if model in (info.id, info.name):
-                        return Choice(info, is_chosen=True)
+                        return ModelChoice(info, is_chosen=True)
         try:
             return self.resolve(name, is_choice=True)
         except OutOfReach:
@@ -142,7 +142,7 @@ class ChildModels:
         except ModelError:
             # It may be there and only lack its key, which whoever opens it is told.
             known = (info for provider in self.registry.providers.values() for info in provider.models)
-            return next((Choice(info) for info in known if name in (info.ref, info.id, info.name)), None)
+            return next((ModelChoice(info) for info in known if name in (info.ref, info.id, info.name)), None)
 
     def list(self) -> Sequence[ModelInfo]:
         """The models that a run can be given by name."""
@@ -162,7 +162,7 @@ def restrict_model(model: Model, *, blocks_images: bool) -> Model:
     return TextOnlyModel(model)
 
 
-def add_models(registry: Registry, models: Sequence[Model], providers: Sequence[Provider] = ()) -> list[str]:
+def add_models(registry: ModelRegistry, models: Sequence[Model], providers: Sequence[Provider] = ()) -> list[str]:
     """Let a registry know models that others have made; returns what is wrong with those that are left out."""
     groups: dict[str, list[ModelInfo]] = {}
     for model in models:

@@ -14,9 +14,9 @@ from retinue.core.model import ModelInfo
 from retinue.models.auth import Keys
 from retinue.models.catalog import OFFLINE_MODEL, SERVERS, Provider, hide_login
 from retinue.models.resolve import (
-    Choice,
+    ModelChoice,
+    ModelWishes,
     Names,
-    Wishes,
     choose_model,
     match_pattern,
     resolve_model,
@@ -66,7 +66,7 @@ class Reach(Struct, frozen=True, dict=True):
         """All that may be named without choosing a provider."""
         return list({info.ref: info for info in (*self.near, *self.enabled)}.values())
 
-    def resolve(self, query: str, *, is_choice: bool = False) -> Choice:
+    def resolve(self, query: str, *, is_choice: bool = False) -> ModelChoice:
         """The model a name means; `is_choice`: a person wrote it. Raises OutOfReach or another ModelError."""
         if is_choice and (choice := follow_choice(query, self.names)) is not None:
             return choice
@@ -85,19 +85,19 @@ class Reach(Struct, frozen=True, dict=True):
             raise OutOfReach(query.strip(), choice.info)
         raise ModelError(f"unknown model {query!r}")
 
-    def _find_exact(self, query: str) -> Choice | None:
+    def _find_exact(self, query: str) -> ModelChoice | None:
         texts = ((query.strip(), None), split_thinking(query))
         for text, level in (each for each in texts if each is not None):
             for info in self.list():
                 if info.ref.lower() == text.lower():
-                    return Choice(info, level)
+                    return ModelChoice(info, level)
         return None
 
     def _is_like_home(self, info: ModelInfo) -> bool:
         return info.provider == self.home.provider and info.api == self.home.api
 
 
-def follow_choice(query: str, names: Names) -> Choice | None:
+def follow_choice(query: str, names: Names) -> ModelChoice | None:
     """What a person chose by naming its provider; None when no provider is named, or it has no such model."""
     named = split_provider(query.strip(), names)
     if named is None and not query.strip().lower().startswith(("scripted/", "bridge/")):
@@ -116,7 +116,7 @@ _KEYLESS_APIS = ("offline", "scripted", "bridge")
 _LOCAL = frozenset(server.provider for server in SERVERS)
 
 
-class Registry:
+class ModelRegistry:
     """The models there are."""
 
     def __init__(
@@ -157,17 +157,17 @@ class Registry:
             self._local = tuple(self._find_local())
         return self._local
 
-    def resolve(self, query: str, *, provider: str | None = None) -> Choice:
+    def resolve(self, query: str, *, provider: str | None = None) -> ModelChoice:
         """The model that a person means. Raises ModelError."""
         return resolve_model(query, self.names, provider=provider, accept=True)
 
-    def find(self, provider: str, id: str) -> Choice:
+    def find(self, provider: str, id: str) -> ModelChoice:
         """The model of exactly this name, also one that is on no list. Raises ModelError."""
         ref = f"{provider}/{id}"
         local = self.find_local() if provider in _LOCAL else ()
         for info in (*self.candidates, *local):
             if info.ref == ref:
-                return Choice(info)
+                return ModelChoice(info)
         choice = self.resolve(ref)
         if choice.info.ref != ref:
             raise ModelError(f"there is none of this name; the nearest is {choice.info.ref}")
@@ -177,7 +177,7 @@ class Registry:
         """What names mean below a main model; `listed` as in `enabledModels`."""
         return Reach(self.names, home, listed, self._local or ())
 
-    def choose(self, wishes: Wishes) -> Choice:
+    def choose(self, wishes: ModelWishes) -> ModelChoice:
         """The model to start with; `reason` is set when nobody named it. Raises ModelError."""
         in_environment = [id for id, provider in self.providers.items() if self.keys.is_in_environment(provider)]
         if self.keys.has_flag and wishes.model is None and wishes.provider is None:

@@ -101,7 +101,7 @@ _CUT_BY_LENGTH = (
 _SHAPE_ERRORS = (KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError)
 
 
-class Reading:
+class ReplyReader:
     """What has been received of one reply."""
 
     def __init__(self, info: ModelInfo, draft: Draft) -> None:

@@ -24,7 +24,7 @@ _SPLIT = re.compile(r"[\s\-/]+")
 _WORDS = re.compile(r"[a-z]+|\d+")
 
 
-class Choice(Struct, frozen=True):
+class ModelChoice(Struct, frozen=True):
     """The model to use."""
 
     info: ModelInfo
@@ -62,7 +62,7 @@ class Names(Struct, frozen=True):
 
 def resolve_model(
     query: str, names: Names, *, provider: str | None = None, anywhere: bool = False, accept: bool = False
-) -> Choice:
+) -> ModelChoice:
     """The model a query means.
 
     `anywhere` lets another provider serve `provider/id` when the named one has no such model or no key, as definitions
@@ -76,16 +76,16 @@ def resolve_model(
         provider = _check_provider(provider, names)
     if (file := _find_script(text, provider)) is not None:
         base, thinking = split_thinking(file) or (file, None)
-        return Choice(ModelInfo(provider="scripted", id=base, api="scripted", name=base), thinking)
+        return ModelChoice(ModelInfo(provider="scripted", id=base, api="scripted", name=base), thinking)
     if provider is None and text.lower().startswith("bridge/"):
-        return Choice(_to_bridged(text[len("bridge/") :]))
+        return ModelChoice(_to_bridged(text[len("bridge/") :]))
     level: ThinkingLevel | None = None
     if (info := _match(text, names, provider, anywhere=anywhere, accept=accept)) is not None:
-        return Choice(info)
+        return ModelChoice(info)
     if (split := split_thinking(text)) is not None:
         text, level = split
         if (info := _match(text, names, provider, anywhere=anywhere, accept=accept)) is not None:
-            return Choice(info, level)
+            return ModelChoice(info, level)
     if accept and (guess := _accept(text, names, provider)) is not None:
         return structs.replace(guess, thinking=level)
     raise ModelError(_explain_failure(text, names, provider, anywhere=anywhere))
@@ -216,7 +216,7 @@ def _is_id(text: str) -> bool:
     return text.isprintable() and not any(char.isspace() for char in text)
 
 
-def _accept(text: str, names: Names, provider: str | None) -> Choice | None:
+def _accept(text: str, names: Names, provider: str | None) -> ModelChoice | None:
     """An id that only its provider may know, with the limits of the model that is called most like it."""
     named = split_provider(text, names)
     id, rest = named if named is not None and provider in (None, named[0]) else (provider or "", text)
@@ -228,7 +228,7 @@ def _accept(text: str, names: Names, provider: str | None) -> Choice | None:
     info = known.guess(rest, relative)
     limits = f"the limits of {relative.id}" if relative else "cautious limits"
     close = ", ".join(_find_close(rest, models)[:3])
-    return Choice(
+    return ModelChoice(
         info,
         reason=f"{info.ref} is not on the list of models: it is used as written, with {limits} (context "
         f"{info.context_window}, output {info.max_tokens} tokens)"
@@ -308,7 +308,7 @@ def _find_without_key(wanted: str, names: Names) -> str:
     return found
 
 
-class Wishes(Struct, frozen=True):
+class ModelWishes(Struct, frozen=True):
     """What flags and settings say about the model."""
 
     model: str | None = None
@@ -321,12 +321,12 @@ class Wishes(Struct, frozen=True):
 
 
 def choose_model(
-    wishes: Wishes,
+    wishes: ModelWishes,
     names: Names,
     *,
     in_environment: Collection[str] = (),
     find_local: Callable[[], Sequence[ModelInfo]] = tuple,
-) -> Choice:
+) -> ModelChoice:
     """The model to start with: flags, settings, a key in the environment, another key, a local server, `offline/rules`.
 
     `find_local` is only called when nothing before it decides. Raises ModelError when a flag cannot be followed, or
@@ -343,18 +343,18 @@ def choose_model(
     for id in (*(id for id in usable if id in in_environment), *usable):
         info = names.known[id].default_model if id in names.known else names.of_provider(id)[0]
         if info is not None:
-            return Choice(info, reason=f"using {info.ref}, the first provider with a key")
+            return ModelChoice(info, reason=f"using {info.ref}, the first provider with a key")
     local = () if trouble else find_local()
     if local:
-        return Choice(local[0], reason=f"using {local[0].ref}, which answers at {local[0].base_url}")
+        return ModelChoice(local[0], reason=f"using {local[0].ref}, which answers at {local[0].base_url}")
     reason = (
         f"{trouble}using {OFFLINE_MODEL.ref}, a rule-based model and no language model: no provider has a key "
         "(set ANTHROPIC_API_KEY, OPENAI_API_KEY or another; see retinue models)"
     )
-    return Choice(OFFLINE_MODEL, reason=reason)
+    return ModelChoice(OFFLINE_MODEL, reason=reason)
 
 
-def _follow_flags(wishes: Wishes, names: Names, find_local: Callable[[], Sequence[ModelInfo]]) -> Choice:
+def _follow_flags(wishes: ModelWishes, names: Names, find_local: Callable[[], Sequence[ModelInfo]]) -> ModelChoice:
     try:
         return _follow(wishes.model, wishes.provider, names)
     except ModelError:
@@ -365,24 +365,24 @@ def _follow_flags(wishes: Wishes, names: Names, find_local: Callable[[], Sequenc
         return _follow(wishes.model, wishes.provider, Names([*names.candidates, *local], names.known, names.explain))
 
 
-def _follow(model: str | None, provider: str | None, names: Names) -> Choice:
+def _follow(model: str | None, provider: str | None, names: Names) -> ModelChoice:
     if model is not None:
         return resolve_model(model, names, provider=provider, accept=True)
     id = _check_provider(provider or "", names)
     if id == "scripted":
         raise ModelError("provider scripted needs a file: use --model scripted/FILE")
     known = names.known.get(id)
-    return Choice((known.default_model if known else None) or names.of_provider(id)[0])
+    return ModelChoice((known.default_model if known else None) or names.of_provider(id)[0])
 
 
 def _follow_settings(
-    wishes: Wishes, names: Names, find_local: Callable[[], Sequence[ModelInfo]]
-) -> tuple[Choice | None, str]:
+    wishes: ModelWishes, names: Names, find_local: Callable[[], Sequence[ModelInfo]]
+) -> tuple[ModelChoice | None, str]:
     """The choice of the settings, or why they cannot be followed. A default counts only among the enabled models."""
     default, trouble = None, wishes.trouble
     if wishes.default_model or wishes.default_provider:
         try:
-            default = _follow_flags(Wishes(wishes.default_model, wishes.default_provider), names, find_local)
+            default = _follow_flags(ModelWishes(wishes.default_model, wishes.default_provider), names, find_local)
         except ModelError as error:
             trouble = f"the default model of the settings cannot be used ({error}); "
     if default is not None and all(default.info.ref != info.ref for info in names.candidates):
@@ -390,13 +390,13 @@ def _follow_settings(
     scope = [choice for pattern in wishes.enabled_models for choice in match_pattern(pattern, names)]
     for choice in scope:
         if default is not None and choice.info.ref == default.info.ref:
-            return Choice(choice.info, choice.thinking or default.thinking), ""
+            return ModelChoice(choice.info, choice.thinking or default.thinking), ""
     if wishes.enabled_models and not scope and default is None and not trouble:
         trouble = "none of the models in enabledModels can be used; "
     return scope[0] if scope else default, trouble
 
 
-def match_pattern(pattern: str, names: Names) -> list[Choice]:
+def match_pattern(pattern: str, names: Names) -> list[ModelChoice]:
     """The models of an entry of `enabledModels`, which may be a glob."""
     try:
         return [resolve_model(pattern, names, accept=not set(pattern) & set("*?["))]
@@ -406,4 +406,4 @@ def match_pattern(pattern: str, names: Names) -> list[Choice]:
     base, thinking = split_thinking(pattern) or (pattern, None)
     glob = re.compile(fnmatch.translate(base.strip().lower()))
     found = [model for model in names.candidates if glob.match(model.id.lower()) or glob.match(model.ref.lower())]
-    return [Choice(model, thinking) for model in found]
+    return [ModelChoice(model, thinking) for model in found]

@@ -16,7 +16,7 @@ class RetryPolicy(Struct, frozen=True):
     max_agent_delay_ms: int = 60_000
 
 
-class Retry(Struct, frozen=True):
+class PlannedRetry(Struct, frozen=True):
     """Another attempt will be made after `delay_s`."""
 
     delay_s: float
@@ -28,7 +28,9 @@ class GiveUp(Struct, frozen=True):
     reason: str = ""
 
 
-def plan_retry(failure: Failure, attempt: int, policy: RetryPolicy, random: Callable[[], float]) -> Retry | GiveUp:
+def plan_retry(
+    failure: Failure, attempt: int, policy: RetryPolicy, random: Callable[[], float]
+) -> PlannedRetry | GiveUp:
     """Decide about the attempt after `attempt` (1 for the first) failed. `random` gives [0, 1)."""
     if not policy.enabled or not failure.retryable:
         return GiveUp()
@@ -40,8 +42,8 @@ def plan_retry(failure: Failure, attempt: int, policy: RetryPolicy, random: Call
         if told_s > cap_s:
             return GiveUp(f"the provider asks to wait {render_wait(told_s)}; at most {render_wait(cap_s)} are waited")
         # Never earlier than told; a little later, so that runs told the same do not return together.
-        return Retry(min(told_s * (1 + 0.1 * random()), cap_s))
-    return Retry((0.5 + 0.5 * random()) * backoff_s(attempt, policy))
+        return PlannedRetry(min(told_s * (1 + 0.1 * random()), cap_s))
+    return PlannedRetry((0.5 + 0.5 * random()) * backoff_s(attempt, policy))
 
 
 def backoff_s(attempt: int, policy: RetryPolicy) -> float:

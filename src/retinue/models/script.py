@@ -167,7 +167,7 @@ class ScriptReply(Struct, frozen=True):
         return ScriptUsage(input=10, output=max(1, chars // 4))
 
 
-class Exchange(Struct, frozen=True):
+class ScriptContext(Struct, frozen=True):
     """What a script needs to know of a request to find its reply."""
 
     users: Sequence[tuple[str, int]]
@@ -192,7 +192,7 @@ class Script(Struct, frozen=True):
         """The reply to play after `position` assistant messages, when nothing is matched."""
         return self._take(tuple(reply for reply in self.replies if reply.match is None), position)
 
-    def find(self, exchange: Exchange) -> ScriptReply | None:
+    def find(self, exchange: ScriptContext) -> ScriptReply | None:
         """The reply to play, by what was said; None when there is none left."""
         users = exchange.users or [("", 0)]
         track = self._track(exchange, users[-1][0])
@@ -200,7 +200,7 @@ class Script(Struct, frozen=True):
             return self._take(track, users[-1][1])
         return self._take(track, sum(count for text, count in users if self._track(exchange, text) == track))
 
-    def _track(self, exchange: Exchange, last_user: str) -> tuple[ScriptReply, ...]:
+    def _track(self, exchange: ScriptContext, last_user: str) -> tuple[ScriptReply, ...]:
         first_user = exchange.users[0][0] if exchange.users else ""
         matched = tuple(
             reply

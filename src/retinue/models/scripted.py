@@ -21,13 +21,13 @@ from retinue.core.messages import (
     ToolCall,
     UserMessage,
 )
-from retinue.core.model import Draft, Failure, ModelInfo, Reply, Request
+from retinue.core.model import Draft, Failure, ModelInfo, ModelRequest, Reply
 from retinue.models.cost import to_usage
 from retinue.models.script import (
     EXHAUSTED,
-    Exchange,
     Script,
     ScriptBlock,
+    ScriptContext,
     ScriptError,
     ScriptReply,
     ScriptText,
@@ -59,7 +59,7 @@ class ScriptedModel:
         """The script's name, as a model."""
         return self._info
 
-    async def reply(self, request: Request, draft: Draft) -> Reply:
+    async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         """Play one reply."""
         exchange = read_exchange(request)
         position = sum(count for _, count in exchange.users)
@@ -95,7 +95,7 @@ class ScriptedModel:
         )
         return Reply(ended, faults=faults)
 
-    def _count_attempt(self, reply: ScriptReply, position: int, request: Request, exchange: Exchange) -> int:
+    def _count_attempt(self, reply: ScriptReply, position: int, request: ModelRequest, exchange: ScriptContext) -> int:
         if reply.error is None or reply.error.times is None:
             return 0
         conversation = request.session_id or (exchange.users[0][0] if exchange.users else "")
@@ -134,7 +134,7 @@ class ScriptedModel:
             await self._sleep(milliseconds / 1000)
 
 
-def read_exchange(request: Request) -> Exchange:
+def read_exchange(request: ModelRequest) -> ScriptContext:
     """What was said, as a script sees it."""
     users: list[tuple[str, int]] = []
     for message in request.messages:
@@ -145,7 +145,7 @@ def read_exchange(request: Request) -> Exchange:
             said = _user_text(message)
             if said is not None:
                 users.append((said, 0))
-    return Exchange(users, request.system)
+    return ScriptContext(users, request.system)
 
 
 def _user_text(message: Message) -> str | None:

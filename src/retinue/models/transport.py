@@ -49,7 +49,7 @@ class Timing(Struct, frozen=True):
     """For one whole call."""
 
 
-class Call(Struct, frozen=True):
+class HttpCall(Struct, frozen=True):
     """One POST to a provider."""
 
     info: ModelInfo
@@ -109,7 +109,7 @@ class Transport:
             if session is not None:
                 await session.close()
 
-    async def stream(self, call: Call, sink: Sink) -> None:
+    async def stream(self, call: HttpCall, sink: Sink) -> None:
         """POST and hand the events of the answer to the sink until it is done. Raises ProviderError."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + call.timing.total_s if call.timing.total_s else None
@@ -121,7 +121,7 @@ class Transport:
             watchdog.stop()
             response.close()
 
-    async def _send(self, call: Call) -> "ClientResponse":
+    async def _send(self, call: HttpCall) -> "ClientResponse":
         session = self._session = self._session or _open_session()
         limits = [limit for limit in ((call.timing.idle_s, _MORE_IDLE), (call.timing.total_s, _MORE_TOTAL)) if limit[0]]
         limit_s, advice = min(limits) if limits else (None, "")
@@ -142,7 +142,7 @@ class Transport:
                 response.close()
         return response
 
-    async def _post(self, session: "ClientSession", call: Call) -> "ClientResponse":
+    async def _post(self, session: "ClientSession", call: HttpCall) -> "ClientResponse":
         """Send, and once more when a connection that was kept turns out to be closed before an answer begins."""
         from aiohttp import ClientConnectorError, ClientOSError, ServerDisconnectedError
 
@@ -156,12 +156,12 @@ class Transport:
         self._fresh = self._fresh or _open_session(force_close=True)
         return await self._post_by(self._fresh, call)
 
-    async def _post_by(self, session: "ClientSession", call: Call) -> "ClientResponse":
+    async def _post_by(self, session: "ClientSession", call: HttpCall) -> "ClientResponse":
         url, proxy = self._routes.get(call.url) or await self._route(call)
         body = call.body if len(call.body) <= _BYTES_BODY_LIMIT else BytesIO(call.body)
         return await session.post(url, data=body, headers=call.headers, allow_redirects=False, proxy=proxy)
 
-    async def _route(self, call: Call) -> "tuple[URL, str | None]":
+    async def _route(self, call: HttpCall) -> "tuple[URL, str | None]":
         from yarl import URL
 
         parts = urlsplit(call.url)
@@ -267,7 +267,7 @@ class _Watchdog:
             self._response.close()
 
 
-async def _read_events(call: Call, response: "ClientResponse", watchdog: _Watchdog, sink: Sink) -> None:
+async def _read_events(call: HttpCall, response: "ClientResponse", watchdog: _Watchdog, sink: Sink) -> None:
     from aiohttp import ClientError
 
     parser = SseParser(BODY_LIMIT_BYTES)
@@ -325,7 +325,7 @@ async def _drain(response: "ClientResponse", watchdog: _Watchdog) -> None:
         return
 
 
-async def _read_body(call: Call, response: "ClientResponse", watchdog: _Watchdog, chunk: bytes) -> bytes:
+async def _read_body(call: HttpCall, response: "ClientResponse", watchdog: _Watchdog, chunk: bytes) -> bytes:
     chunks, size = list[bytes](), 0
     while chunk:
         chunks.append(chunk)
@@ -337,7 +337,7 @@ async def _read_body(call: Call, response: "ClientResponse", watchdog: _Watchdog
     return b"".join(chunks)
 
 
-async def _read_error(call: Call, response: "ClientResponse") -> Failure:
+async def _read_error(call: HttpCall, response: "ClientResponse") -> Failure:
     from aiohttp import ClientError
 
     body = b""
@@ -350,7 +350,7 @@ async def _read_error(call: Call, response: "ClientResponse") -> Failure:
     return classify_response(call.info, response.status, response.headers, body[:_ERROR_BODY_BYTES])
 
 
-def _explain_connection(call: Call, error: "ClientError | OSError | ValueError") -> Failure:
+def _explain_connection(call: HttpCall, error: "ClientError | OSError | ValueError") -> Failure:
     from aiohttp import (
         ClientConnectorCertificateError,
         ClientConnectorDNSError,
@@ -380,7 +380,7 @@ def _explain_connection(call: Call, error: "ClientError | OSError | ValueError")
     return fail(call.info, "network", text[:400], advice=advice)
 
 
-def _explain_break(call: Call, error: Exception, bitten: FailureKind | None) -> Failure:
+def _explain_break(call: HttpCall, error: Exception, bitten: FailureKind | None) -> Failure:
     timing = call.timing
     if bitten == "stalled":
         return fail(call.info, "stalled", f"no event for {timing.idle_s:g} s", advice=_MORE_IDLE)

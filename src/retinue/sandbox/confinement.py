@@ -22,9 +22,9 @@ from retinue.sandbox.hints import Hints
 from retinue.sandbox.open_beneath import remove_file, remove_tree
 from retinue.sandbox.profile import PRIVATE_DIRS, TMP_PREFIX, Profile, build_environment, find_private_root, is_below
 from retinue.sandbox.seccomp import Filter, Sockets, build_filter, find_architecture
-from retinue.sandbox.server import Errand, ForkServer
+from retinue.sandbox.server import ForkServer, ServerSpawner
 from retinue.sandbox.sockets import list_foreign
-from retinue.sandbox.status import Status, explain_unavailable
+from retinue.sandbox.status import SandboxStatus, explain_unavailable
 from retinue.sandbox.stubs import Standby
 from retinue.sandbox.survey import Survey
 
@@ -66,7 +66,7 @@ class OpenConfinement(Confinement, Protocol):
 
 
 def open_sandbox(
-    status: Status, profile: Profile, server: ForkServer | None = None, survey: Survey | None = None
+    status: SandboxStatus, profile: Profile, server: ForkServer | None = None, survey: Survey | None = None
 ) -> OpenConfinement:
     """The boundary of a run. Close it when the run is over.
 
@@ -74,7 +74,7 @@ def open_sandbox(
     what agents of other runs have made.
     """
     if not status.is_usable:
-        return Refusal(profile, status.reason)
+        return NoConfinement(profile, status.reason)
     match status.backend:
         case "bwrap":
             return BwrapConfinement(status, profile, server, survey)
@@ -83,10 +83,10 @@ def open_sandbox(
         case "seatbelt":
             return SeatbeltConfinement(status, profile, survey)
         case _:
-            return Refusal(profile, status.reason or "no backend")
+            return NoConfinement(profile, status.reason or "no backend")
 
 
-class Refusal:
+class NoConfinement:
     """No boundary can be drawn, so nothing runs."""
 
     notes: tuple[str, ...] = ()
@@ -136,7 +136,7 @@ class _Boundary:
 
     passed: tuple[str, ...] = ()
 
-    def __init__(self, status: Status, profile: Profile, survey: Survey | None = None) -> None:
+    def __init__(self, status: SandboxStatus, profile: Profile, survey: Survey | None = None) -> None:
         self._status = status
         self._profile = profile
         self._survey = survey or Survey()
@@ -235,15 +235,15 @@ class BwrapConfinement(_Boundary):
     """Namespaces made by bubblewrap."""
 
     def __init__(
-        self, status: Status, profile: Profile, server: ForkServer | None = None, survey: Survey | None = None
+        self, status: SandboxStatus, profile: Profile, server: ForkServer | None = None, survey: Survey | None = None
     ) -> None:
         super().__init__(status, profile, survey)
         self._standby = Standby()
         self._pen: Pen | None = None
-        self._errand: Errand | None = None
+        self._errand: ServerSpawner | None = None
         scoped = landlock.SCOPE in status.features
         if server is not None and server.corral.is_useful and not server.corral.takes_threads:
-            self._errand = Errand(server, limits=list_limits(profile), scoped=scoped)
+            self._errand = ServerSpawner(server, limits=list_limits(profile), scoped=scoped)
         elif server is not None and (scoped or server.corral.takes_threads):
             self._pen = server.find_pen(scoped=scoped)
 
@@ -326,7 +326,7 @@ class BwrapConfinement(_Boundary):
 class LandlockConfinement(_Boundary):
     """Landlock and seccomp, applied by a fork server."""
 
-    def __init__(self, status: Status, profile: Profile, server: ForkServer | None = None) -> None:
+    def __init__(self, status: SandboxStatus, profile: Profile, server: ForkServer | None = None) -> None:
         super().__init__(status, profile)
         self._server = server or ForkServer()
         self._owns_server = server is None
@@ -362,7 +362,7 @@ class LandlockConfinement(_Boundary):
             namespaces=False,
             apart=False,
         )
-        errand = Errand(self._server, plan, build_filter(find_architecture(), rules), list_limits(profile))
+        errand = ServerSpawner(self._server, plan, build_filter(find_architecture(), rules), list_limits(profile))
         env = build_environment(profile, environment, tmp)
         bound = find_bound(profile.max_memory)
         return Launch(argv, env, real, pass_fds, errand, 0, lambda: remove_forbidden(profile), max_memory=bound)

@@ -31,7 +31,7 @@ _SCOPE_SOCKETS, _SCOPE_ABI = 1, 6
 _NR_RESTRICT_SELF, _PR_NO_NEW_PRIVS = 446, 38
 
 
-class Plan(Struct, frozen=True):
+class LandlockPlan(Struct, frozen=True):
     """What the kernel is told about one command."""
 
     handled: int
@@ -82,7 +82,7 @@ def list_rights(abi: int) -> int:
     return rights
 
 
-def plan_rules(profile: Profile, abi: int, *, tmp: str, visible: Sequence[str] = ()) -> Plan:
+def plan_rules(profile: Profile, abi: int, *, tmp: str, visible: Sequence[str] = ()) -> LandlockPlan:
     """The rules of a profile; `tmp` is the private directory for temporary files."""
     handled = list_rights(abi)
     device = (READ | WRITE_FILE | TRUNCATE | IOCTL_DEV) & handled
@@ -96,7 +96,7 @@ def plan_rules(profile: Profile, abi: int, *, tmp: str, visible: Sequence[str] =
     written = () if profile.is_readonly else (profile.workspace, *profile.writable)
     for place in (tmp, *(path for path in written if not profile.is_hidden(path))):
         rules += [(path, handled & ~IOCTL_DEV) for path in _list_open(place, secrets)]
-    return Plan(handled, _SCOPE_ALL if abi >= _SCOPE_ABI else 0, tuple(rules))
+    return LandlockPlan(handled, _SCOPE_ALL if abi >= _SCOPE_ABI else 0, tuple(rules))
 
 
 def _list_kept() -> list[str]:

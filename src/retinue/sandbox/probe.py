@@ -24,7 +24,7 @@ from retinue.sandbox.confinement import UNGUARDED, BwrapConfinement, LandlockCon
 from retinue.sandbox.profile import Profile
 from retinue.sandbox.seccomp import find_architecture
 from retinue.sandbox.server import ForkServer
-from retinue.sandbox.status import Backend, State, Status
+from retinue.sandbox.status import Backend, SandboxStatus, State
 
 SYSTEM_DIRS = ("/usr/bin", "/bin", "/usr/local/bin")
 _LIMIT_S = 10.0
@@ -54,15 +54,15 @@ class Machine:
 
     def __init__(self, probe: Probe | None = None) -> None:
         self._probe = probe or Probe()
-        self._status: Status | None = None
+        self._status: SandboxStatus | None = None
         self._lock = threading.Lock()
         self.server = ForkServer()
 
-    async def find(self) -> Status:
+    async def find(self) -> SandboxStatus:
         """The status, without blocking the loop."""
         return self._status if self._status is not None else await asyncio.to_thread(self.look)
 
-    def look(self) -> Status:
+    def look(self) -> SandboxStatus:
         """The status."""
         with self._lock:
             if self._status is None:
@@ -78,7 +78,7 @@ class Machine:
         self.server.close()
 
 
-def find_status(probe: Probe, server: ForkServer) -> Status:
+def find_status(probe: Probe, server: ForkServer) -> SandboxStatus:
     """Try one after the other, the strongest first."""
     reasons: list[str] = []
     for backend, attempt in (("bwrap", try_bwrap), ("landlock", try_landlock), ("seatbelt", try_seatbelt)):
@@ -88,18 +88,20 @@ def find_status(probe: Probe, server: ForkServer) -> Status:
         if status.is_usable:
             return status
         reasons.append(status.reason)
-    return Status("unavailable", reason="; ".join(filter(None, reasons)) or "there is no sandbox for this system")
+    return SandboxStatus(
+        "unavailable", reason="; ".join(filter(None, reasons)) or "there is no sandbox for this system"
+    )
 
 
-def try_bwrap(probe: Probe, server: ForkServer) -> Status:
+def try_bwrap(probe: Probe, server: ForkServer) -> SandboxStatus:
     """With all it should have, then without what older ones lack."""
     if not sys.platform.startswith("linux"):
-        return Status("unavailable")
+        return SandboxStatus("unavailable")
     if not find_architecture():
-        return Status("unavailable", reason=f"there is no system call filter for {os.uname().machine}")
+        return SandboxStatus("unavailable", reason=f"there is no system call filter for {os.uname().machine}")
     program = find_program("bwrap", probe.dirs)
     if not program:
-        return Status("unavailable", reason=f"bwrap is in none of {', '.join(probe.dirs)} ({_HINT})")
+        return SandboxStatus("unavailable", reason=f"bwrap is in none of {', '.join(probe.dirs)} ({_HINT})")
     version = _read_version(program)
     reason = ""
     own = frozenset((*bwrap.FEATURES, *([landlock.SCOPE] if _can_scope(program) else ())))
@@ -108,7 +110,7 @@ def try_bwrap(probe: Probe, server: ForkServer) -> Status:
             continue
         features = own.difference(missing)
         weaker = () if landlock.SCOPE in features else (_REACHABLE,)
-        status = Status("enforced", "bwrap", weaker=weaker, program=program, version=version, features=features)
+        status = SandboxStatus("enforced", "bwrap", weaker=weaker, program=program, version=version, features=features)
         failure = _try_command(status, server)
         if not failure:
             if "size" in missing:
@@ -116,7 +118,7 @@ def try_bwrap(probe: Probe, server: ForkServer) -> Status:
                 return structs.replace(status, state="partial", reason=note)
             return status
         reason = reason or failure
-    return Status("unavailable", reason=f"{program} {version} does not work here: {_explain(reason)}")
+    return SandboxStatus("unavailable", reason=f"{program} {version} does not work here: {_explain(reason)}")
 
 
 def _can_scope(program: str) -> bool:
@@ -124,16 +126,16 @@ def _can_scope(program: str) -> bool:
     return landlock.has_scopes() and not os.stat(program).st_mode & (stat.S_ISUID | stat.S_ISGID)
 
 
-def try_landlock(probe: Probe, server: ForkServer) -> Status:
+def try_landlock(probe: Probe, server: ForkServer) -> SandboxStatus:
     """Where there are no namespaces: the kernel must know truncation, and the fork server must work."""
     if not sys.platform.startswith("linux"):
-        return Status("unavailable")
+        return SandboxStatus("unavailable")
     abi = landlock.read_abi()
     if abi < landlock.LEAST_ABI:
         text = "this kernel has no Landlock" if not abi else f"Landlock of this kernel is version {abi}, 3 is needed"
-        return Status("unavailable", reason=text)
+        return SandboxStatus("unavailable", reason=text)
     if not find_architecture():
-        return Status("unavailable", reason=f"there is no system call filter for {os.uname().machine}")
+        return SandboxStatus("unavailable", reason=f"there is no system call filter for {os.uname().machine}")
     state: State
     weaker = (
         "processes that a command leaves are ended one by one, not by the kernel",
@@ -145,22 +147,22 @@ def try_landlock(probe: Probe, server: ForkServer) -> Status:
     )
     # Nobody else keeps them in: a command can end the user's programs, or stop them.
     state, reason = ("enforced", "") if landlock.has_scopes() else ("partial", _SIGNALS)
-    status = Status(state, "landlock", reason, weaker=weaker, version=f"ABI {abi}")
+    status = SandboxStatus(state, "landlock", reason, weaker=weaker, version=f"ABI {abi}")
     failure = _try_command(status, server)
-    return Status("unavailable", reason=f"Landlock does not work here: {failure}") if failure else status
+    return SandboxStatus("unavailable", reason=f"Landlock does not work here: {failure}") if failure else status
 
 
-def try_seatbelt(probe: Probe, server: ForkServer) -> Status:
+def try_seatbelt(probe: Probe, server: ForkServer) -> SandboxStatus:
     """macOS."""
     if sys.platform != "darwin":
-        return Status("unavailable")
+        return SandboxStatus("unavailable")
     if not os.access(seatbelt.PROGRAM, os.X_OK):
-        return Status("unavailable", reason=f"{seatbelt.PROGRAM} is missing")
-    status = Status(
+        return SandboxStatus("unavailable", reason=f"{seatbelt.PROGRAM} is missing")
+    status = SandboxStatus(
         "partial", "seatbelt", "its profile is untested: none of our tests has run on macOS", program=seatbelt.PROGRAM
     )
     failure = _try_command(status, server)
-    return Status("unavailable", reason=f"sandbox-exec does not work here: {failure}") if failure else status
+    return SandboxStatus("unavailable", reason=f"sandbox-exec does not work here: {failure}") if failure else status
 
 
 def find_program(name: str, dirs: Sequence[str]) -> str:
@@ -172,7 +174,7 @@ def find_program(name: str, dirs: Sequence[str]) -> str:
     return ""
 
 
-def _try_command(status: Status, server: ForkServer) -> str:
+def _try_command(status: SandboxStatus, server: ForkServer) -> str:
     """Why a read-only command does not stay read-only, or does not run; empty when all is well."""
     with tempfile.TemporaryDirectory(prefix="retinue-probe-") as folder:
         profile = Profile(os.path.realpath(folder))

@@ -135,7 +135,7 @@ class Sandbox(Struct, frozen=True):
     """Megabytes of memory that one command and all it starts may have; three quarters of what there is by default."""
 
 
-class Wishes(Struct, frozen=True):
+class SandboxWishes(Struct, frozen=True):
     """What the user settled for all runs."""
 
     mode: Literal["auto", "off"] = "auto"
@@ -151,7 +151,7 @@ class Wishes(Struct, frozen=True):
     max_memory: int = 0
 
 
-def build_readonly(workspace: str | Path, wishes: Wishes) -> Profile:
+def build_readonly(workspace: str | Path, wishes: SandboxWishes) -> Profile:
     """For an agent that may change nothing: no network, whatever is wished."""
     real = os.path.realpath(workspace)
     return Profile(
@@ -165,7 +165,7 @@ def build_readonly(workspace: str | Path, wishes: Wishes) -> Profile:
     )
 
 
-def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
+def build_writing(workspace: str | Path, wishes: SandboxWishes) -> Profile:
     """For an agent that works in a directory, and nowhere else."""
     real = os.path.realpath(workspace)
     extra = tuple(os.path.realpath(expand(path, wishes.home)) for path in wishes.writable)
@@ -212,7 +212,7 @@ def list_own() -> tuple[str, ...]:
     return tuple(place for place in places if is_below(place, PRIVATE_DIRS) and place not in PRIVATE_DIRS)
 
 
-def list_secrets(wishes: Wishes) -> tuple[str, ...]:
+def list_secrets(wishes: SandboxWishes) -> tuple[str, ...]:
     """What is hidden, as real paths and without repetition; also what does not exist."""
     below = [os.path.join(wishes.home, name) for name in SECRETS] if wishes.home else []
     own = [os.path.join(wishes.agent_dir, name) for name in _OWN_SECRETS] if wishes.agent_dir else []
@@ -227,17 +227,17 @@ def find_private_root() -> str:
     return os.path.join(os.path.realpath(tempfile.gettempdir()), f"retinue-{owner}")
 
 
-def _list_exposed(wishes: Wishes) -> tuple[str, ...]:
+def _list_exposed(wishes: SandboxWishes) -> tuple[str, ...]:
     return tuple(map(os.path.realpath, wishes.exposed))
 
 
-def is_copy(workspace: str, git: GitDirs, wishes: Wishes) -> bool:
+def is_copy(workspace: str, git: GitDirs, wishes: SandboxWishes) -> bool:
     """Whether a checkout is a copy that we made for a run: its repository lies where only we put one, and names it."""
     place = os.path.join(os.path.realpath(wishes.agent_dir), _COPIES) if wishes.agent_dir else ""
     return git.is_known and git.own == git.common and os.path.dirname(git.own) == place
 
 
-def _list_pointed(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, ...]:
+def _list_pointed(workspace: str, git: GitDirs, wishes: SandboxWishes) -> tuple[str, ...]:
     """A repository that is elsewhere, and where a copy's has its objects from."""
     if not git.is_known:
         return ()
@@ -253,7 +253,7 @@ def list_worktree_parts(git: GitDirs) -> tuple[str, ...]:
     return (os.path.join(git.common, "objects"), os.path.join(git.common, "logs"), git.own)
 
 
-def list_protected(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, ...]:
+def list_protected(workspace: str, git: GitDirs, wishes: SandboxWishes) -> tuple[str, ...]:
     """What runs later, outside of the sandbox: hooks, configuration, agents, editors' tasks."""
     found = [os.path.join(workspace, name) for name in (*PROTECTED_DIRS, *PROTECTED_FILES)]
     if git.own:
@@ -294,7 +294,7 @@ def _list_steering(workspace: str, git: GitDirs, home: str) -> tuple[tuple[str, 
     return list_steering(dict.fromkeys((*own, *users)), workspace, home)
 
 
-def list_forbidden(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, ...]:
+def list_forbidden(workspace: str, git: GitDirs, wishes: SandboxWishes) -> tuple[str, ...]:
     """Files that git reads and may not find: pointers to another repository, and configuration that is included.
 
     It refuses to work where one of them is empty, so nothing covers them.

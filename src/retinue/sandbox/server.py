@@ -17,7 +17,7 @@ import msgspec
 from retinue.core.launch import Launch, Stdio
 from retinue.sandbox import landlock
 from retinue.sandbox.cgroup import Corral
-from retinue.sandbox.landlock import Plan
+from retinue.sandbox.landlock import LandlockPlan
 
 Started = TypeVar("Started")
 
@@ -141,13 +141,13 @@ class ForkServer:
         self._control = self._process = None
 
 
-class Errand:
+class ServerSpawner:
     """Starts one command through a fork server."""
 
     def __init__(
         self,
         server: ForkServer,
-        plan: Plan | None = None,
+        plan: LandlockPlan | None = None,
         program: bytes = b"",
         limits: Mapping[str, int] | None = None,
         *,

@@ -16,7 +16,7 @@ def explain_unavailable(reason: str) -> str:
     return f"{SANDBOX_UNAVAILABLE}: {reason}. The command was not run, and it is not run outside of a sandbox."
 
 
-class Status(Struct, frozen=True):
+class SandboxStatus(Struct, frozen=True):
     """What was found out by trying."""
 
     state: State

@@ -30,7 +30,7 @@ _FRESH_NS = 50_000_000
 _FEW, _PAUSE_S = 1000, 1.0
 
 
-class Found(Struct, frozen=True):
+class SurveyResult(Struct, frozen=True):
     """What is in the way of one command."""
 
     protected: tuple[str, ...] = ()
@@ -117,7 +117,7 @@ class Survey:
             found = self._find(roots, home)
         return (*found.protected, *found.forbidden)
 
-    def begin(self, roots: tuple[str, ...], home: str) -> Found:
+    def begin(self, roots: tuple[str, ...], home: str) -> SurveyResult:
         """A command begins, which ends once: what it must leave as it is."""
         with self._lock:
             found = self._find(roots, home)
@@ -126,7 +126,7 @@ class Survey:
                 ground.has_run = True
         return found
 
-    def _find(self, roots: tuple[str, ...], home: str) -> Found:
+    def _find(self, roots: tuple[str, ...], home: str) -> SurveyResult:
         protected: list[str] = []
         forbidden: list[str] = []
         closed: list[str] = []
@@ -137,7 +137,7 @@ class Survey:
             parts = [part for place in sorted(kept) for part in self._list_parts(place, home)]
             for total, part in zip((protected, forbidden, closed), _gather(ground, parts), strict=True):
                 total += [path for path in part if path not in roots and is_below(path, roots)]
-        return Found(tuple(protected), tuple(forbidden), tuple(closed))
+        return SurveyResult(tuple(protected), tuple(forbidden), tuple(closed))
 
     def _list_parts(self, place: str, home: str) -> list[tuple[str, bool]]:
         if place not in self._parts or os.access(place, os.R_OK | os.X_OK):

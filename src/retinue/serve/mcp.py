@@ -36,7 +36,7 @@ class _Refused(Exception):
         self.code = code
 
 
-class McpServer:
+class McpFrontend:
     """One conversation with a host."""
 
     def __init__(self, delegation: Delegation, write: Callable[[bytes], None], version: str) -> None:

@@ -24,7 +24,7 @@ MAX_RECORD_BYTES: Final = 16 * 1024 * 1024
 _BAD_JSON: Final = (msgspec.MsgspecError, ValueError, RecursionError, TypeError)
 
 
-class Head(Struct):
+class EntryHead(Struct):
     """As much of an entry as the tree needs; the rest of the line is skipped, not built."""
 
     type: str = ""
@@ -71,7 +71,7 @@ class MendedEntry(Entry):
     """What of it cannot be read, for people."""
 
 
-_head_decoder = msgspec.json.Decoder(Head)
+_head_decoder = msgspec.json.Decoder(EntryHead)
 _entry_decoder = msgspec.json.Decoder(Entry)
 _message_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
@@ -114,7 +114,7 @@ def _summarise(value: Any, note: str) -> Any:
     return short
 
 
-def try_decode_head(line: bytes) -> Head | None:
+def try_decode_head(line: bytes) -> EntryHead | None:
     """Type and links of a line in good order; None for any other."""
     try:
         return _head_decoder.decode(line)
@@ -122,7 +122,7 @@ def try_decode_head(line: bytes) -> Head | None:
         return None
 
 
-def decode_head(line: bytes) -> Head | None:
+def decode_head(line: bytes) -> EntryHead | None:
     """Type and links of a line; None when it is no JSON object."""
     head = try_decode_head(line)
     if head is not None:
@@ -131,7 +131,7 @@ def decode_head(line: bytes) -> Head | None:
     if loose is None:
         return None
     kind, entry_id, parent = loose.get("type"), loose.get("id"), loose.get("parentId", UNSET)
-    return Head(
+    return EntryHead(
         kind if isinstance(kind, str) else "",
         entry_id if isinstance(entry_id, str) else None,
         parent if parent is None or isinstance(parent, str) else UNSET,
@@ -340,7 +340,7 @@ class Note(NamedTuple):
     at_ms: int
 
 
-class Line(NamedTuple):
+class EntryLine(NamedTuple):
     """A note as it is written."""
 
     entry_id: str
@@ -363,13 +363,13 @@ class EntryIds:
                 return entry_id
 
 
-def render_notes(notes: Iterable[Note], leaf_id: str | None) -> list[Line]:
+def render_notes(notes: Iterable[Note], leaf_id: str | None) -> list[EntryLine]:
     """Notes that hang on each other; the first one hangs on a leaf."""
     lines = []
     for entry_id, kind, fields, at_ms in notes:
         stamp = _stamp.render(at_ms)
         head = f'{{"type":"{kind}","id":"{entry_id}","parentId":{_quote_id(leaf_id)},"timestamp":"{stamp}",'
-        lines.append(Line(entry_id, kind, b"".join((head.encode(), encode_fields(fields), b"}\n"))))
+        lines.append(EntryLine(entry_id, kind, b"".join((head.encode(), encode_fields(fields), b"}\n"))))
         leaf_id = entry_id
     return lines
 

@@ -12,7 +12,7 @@ from retinue.core.collector import paused_collector
 from retinue.core.messages import Message, ToolResultMessage
 from retinue.sessions.entry import VERSION, Entry, decode_entry
 from retinue.sessions.scan import Index
-from retinue.sessions.store import Store
+from retinue.sessions.store import LineStore
 from retinue.sessions.view import Context, build_context, read_choice, read_model
 
 _READ_AHEAD: Final = 256
@@ -24,7 +24,7 @@ class History:
 
     __slots__ = ("index", "store", "version")
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: LineStore) -> None:
         self.store = store
         self.index = Index()
         self.version = VERSION

@@ -23,7 +23,7 @@ from retinue.sessions.entry import (
     VERSION,
     Entry,
     EntryIds,
-    Line,
+    EntryLine,
     Note,
     Stamp,
     check_session_id,
@@ -33,7 +33,7 @@ from retinue.sessions.entry import (
 )
 from retinue.sessions.history import Branch, History
 from retinue.sessions.scan import Damage, Scan
-from retinue.sessions.store import FileStore, MemoryStore, Store, mend_tail, open_descriptor, scan_session
+from retinue.sessions.store import FileStore, LineStore, MemoryStore, mend_tail, open_descriptor, scan_session
 from retinue.sessions.tree import SessionTree, find_main
 from retinue.sessions.view import Context, replay_system, to_messages
 
@@ -46,7 +46,9 @@ _stamp = Stamp()
 class Session:
     """One session, open for reading and (unless `read_only`) for appending by this process alone."""
 
-    def __init__(self, header: dict[str, Any], path: Path | None, store: Store, clock: Clock, new_id: NewId) -> None:
+    def __init__(
+        self, header: dict[str, Any], path: Path | None, store: LineStore, clock: Clock, new_id: NewId
+    ) -> None:
         self.header = header
         self.path = path
         self.damage = Damage()
@@ -399,7 +401,7 @@ class Session:
             if kind == "compaction" and other._history.version < 2:
                 stored["firstKeptEntryId"] = other._history.load_one(place).first_kept_entry_id
             head = {"type": kind, "id": index.ids[place], "parentId": self.leaf_id}
-            self._write([Line(index.ids[place], kind, encode_json({**head, **stored, **head}) + b"\n")])
+            self._write([EntryLine(index.ids[place], kind, encode_json({**head, **stored, **head}) + b"\n")])
         self._settled, self._context = len(self), None
 
     def customs(self, custom_type: str) -> Iterator[Any]:
@@ -466,7 +468,7 @@ class Session:
             self._write(render_notes(notes, self.leaf_id), waits=True)
         return self._record
 
-    def _write(self, lines: Sequence[Line], *, sync: bool = False, waits: bool = False) -> str:
+    def _write(self, lines: Sequence[EntryLine], *, sync: bool = False, waits: bool = False) -> str:
         """Write lines, given with their ids and kinds; returns the last one's id. `waits`: with what follows."""
         if self.read_only:
             raise SessionUnsaved(f"cannot write session {self.path or self.id}: {self.read_only}")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct, field
 
-from retinue.sessions.entry import VERSION, Head, decode_head, decode_object, try_decode_head
+from retinue.sessions.entry import VERSION, EntryHead, decode_head, decode_object, try_decode_head
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
@@ -156,7 +156,7 @@ class Scan(Struct):
         self._add_entry(head, offset, len(body))
         return True
 
-    def _add_entry(self, head: Head, offset: int, length: int) -> None:
+    def _add_entry(self, head: EntryHead, offset: int, length: int) -> None:
         index = self.index
         entry_id, kind = head.id, head.type
         previous = len(index) - 1

@@ -16,7 +16,7 @@ from retinue.sessions.scan import Scan, scan_file
 from retinue.sessions.tree import SessionTree
 
 
-class Store(Protocol):
+class LineStore(Protocol):
     """Lines that only grow."""
 
     def append(self, data: bytes, *, sync: bool, waits: bool = False) -> int:
@@ -203,7 +203,7 @@ def scan_session(path: Path, tree: SessionTree) -> Scan:
     return scan
 
 
-def mend_tail(path: Path, tree: SessionTree, scan: Scan) -> Store:
+def mend_tail(path: Path, tree: SessionTree, scan: Scan) -> LineStore:
     """Move a torn end to the side file and end the last line, so that the next append begins a line of its own."""
     files = tree.files
     fd = tree.descriptor(path)

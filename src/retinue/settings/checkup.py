@@ -20,12 +20,12 @@ from retinue.core.diagnostics import Diagnostic, Item, State
 from retinue.core.errors import RetinueError, quote
 from retinue.features.place import find_program
 from retinue.features.sandbox import Boundaries
-from retinue.models.resolve import Wishes
+from retinue.models.resolve import ModelWishes
 from retinue.sandbox.cgroup import find_bound
 from retinue.settings.files import is_there
 from retinue.settings.hooks import LoadedHooks, load_hooks, load_profile
 from retinue.settings.hooks import list_files as list_hook_files
-from retinue.settings.layers import Loaded, load_settings
+from retinue.settings.layers import LoadedSettings, load_settings
 from retinue.settings.paths import Paths, find_paths, find_session_dir, has_files
 from retinue.settings.providers import load_registry
 from retinue.settings.roster import Roster
@@ -35,7 +35,7 @@ from retinue.settings.trust import find_bindings_file, load_bindings, load_decis
 ASK_S = 5.0
 
 
-class Report(Struct, frozen=True):
+class DoctorReport(Struct, frozen=True):
     """Everything that was looked at."""
 
     items: tuple[Item, ...]
@@ -55,12 +55,12 @@ class Report(Struct, frozen=True):
         return {"items": rows, "summary": self.summary}
 
 
-def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bool = False) -> Report:
+def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bool = False) -> DoctorReport:
     """Look at everything, in the order a person would mend it."""
     try:
         paths = find_paths(".", environment)
     except RetinueError as error:
-        return Report(
+        return DoctorReport(
             (*_check_programs(environment, os.path.curdir), Item("fail", "files", "No place for files", str(error)))
         )
     loaded = load_settings(paths, environment, approve=approve)
@@ -78,7 +78,7 @@ def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bo
         *_check_lsp(paths, loaded, environment),
         *_check_terminal(environment),
     ]
-    return Report(tuple(items))
+    return DoctorReport(tuple(items))
 
 
 def _check_programs(environment: Mapping[str, str], project: str) -> Iterable[Item]:
@@ -95,7 +95,7 @@ def _check_programs(environment: Mapping[str, str], project: str) -> Iterable[It
         yield _ask_version("search", "ripgrep", ripgrep)
 
 
-def _check_sandbox(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> Iterable[Item]:
+def _check_sandbox(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str]) -> Iterable[Item]:
     """What was found out by trying: a command that must not be able to write, run once."""
     own = load_crew(paths, environment, trusted=loaded.trust.trusted).settings.sandbox
     boundaries = Boundaries(own, home=paths.home, agent_dir=paths.agent_dir)
@@ -136,7 +136,7 @@ def _ask_version(category: str, name: str, program: str) -> Item:
     return Item("pass", category, line or name, program)
 
 
-def _check_places(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> Iterable[Item]:
+def _check_places(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str]) -> Iterable[Item]:
     folder = paths.agent_dir
     if not folder.exists():
         yield Item("info", "permissions", "No agent directory yet", f"{folder} is made when something is saved")
@@ -174,7 +174,7 @@ def try_writing(folder: Path) -> str:
     return ""
 
 
-def _check_config(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> Iterable[Item]:
+def _check_config(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str]) -> Iterable[Item]:
     crew = load_crew(paths, environment, trusted=loaded.trust.trusted)
     files = [paths.user_settings, find_user_file(paths), find_devkit_file(paths)]
     if loaded.trust.trusted:
@@ -189,7 +189,7 @@ def _check_config(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) 
             yield Item("info", "config", "Using default configuration", f"no file at {paths.user_settings}")
 
 
-def _check_trust(paths: Paths, loaded: Loaded) -> Iterable[Item]:
+def _check_trust(paths: Paths, loaded: LoadedSettings) -> Iterable[Item]:
     decisions, problems = load_decisions(paths.trust_file)
     more = load_bindings(find_bindings_file(paths), paths.project)[2]
     yield from _to_items("trust", [*problems, *more], "Trust file not usable", "Trust file remark")
@@ -208,7 +208,9 @@ def _check_trust(paths: Paths, loaded: Loaded) -> Iterable[Item]:
         yield Item("info", "trust", "This project has nothing that needs trust", str(paths.project))
 
 
-def _check_models(paths: Paths, loaded: Loaded, environment: Mapping[str, str], *, offline: bool) -> Iterable[Item]:
+def _check_models(
+    paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str], *, offline: bool
+) -> Iterable[Item]:
     settings = loaded.settings
     registry, problems = load_registry(paths, environment, offline=offline)
     yield from _to_items("models", problems, "Model configuration error", "Model configuration remark")
@@ -225,7 +227,7 @@ def _check_models(paths: Paths, loaded: Loaded, environment: Mapping[str, str], 
         except RetinueError as error:
             where = loaded.find_origin("defaultModel")
             yield Item("warn", "models", "Default model not usable", f"{where}: defaultModel: {error}")
-    wishes = Wishes(None, None, settings.default_model, settings.default_provider, settings.enabled_models)
+    wishes = ModelWishes(None, None, settings.default_model, settings.default_provider, settings.enabled_models)
     try:
         choice = registry.choose(wishes)
     except RetinueError as error:
@@ -242,7 +244,7 @@ def _check_models(paths: Paths, loaded: Loaded, environment: Mapping[str, str], 
         yield Item("pass", "models", f"Default model {choice.info.ref}", choice.reason)
 
 
-def _check_agents(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> Iterable[Item]:
+def _check_agents(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str]) -> Iterable[Item]:
     roster = Roster(paths, loaded, load_crew(paths, environment, trusted=loaded.trust.trusted).settings)
     found = roster.read()
     for source in ("builtin", "user", "project"):
@@ -266,7 +268,7 @@ def _check_agents(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) 
             yield Item("info", "agents", f"{item.name} does not get all it asks for", f"{item.path}: {'; '.join(told)}")
 
 
-def _check_hooks(paths: Paths, loaded: Loaded) -> Iterable[Item]:
+def _check_hooks(paths: Paths, loaded: LoadedSettings) -> Iterable[Item]:
     """Hooks of files as they are configured; none of them is run."""
     trusted = loaded.trust.trusted
     if not any(is_there(path) for path, _ in list_hook_files(paths, trusted=trusted)):
@@ -293,7 +295,7 @@ def _describe_hooks(hooks: LoadedHooks) -> Iterable[Item]:
             )
 
 
-def _check_servers(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> Iterable[Item]:
+def _check_servers(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str]) -> Iterable[Item]:
     """MCP servers as they are configured; none of them is started."""
     if not has_files(paths, trusted=loaded.trust.trusted):
         return
@@ -316,7 +318,7 @@ def _check_servers(paths: Paths, loaded: Loaded, environment: Mapping[str, str])
         yield Item("warn", "mcp", "MCP servers cannot be used", MISSING)
 
 
-def _check_outside(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> Iterable[Item]:
+def _check_outside(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str]) -> Iterable[Item]:
     """Search providers, the web tools and the converter as they are configured; nobody is asked anything."""
     from retinue.settings.web import describe_outside
 
@@ -325,7 +327,7 @@ def _check_outside(paths: Paths, loaded: Loaded, environment: Mapping[str, str])
         yield Item(*row)
 
 
-def _check_lsp(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> Iterable[Item]:
+def _check_lsp(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str]) -> Iterable[Item]:
     """Language servers as they are switched, and which are installed; none is started."""
     from retinue.tools.lsp.servers import SERVERS, find_command
 

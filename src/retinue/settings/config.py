@@ -11,7 +11,7 @@ from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError
 from retinue.features.sandbox import Boundaries
 from retinue.settings.context import PromptFiles, load_prompt_files
-from retinue.settings.layers import Loaded
+from retinue.settings.layers import LoadedSettings
 from retinue.settings.paths import Paths, expand_path
 from retinue.settings.request import Request
 from retinue.settings.schema import Settings
@@ -52,7 +52,7 @@ class Config:
     """Everything the user has configured that matters here."""
 
     paths: Paths
-    loaded: Loaded
+    loaded: LoadedSettings
     crew: CurrentCrew
     files: PromptFiles
     boundaries: Boundaries
@@ -92,7 +92,7 @@ def choose_shell(options: ToolOptions, paths: Paths, settings: Settings) -> Tool
 
 def load_config(
     paths: Paths,
-    loaded: Loaded,
+    loaded: LoadedSettings,
     request: Request,
     environment: Mapping[str, str],
     *,

@@ -127,7 +127,7 @@ def hold_lock(path: Path) -> Iterator[None]:
             lock.rmdir()
 
 
-class Folder:
+class DecidedFolder:
     """One folder about which is decided."""
 
     def __init__(self, name: str | None, environment: Mapping[str, str]) -> None:

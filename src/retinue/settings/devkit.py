@@ -89,7 +89,7 @@ class KeyedProvider(Struct, frozen=True):
     """Let searches use it."""
 
 
-class Searxng(Struct, frozen=True):
+class SearxngSettings(Struct, frozen=True):
     """A SearXNG server."""
 
     enabled: bool = False
@@ -100,7 +100,7 @@ class Searxng(Struct, frozen=True):
     """The engine it is asked to use."""
 
 
-class Web(Struct, frozen=True):
+class WebSettings(Struct, frozen=True):
     """The web tools."""
 
     enabled: bool = True
@@ -137,7 +137,7 @@ class Web(Struct, frozen=True):
     cache: WebCache = WebCache()
     concurrency: WebConcurrency = WebConcurrency()
     openserp: KeyedProvider = KeyedProvider("https://api.openserp.com/search", "OPENSERP_API_KEY")
-    searxng: Searxng = Searxng()
+    searxng: SearxngSettings = SearxngSettings()
     brave: KeyedProvider = KeyedProvider("https://api.search.brave.com/res/v1/web/search", "BRAVE_SEARCH_API_KEY")
     tavily: KeyedProvider = KeyedProvider("https://api.tavily.com/search", "TAVILY_API_KEY")
     serper: KeyedProvider = KeyedProvider("https://google.serper.dev/search", "SERPER_API_KEY")

@@ -17,13 +17,13 @@ from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError
 from retinue.core.launch import Territory
 from retinue.core.strictjson import MAX_BYTES, JsonError, parse_json
-from retinue.sandbox.profile import Wishes, is_below, list_secrets
+from retinue.sandbox.profile import SandboxWishes, is_below, list_secrets
 from retinue.settings.paths import Paths
 from retinue.tools.path_guard import is_hidden
 from retinue.tools.paths import find_real_path
 
 if TYPE_CHECKING:
-    from retinue.definitions.frontmatter import Entry
+    from retinue.definitions.frontmatter import FrontmatterField
 
 
 class Bound(Struct, frozen=True):
@@ -69,7 +69,7 @@ def bind_user(paths: Paths, hidden: tuple[str, ...] = ()) -> Bound:
 def list_hidden(paths: Paths, hidden: tuple[str, ...] = ()) -> Territory:
     """What agents do not see."""
     told = (*hidden, *paths.withheld)
-    wishes = Wishes(secrets=told, home=str(paths.home or ""), agent_dir=str(paths.agent_dir))
+    wishes = SandboxWishes(secrets=told, home=str(paths.home or ""), agent_dir=str(paths.agent_dir))
     return Territory(hidden=list_secrets(wishes), exposed=tuple(map(os.path.realpath, paths.exposed)))
 
 
@@ -197,7 +197,7 @@ class BrokenFile(Exception):
         self.problem = problem
 
 
-def load_entries(path: Path, code: str, bound: Bound | None = None) -> "tuple[Entry, ...]":
+def load_entries(path: Path, code: str, bound: Bound | None = None) -> "tuple[FrontmatterField, ...]":
     """What stands at the top of an optional file. Raises BrokenFile, with a diagnostic of that code."""
     if not is_there(path):
         return ()

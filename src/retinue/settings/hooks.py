@@ -227,13 +227,13 @@ def _load_file(path: Path, scope: Scope, problems: list[Diagnostic], bound: Boun
     if not lines:
         return
     from retinue.definitions.fields import to_plain
-    from retinue.definitions.frontmatter import Entry, Items, Scalar
+    from retinue.definitions.frontmatter import FrontmatterField, Items, Scalar
 
     def fail(text: str, line: int | None = None, field: str = "") -> None:
         place = path if line is None else f"{path}:{line}"
         problems.append(Diagnostic(f"{place}: {text}", str(path), line, "error", "hooks", field))
 
-    entries: dict[str, Entry] = {}
+    entries: dict[str, FrontmatterField] = {}
     for entry in lines:
         if entry.key != "hooks":
             text = f"{quote(entry.key)}: unknown{suggest(entry.key, ('hooks',))}; hooks go under hooks"

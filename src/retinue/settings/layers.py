@@ -29,7 +29,7 @@ class Layer(Struct, frozen=True):
     path: str = ""
 
 
-class Loaded(Struct, frozen=True):
+class LoadedSettings(Struct, frozen=True):
     """The settings in force, how far the project is trusted, and what was wrong on the way."""
 
     settings: Settings
@@ -51,7 +51,7 @@ def load_settings(
     *,
     flags: Mapping[str, Any] | None = None,
     approve: bool | None = None,
-) -> Loaded:
+) -> LoadedSettings:
     """Read all layers; `flags` win over them. Nothing of the project is read before it is trusted."""
     diagnostics = check_switches(environment)
     layers: list[Layer] = []
@@ -75,7 +75,7 @@ def load_settings(
         layers.append(Layer("environment", {"sessionDir": session_dir}))
     layers += last
     settings = merge_layers(Settings(), SETTINGS, layers)
-    return Loaded(settings, trust, tuple(diagnostics), tuple(layers))
+    return LoadedSettings(settings, trust, tuple(diagnostics), tuple(layers))
 
 
 def check_switches(environment: Mapping[str, str]) -> list[Diagnostic]:

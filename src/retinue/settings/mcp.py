@@ -23,7 +23,7 @@ MAX_SERVERS = 200
 _TOP = ("mcpServers", "autoEnableCodemode", "$schema")
 
 
-class Found(Struct, frozen=True):
+class ConfiguredServer(Struct, frozen=True):
     """One server that is configured."""
 
     server: McpServer
@@ -49,7 +49,7 @@ class Found(Struct, frozen=True):
 class Servers(Struct, frozen=True):
     """All that is configured."""
 
-    found: tuple[Found, ...] = ()
+    found: tuple[ConfiguredServer, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
@@ -57,7 +57,7 @@ class Servers(Struct, frozen=True):
         """Those that may be started."""
         return tuple(item.server for item in self.found if item.state == "ready")
 
-    def find(self, name: str) -> Found | None:
+    def find(self, name: str) -> ConfiguredServer | None:
         """The server of that name."""
         return next((item for item in self.found if item.server.name == name), None)
 
@@ -77,7 +77,7 @@ def load_servers(paths: Paths, environment: Mapping[str, str], *, trusted: bool)
                 problems.append(_tell(written, f"is hidden by {quote(same[-1].name)} in {same[-1].path}", "warning"))
             else:
                 same.append(written)
-    found: list[Found] = []
+    found: list[ConfiguredServer] = []
     consents = Consents(paths, "mcp", problems, trusted=trusted)
     for same in list(chosen.values())[:MAX_SERVERS]:
         found += _judge(same, environment, consents, problems, paths)
@@ -90,7 +90,7 @@ def _judge(
     consents: Consents,
     problems: list[Diagnostic],
     paths: Paths,
-) -> Iterator[Found]:
+) -> Iterator[ConfiguredServer]:
     """The first of some entries of one name, and the next while it cannot be started: the user's own stays usable."""
     for written in entries:
         server, more = read_server(written, environment)
@@ -101,7 +101,7 @@ def _judge(
         state: State = "ready" if server.enabled else "disabled"
         if server.enabled and (server.level == "project" or server.files):
             state = consents.judge(server.name, entry)
-        yield Found(server, state, entry)
+        yield ConfiguredServer(server, state, entry)
         if state not in ("unapproved", "changed"):
             return
 
@@ -116,7 +116,9 @@ def _bind(server: McpServer, written: Written, paths: Paths) -> tuple[McpServer,
     return replace(server, files=held), {**written.entry, "files": digest_files(files)}
 
 
-def _narrow(found: list[Found], changes: Iterable[Written], problems: list[Diagnostic]) -> list[Found]:
+def _narrow(
+    found: list[ConfiguredServer], changes: Iterable[Written], problems: list[Diagnostic]
+) -> list[ConfiguredServer]:
     """What a project says of the user's servers: it can take away, never give."""
     for written in changes:
         key = fold_name(written.name)
@@ -141,7 +143,7 @@ def _narrow(found: list[Found], changes: Iterable[Written], problems: list[Diagn
             hidden_tools=(*item.server.hidden_tools, *sorted(hidden)),
             shown_tools=tuple(name for name in item.server.shown_tools if name not in hidden),
         )
-        found[places[0]] = Found(server, "disabled" if is_off else item.state, item.entry)
+        found[places[0]] = ConfiguredServer(server, "disabled" if is_off else item.state, item.entry)
     return found
 
 
@@ -181,7 +183,7 @@ def _load_yaml(path: Path, level: Level, problems: list[Diagnostic], bound: Boun
     if not entries:
         return
     from retinue.definitions.fields import to_plain
-    from retinue.definitions.frontmatter import Items, Scalar, Table
+    from retinue.definitions.frontmatter import Items, Scalar, YamlTable
 
     def fail(text: str, line: int | None = None) -> None:
         place = path if line is None else f"{path}:{line}"
@@ -199,7 +201,7 @@ def _load_yaml(path: Path, level: Level, problems: list[Diagnostic], bound: Boun
                     yield Written(name, plain, str(path), level, value.line)
                 else:
                     fail("a server without a name; expected a list of servers, each with a name", value.line)
-        case Table(values=table):
+        case YamlTable(values=table):
             for name, value in table.items():
                 yield Written(name, to_plain(value), str(path), level, value.line)
         case Scalar() as value if not value.is_null:

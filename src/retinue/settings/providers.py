@@ -19,8 +19,8 @@ from retinue.models.auth import Credential, Keys, parse_auth
 from retinue.models.catalog import Provider, load_catalog, move_provider
 from retinue.models.config import parse_models
 from retinue.models.model_list import ModelList, add_listed
-from retinue.models.registry import Registry
-from retinue.models.resolve import Choice, Wishes, match_pattern
+from retinue.models.registry import ModelRegistry
+from retinue.models.resolve import ModelChoice, ModelWishes, match_pattern
 from retinue.sessions.log import Session
 from retinue.settings.files import load_json
 from retinue.settings.paths import Paths
@@ -37,7 +37,7 @@ _TRUE = ("1", "true", "yes")
 
 def load_registry(
     paths: Paths, environment: Mapping[str, str], *, api_key: str | None = None, offline: bool = False
-) -> tuple[Registry, list[Diagnostic]]:
+) -> tuple[ModelRegistry, list[Diagnostic]]:
     """Every provider and key of this user. Runs no command and asks no server yet."""
     credentials, diagnostics = _load_credentials(paths.auth_file)
     raw, problems = load_json(paths.models_file, comments=True)
@@ -52,8 +52,8 @@ def load_registry(
         diagnostics.extend(problems)
     keys = Keys(environment, credentials, flag=api_key, auth_file=str(paths.auth_file))
     if not is_local_allowed(environment, offline=offline):
-        return Registry(providers, keys), diagnostics
-    return Registry(providers, keys, find_local=_find_local), diagnostics
+        return ModelRegistry(providers, keys), diagnostics
+    return ModelRegistry(providers, keys, find_local=_find_local), diagnostics
 
 
 def to_pool_config(settings: Settings) -> "PoolConfig":
@@ -131,7 +131,7 @@ def _load_credentials(path: Path) -> tuple[dict[str, Credential], list[Diagnosti
     return credentials, diagnostics + problems
 
 
-def to_wishes(request: Request, settings: Settings, session: Session | None, registry: Registry) -> Wishes:
+def to_wishes(request: Request, settings: Settings, session: Session | None, registry: ModelRegistry) -> ModelWishes:
     """A continued session goes on with its own model, when that can still be reached and nobody asks for another."""
     default, scope = (settings.default_model, settings.default_provider), request.models or settings.enabled_models
     if request.inherited_model and request.inherited_provider:
@@ -142,15 +142,15 @@ def to_wishes(request: Request, settings: Settings, session: Session | None, reg
     if request.model is None and request.provider is None and used is not None:
         try:
             # What it was, and not what is called alike.
-            return Wishes(model=registry.find(*used).info.ref)
+            return ModelWishes(model=registry.find(*used).info.ref)
         except ModelError as error:
             trouble = f"the model of this session cannot be used ({error}); "
         # The scope says what to begin with, and this has begun.
-        return Wishes(None, None, *default, () if default[0] else tuple(scope), trouble)
-    return Wishes(request.model, request.provider, *default, tuple(scope))
+        return ModelWishes(None, None, *default, () if default[0] else tuple(scope), trouble)
+    return ModelWishes(request.model, request.provider, *default, tuple(scope))
 
 
-def _check_scope(patterns: Sequence[str], registry: Registry) -> None:
+def _check_scope(patterns: Sequence[str], registry: ModelRegistry) -> None:
     """Raise ModelError when a flag names no model at all."""
     if not any(match_pattern(pattern, registry.names) for pattern in patterns):
         raise ModelError(f"--models: {quote(', '.join(patterns))} names no model that can be used; see retinue models")
@@ -163,8 +163,8 @@ def read_level(session: Session) -> ThinkingLevel | None:
 
 
 def choose_start_model(
-    definition: Definition, request: Request, settings: Settings, session: Session, registry: Registry
-) -> Choice:
+    definition: Definition, request: Request, settings: Settings, session: Session, registry: ModelRegistry
+) -> ModelChoice:
     """The model a main agent begins with: the request's, that of its agent's file, the session's, the settings'.
 
     Raises ModelError.
@@ -178,7 +178,7 @@ def choose_start_model(
 
 
 def choose_start_level(
-    definition: Definition, request: Request, settings: Settings, session: Session, choice: Choice | None = None
+    definition: Definition, request: Request, settings: Settings, session: Session, choice: ModelChoice | None = None
 ) -> ThinkingLevel:
     """How hard a main agent thinks at first; `choice` is its model, None for one that the caller has made."""
     from retinue.engine.model_choice import choose_level

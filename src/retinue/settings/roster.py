@@ -15,12 +15,12 @@ from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import DisabledAgent, UnknownAgent, quote
 from retinue.core.tool_table import SURFACES
-from retinue.definitions.discover import Places, is_packaged
+from retinue.definitions.discover import AgentFolders, is_packaged
 from retinue.definitions.registry import DefinitionRegistry, Definitions, is_dispatch_only
 from retinue.features.sandbox import Boundaries, try_machine
 from retinue.settings.consent import load_accepted
 from retinue.settings.files import list_hidden
-from retinue.settings.layers import Loaded
+from retinue.settings.layers import LoadedSettings
 from retinue.settings.paths import Paths
 from retinue.settings.subagents import CrewSettings
 from retinue.settings.switches import Switches, load_switches, stamp_switches
@@ -78,7 +78,7 @@ class Roster:
     def __init__(
         self,
         paths: Paths,
-        loaded: Loaded,
+        loaded: LoadedSettings,
         crew: CrewSettings,
         boundaries: Boundaries | None = None,
         around: "Around | None" = None,
@@ -178,7 +178,7 @@ class Roster:
     @cached_property
     def extensions(self) -> frozenset[str]:
         """The lower-case names of those there are."""
-        from retinue.features.extensions.candidates import Places as ExtensionPlaces
+        from retinue.features.extensions.candidates import ExtensionFolders as ExtensionPlaces
         from retinue.features.extensions.candidates import find_extensions
 
         own = self.paths
@@ -245,7 +245,7 @@ class Roster:
 def open_registry(paths: Paths, crew: CrewSettings, *, trusted: bool) -> DefinitionRegistry:
     """The agents of one folder, read again when a file changes."""
     hidden = list_hidden(paths, crew.sandbox.hidden).hidden
-    places = Places(paths.project, paths.agent_dir, paths.home, paths.configs, hidden)
+    places = AgentFolders(paths.project, paths.agent_dir, paths.home, paths.configs, hidden)
     return DefinitionRegistry(
         places,
         trusted=trusted,

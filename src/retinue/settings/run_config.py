@@ -9,7 +9,7 @@ from retinue.core.tool import Tool
 from retinue.engine.limits import Limits
 from retinue.engine.run_config import Policy, RunConfig, RunPlan, SurfaceRules
 from retinue.engine.setup import Feature
-from retinue.features.registry import Grounds, build_features
+from retinue.features.registry import ConfigFolders, build_features
 from retinue.features.worktree.workshop import Workshop
 from retinue.settings.context import PromptFiles
 from retinue.settings.paths import find_session_dir
@@ -55,7 +55,7 @@ def find_features(roster: Roster, workshop: Workshop | None = None) -> Callable[
     paths = roster.paths
     trust, boundaries = roster.trust, roster.boundaries
     has_notes = trust.trusted or trust.is_open
-    grounds = Grounds(paths.project, paths.agent_dir, paths.home, roster.configs, has_notes, workshop, boundaries)
+    grounds = ConfigFolders(paths.project, paths.agent_dir, paths.home, roster.configs, has_notes, workshop, boundaries)
     return partial(build_features, grounds=grounds)
 
 

@@ -25,7 +25,7 @@ _SHOWN_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SubagentRequest:
     """What a caller wants to be done."""
 
     agent: str
@@ -38,7 +38,9 @@ class Asked:
     call_id: str = ""
 
 
-def prepare_run(roster: Roster, asked: Asked, *, new_id: Callable[[], str]) -> tuple[Definition, RunRequest, str]:
+def prepare_run(
+    roster: Roster, asked: SubagentRequest, *, new_id: Callable[[], str]
+) -> tuple[Definition, RunRequest, str]:
     """The agent, its run, and the id by which that can be continued, when it can be. Raises RetinueError."""
     definition = roster.find_runnable(asked.agent, "subagent")
     session_id, path = asked.session_id, ""
@@ -49,7 +51,9 @@ def prepare_run(roster: Roster, asked: Asked, *, new_id: Callable[[], str]) -> t
     return definition, build_request(definition, asked, roster.crew, path), session_id or ""
 
 
-def build_request(definition: Definition, asked: Asked, crew: CrewSettings, session_file: str = "") -> RunRequest:
+def build_request(
+    definition: Definition, asked: SubagentRequest, crew: CrewSettings, session_file: str = ""
+) -> RunRequest:
     """One foreground run of the `subagent` surface."""
     own = crew.subagents
     return RunRequest(

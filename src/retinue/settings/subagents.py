@@ -36,7 +36,7 @@ from retinue.settings.devkit import (
     ConvertContent,
     Lsp,
     SubagentToolSettings,
-    Web,
+    WebSettings,
     resolve_hook,
 )
 from retinue.settings.files import bind_project, load_json, may_mention
@@ -149,7 +149,7 @@ class CrewSettings(Struct, frozen=True):
     enabled: bool = True
     """Offer the `subagent`, web, convert and LSP tools and the `/toolkit` command at all."""
     subagents: SubagentToolSettings = SubagentToolSettings()
-    web: Web = Web()
+    web: WebSettings = WebSettings()
     convert_content: ConvertContent = ConvertContent()
     lsp: Lsp = Lsp()
     commands: CommandsSettings = CommandsSettings()

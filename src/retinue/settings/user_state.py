@@ -22,7 +22,7 @@ from retinue.sessions.files import make_private
 from retinue.settings.decisions import replace_own
 from retinue.settings.files import load_json, read_bounded
 from retinue.settings.keybindings import is_key, load_keybindings
-from retinue.settings.layers import Loaded
+from retinue.settings.layers import LoadedSettings
 from retinue.settings.paths import Paths, find_paths
 from retinue.settings.preferences import write_keys
 
@@ -36,7 +36,7 @@ ESCAPES = ("tree", "fork", "none")
 FILTERS = ("default", "no-tools", "user-only", "labeled-only", "all")
 
 
-class Wishes(Struct, frozen=True):
+class TerminalWishes(Struct, frozen=True):
     """What the user's settings.json says about a terminal program; a project has no say in it."""
 
     double_escape: str = "tree"
@@ -47,7 +47,7 @@ class Wishes(Struct, frozen=True):
     """How much of a session its tree shows at first: one of `FILTERS`."""
 
 
-def load_wishes(paths: Paths) -> tuple[Wishes, list[Diagnostic]]:
+def load_wishes(paths: Paths) -> tuple[TerminalWishes, list[Diagnostic]]:
     """The wishes; a bad value is left out with a message. What is wrong with the file itself, others tell."""
     path = paths.agent_dir / "settings.json"
     raw, _ = load_json(path)
@@ -64,7 +64,7 @@ def load_wishes(paths: Paths) -> tuple[Wishes, list[Diagnostic]]:
     if shown not in FILTERS:
         text = f"{path}: treeFilterMode: found {show_value(shown)}; expected {', '.join(FILTERS)}; using default"
         problems.append(Diagnostic(text, str(path), code="settings", field="treeFilterMode"))
-    wishes = Wishes(
+    wishes = TerminalWishes(
         escape if escape in ESCAPES else "tree",
         editor.strip() if isinstance(editor, str) else "",
         shown if shown in FILTERS else "default",
@@ -162,7 +162,7 @@ class Habits:
         """Whether a text is a key as pi spells it."""
         return is_key(text)
 
-    def load_wishes(self) -> tuple[Wishes, list[str]]:
+    def load_wishes(self) -> tuple[TerminalWishes, list[str]]:
         """What the user's settings say about a terminal program, and what is wrong with that."""
         wishes, problems = load_wishes(self._paths)
         return wishes, [problem.message for problem in problems]
@@ -180,7 +180,7 @@ class Habits:
 class Defaults:
     """Of one user. Each method writes at once, returns what else decides about it, and raises ConfigError."""
 
-    def __init__(self, paths: Paths, loaded: Loaded) -> None:
+    def __init__(self, paths: Paths, loaded: LoadedSettings) -> None:
         self._path = paths.agent_dir / "settings.json"
         self._loaded = loaded
         is_file = loaded.find_origin("enabledModels") != "flag"

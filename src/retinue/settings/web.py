@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from retinue.core.errors import quote
 from retinue.core.tool import Tool
-from retinue.settings.devkit import ConvertContent, Web
+from retinue.settings.devkit import ConvertContent, WebSettings
 from retinue.settings.paths import find_paths
 from retinue.settings.subagents import CrewSettings
 from retinue.tools.convert.options import ConvertOptions, ConvertPorts
@@ -40,7 +40,7 @@ def list_outside(settings: CrewSettings) -> Mapping[str, Offer]:
     return {name: offer for family in families for name, offer in list_offers(family=family).items()}
 
 
-def to_web_options(web: Web) -> WebOptions:
+def to_web_options(web: WebSettings) -> WebOptions:
     """What the web tools are told."""
     keyed = {"openserp": web.openserp, "brave": web.brave, "tavily": web.tavily, "serper": web.serper}
     providers = {name: ProviderOptions(own.enabled, own.base_url, own.api_key_env) for name, own in keyed.items()}
@@ -122,7 +122,7 @@ def describe_outside(settings: CrewSettings, environment: Mapping[str, str], pro
         yield "info", "convert", "Document conversion disabled", "convertContent.enabled"
 
 
-def _describe_providers(web: Web, environment: Mapping[str, str]) -> Iterator[Row]:
+def _describe_providers(web: WebSettings, environment: Mapping[str, str]) -> Iterator[Row]:
     from retinue.tools.web.providers import PROVIDERS, SearchFailed, find_access
 
     options = to_web_options(web).providers

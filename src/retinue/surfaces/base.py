@@ -16,7 +16,7 @@ from retinue.core.tool_table import SURFACE_TOOLS
 from retinue.engine.budget import Lease
 from retinue.engine.manager import Manager
 from retinue.engine.setup import RunSetup
-from retinue.models.resolve import Choice
+from retinue.models.resolve import ModelChoice
 
 MAX_BYTES = 204_800
 MAX_LINES = 5_000
@@ -33,7 +33,7 @@ class Caller:
     """The run whose tools these are."""
     definitions: Callable[[], Sequence[Definition]]
     """All definitions as of now, the disabled ones too, in the order that settles ties; reads the files again."""
-    resolve_model: Callable[..., Choice]
+    resolve_model: Callable[..., ModelChoice]
     """The model a name means; `is_choice`: a person wrote it. Raises OutOfReach or another ModelError."""
     list_models: Callable[[], Sequence[ModelInfo]]
     """The models that a run can be given by name."""

@@ -20,9 +20,9 @@ from retinue.testing.plan import (
     LAST_CHUNK,
     Close,
     Place,
-    Plan,
     Repeat,
     Reset,
+    ResponsePlan,
     Stall,
     Step,
     Wait,
@@ -87,7 +87,7 @@ def to_spoken(reply: ScriptReply, *, position: int, model: str, include_usage: b
 
 def build_plan(
     wire: WireFormat, reply: ScriptReply, spoken: Spoken, trouble: ScriptFault | ScriptError | None, *, stream: bool
-) -> Plan:
+) -> ResponsePlan:
     """The response to play."""
     if isinstance(trouble, ScriptError):
         trouble, spoken, place = _to_fault(wire, trouble, spoken, has_content=bool(reply.blocks), stream=stream)
@@ -95,21 +95,21 @@ def build_plan(
         place = None if trouble is None else trouble.at
     start = [Wait(reply.delay_ms / 1000)] if reply.delay_ms else []
     if trouble is None:
-        return Plan.of([*start, *_build_body(wire, reply, spoken, stream=stream)])
+        return ResponsePlan.of([*start, *_build_body(wire, reply, spoken, stream=stream)])
     refusal = _build_refusal(wire, trouble)
     if refusal is not None:
-        return Plan.of([*start, *refusal])
+        return ResponsePlan.of([*start, *refusal])
     if place == "head":
-        return Plan.of([*start, *_build_break(trouble)])
+        return ResponsePlan.of([*start, *_build_break(trouble)])
     if trouble.kind == "huge":
-        return Plan.of([*start, *_build_huge(wire, spoken, trouble, stream=stream)])
+        return ResponsePlan.of([*start, *_build_huge(wire, spoken, trouble, stream=stream)])
     spoken = _spoil(spoken, trouble)
     return _build_faulty(wire, reply, spoken, trouble, place, start, stream=stream)
 
 
-def build_error(wire: WireFormat, kind: FailureKind, status: int, message: str) -> Plan:
+def build_error(wire: WireFormat, kind: FailureKind, status: int, message: str) -> ResponsePlan:
     """A plain error response."""
-    return Plan(render_response(status, wire.render_error(kind, status, message)))
+    return ResponsePlan(render_response(status, wire.render_error(kind, status, message)))
 
 
 def _to_fault(
@@ -283,7 +283,7 @@ def _build_faulty(
     start: list[Wait],
     *,
     stream: bool,
-) -> Plan:
+) -> ResponsePlan:
     """A reply with a fault in its body."""
     events = wire.render_stream(spoken) if stream else [WireEvent(wire.render_plain(spoken), "last", True)]
     if fault.kind == "bom":
@@ -305,14 +305,14 @@ def _build_faulty(
             # Without a pause between them the kernel would join the pieces again.
             steps += [Write(frame_chunk(piece)), Wait(fault.interval_ms / 1000)]
         # Here the number of writes is the point: nothing is joined.
-        return Plan(steps=(*steps, Write(LAST_CHUNK)))
+        return ResponsePlan(steps=(*steps, Write(LAST_CHUNK)))
     if fault.kind == "trickle":
         interval_s = (fault.interval_ms or 1000) / 1000
         for at in range(len(rest)):
             steps += [Write(frame_chunk(rest[at : at + 1])), Wait(interval_s)]
-        return Plan.of([*steps, Write(LAST_CHUNK)])
+        return ResponsePlan.of([*steps, Write(LAST_CHUNK)])
     steps += _build_rest(wire, fault, after)
-    return Plan.of(steps)
+    return ResponsePlan.of(steps)
 
 
 def _build_rest(wire: WireFormat, fault: ScriptFault, after: list[WireEvent]) -> list[Step]:
@@ -345,29 +345,29 @@ def _build_faulty_plain(
     before: list[WireEvent],
     after: list[WireEvent],
     start: list[Wait],
-) -> Plan:
+) -> ResponsePlan:
     sent = b"".join(event.data for event in before)
     rest = b"".join(event.data for event in after)
     whole = _plain_response(wire, spoken, sent + rest)
     promised = whole[: len(whole) - len(rest)]
     if fault.kind in ("reset", "close", "stall", "comments"):
         silent = fault.kind in ("stall", "comments")
-        return Plan.of([*start, Write(promised), *([Stall()] if silent else _build_break(fault))])
+        return ResponsePlan.of([*start, Write(promised), *([Stall()] if silent else _build_break(fault))])
     if fault.kind == "no_terminal":
-        return Plan.of([*start, Write(_plain_response(wire, spoken, sent))])
+        return ResponsePlan.of([*start, Write(_plain_response(wire, spoken, sent))])
     if fault.kind == "garbage":
         kept = rest if fault.then == "continue" else b""
-        return Plan.of([*start, Write(_plain_response(wire, spoken, sent + _garbage(fault) + kept))])
+        return ResponsePlan.of([*start, Write(_plain_response(wire, spoken, sent + _garbage(fault) + kept))])
     if fault.kind == "error_event":
         message = fault.message or f"scripted failure: {fault.error}"
         error = wire.render_error(fault.error, _STATUSES.get(fault.error, 400), message)
-        return Plan.of([*start, Write(_plain_response(wire, spoken, error))])
+        return ResponsePlan.of([*start, Write(_plain_response(wire, spoken, error))])
     if fault.kind in ("split", "trickle"):
         is_split = fault.kind == "split"
         interval_s = (fault.interval_ms or (0 if is_split else 1000)) / 1000
         pieces = split_body(rest, fault.sizes, fault.seed)
-        return Plan(steps=(*start, Write(promised), *(s for p in pieces for s in (Write(p), Wait(interval_s)))))
-    return Plan.of([*start, Write(whole)])
+        return ResponsePlan(steps=(*start, Write(promised), *(s for p in pieces for s in (Write(p), Wait(interval_s)))))
+    return ResponsePlan.of([*start, Write(whole)])
 
 
 def _garbage(fault: ScriptFault) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from retinue.testing.plan import Close, Plan, Reset, Stall, Step, Wait, Write, render_response
+from retinue.testing.plan import Close, Reset, ResponsePlan, Stall, Step, Wait, Write, render_response
 
 _LINGER_NOT = struct.pack("ii", 1, 0)
 _SECRET_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie"})
@@ -64,7 +64,7 @@ class RecordedRequest:
         return orjson.dumps(line) + b"\n"
 
 
-Answer: TypeAlias = Callable[[bytes, bytes], Plan]
+Answer: TypeAlias = Callable[[bytes, bytes], ResponsePlan]
 """From head and body of a request to its response."""
 
 

@@ -52,14 +52,14 @@ class Stall(Struct, frozen=True):
 Step: TypeAlias = Write | Wait | Repeat | Close | Reset | Stall
 
 
-class Plan(Struct, frozen=True):
+class ResponsePlan(Struct, frozen=True):
     """A response; with `steps` empty it is `data` in one piece."""
 
     data: bytes = b""
     steps: tuple[Step, ...] = ()
 
     @classmethod
-    def of(cls, steps: Iterable[Step]) -> "Plan":
+    def of(cls, steps: Iterable[Step]) -> "ResponsePlan":
         """Make a plan, joining neighbouring writes when nothing depends on their number."""
         joined: list[Step] = []
         for step in steps:

@@ -23,9 +23,9 @@ from retinue.models.script import EXHAUSTED, Script, ScriptReply
 from retinue.models.script_file import load_script, parse_script
 from retinue.testing.faults import build_error, build_plan, pick_fault, to_spoken
 from retinue.testing.http import Connection, RecordedRequest
-from retinue.testing.plan import Plan, render_response
+from retinue.testing.plan import ResponsePlan, render_response
 from retinue.testing.wire.anthropic import AnthropicWire
-from retinue.testing.wire.base import Asked, WireFormat
+from retinue.testing.wire.base import WireFormat, WireRequest
 from retinue.testing.wire.chat import ChatWire
 from retinue.testing.wire.google import GoogleWire
 from retinue.testing.wire.responses import ResponsesWire
@@ -68,7 +68,7 @@ class MockServer:
         self._log_fd = -1
         self._full = self.script.has_matches
         self._numbers = {id(reply): index for index, reply in enumerate(self.script.replies)}
-        self._plans: dict[tuple[object, ...], Plan] = {}
+        self._plans: dict[tuple[object, ...], ResponsePlan] = {}
         self._attempts: dict[tuple[object, ...], int] = {}
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
@@ -145,7 +145,7 @@ class MockServer:
             thread.join(10)
             loop.close()
 
-    def _answer(self, head: bytes, body: bytes) -> Plan:
+    def _answer(self, head: bytes, body: bytes) -> ResponsePlan:
         if self._record or self._log_fd >= 0:
             self._keep(RecordedRequest(head, body))
         method, path = head.split(b" ", 2)[:2]
@@ -161,7 +161,7 @@ class MockServer:
         if route.endswith((b":generateContent", b":streamGenerateContent")):
             model, _, action = route.rpartition(b"/")[2].partition(b":")
             return self._reply(_GOOGLE, body, model.decode("latin-1"), stream=action.startswith(b"stream"))
-        return Plan(render_response(404, b'{"error": {"message": "no such path", "type": "not_found_error"}}'))
+        return ResponsePlan(render_response(404, b'{"error": {"message": "no such path", "type": "not_found_error"}}'))
 
     def _keep(self, request: RecordedRequest) -> None:
         if self._record:
@@ -169,10 +169,10 @@ class MockServer:
         if self._log_fd >= 0:
             os.write(self._log_fd, request.to_log_line())
 
-    def _answer_get(self, route: bytes) -> Plan:
+    def _answer_get(self, route: bytes) -> ResponsePlan:
         if route.endswith(b"/v1beta/models"):
             named = {"name": f"models/{self.model}", "displayName": self.model, "inputTokenLimit": 128_000}
-            return Plan(render_response(200, orjson.dumps({"models": [named]})))
+            return ResponsePlan(render_response(200, orjson.dumps({"models": [named]})))
         if route.endswith(b"/models"):
             entry = {
                 "id": self.model,
@@ -183,10 +183,12 @@ class MockServer:
             }
             dates = {"created": 1_700_000_000, "created_at": "2023-11-14T22:13:20Z"}
             page = {"has_more": False, "first_id": self.model, "last_id": self.model}
-            return Plan(render_response(200, orjson.dumps({"object": "list", "data": [{**entry, **dates}], **page})))
-        return Plan(render_response(404, b'{"error": {"message": "no such path", "type": "not_found_error"}}'))
+            return ResponsePlan(
+                render_response(200, orjson.dumps({"object": "list", "data": [{**entry, **dates}], **page}))
+            )
+        return ResponsePlan(render_response(404, b'{"error": {"message": "no such path", "type": "not_found_error"}}'))
 
-    def _reply(self, wire: WireFormat, body: bytes, model: str = "", *, stream: bool = False) -> Plan:
+    def _reply(self, wire: WireFormat, body: bytes, model: str = "", *, stream: bool = False) -> ResponsePlan:
         try:
             asked = wire.parse_request(body, full=self._full)
         except (DecodeError, ValidationError, orjson.JSONDecodeError) as error:
@@ -209,7 +211,7 @@ class MockServer:
             plan = self._plans[key] = build_plan(wire, reply, spoken, trouble, stream=stream)
         return plan
 
-    def _count_attempt(self, reply: ScriptReply, number: int, asked: Asked) -> int:
+    def _count_attempt(self, reply: ScriptReply, number: int, asked: WireRequest) -> int:
         if not reply.faults and reply.error is None:
             return 0
         key = (number, asked.position, asked.conversation)

@@ -25,7 +25,7 @@ from retinue.core.messages import UserContent
 from retinue.ui.driver import SafeText, teach_keys
 from retinue.ui.formats import clean
 from retinue.ui.keys import KeyTable
-from retinue.ui.link import Link
+from retinue.ui.link import ScreenLink
 from retinue.ui.pasteboard import Pasteboard
 from retinue.ui.screens.main import MainScreen
 from retinue.ui.screens.panel import Panel
@@ -36,8 +36,8 @@ from retinue.ui.widgets.editor import Editor
 
 if TYPE_CHECKING:
     from retinue.app import Habits
-    from retinue.ui.commands.registry import Commands
-    from retinue.ui.shutdown import Ending
+    from retinue.ui.commands.registry import SlashCommands
+    from retinue.ui.shutdown import ShutdownWatch
 
 Answer = TypeVar("Answer")
 
@@ -72,14 +72,14 @@ class RetinueApp(App[int], inherit_bindings=False):
         self.pasteboard = Pasteboard()
         self.now_ms: Callable[[], int] = lambda: round(time.time() * 1000)
         """The clock of everything on the screen that moves or counts; it stands still where screens are compared."""
-        self.link = Link(request)
+        self.link = ScreenLink(request)
         self.speech = Speech(self)
         self._first_words = first_words
         self.ended_badly = ""
         """Why it could not go on, for standard error."""
         self.crash: Exception | None = None
         """A bug of ours that ended it."""
-        self._ending: Ending | None = None
+        self._ending: ShutdownWatch | None = None
         self._early: list[Event] | None = []
         """What was typed before there was an editor to take it; None from then on."""
         self._safety = SafeText()
@@ -88,11 +88,11 @@ class RetinueApp(App[int], inherit_bindings=False):
         self.theme = DEFAULT
 
     @cached_property
-    def commands(self) -> "Commands":
+    def commands(self) -> "SlashCommands":
         """What can be called by a slash; loaded when it is first asked for."""
-        from retinue.ui.commands.registry import Commands
+        from retinue.ui.commands.registry import SlashCommands
 
-        return Commands(self)
+        return SlashCommands(self)
 
     @property
     def folder(self) -> str:
@@ -134,9 +134,9 @@ class RetinueApp(App[int], inherit_bindings=False):
         """Where there is a real terminal, its end and signals end the program in good order."""
         if self.is_headless or sys.platform == "win32":
             return
-        from retinue.ui.shutdown import Ending
+        from retinue.ui.shutdown import ShutdownWatch
 
-        self._ending = Ending(self.exit)
+        self._ending = ShutdownWatch(self.exit)
         self._ending.watch()
         if not self.is_web:
             self.set_interval(1, self._ending.check_terminal)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, TypeVar
 from retinue.app import list_sessions
 from retinue.core.errors import RetinueError
 from retinue.core.figures import format_tokens
-from retinue.ui.completion import CompletionCommand, FileIndex, Stock, Token, complete, find_token, is_complete
+from retinue.ui.completion import (
+    CompletionCommand,
+    CompletionSources,
+    FileIndex,
+    Token,
+    complete,
+    find_token,
+    is_complete,
+)
 from retinue.ui.formats import describe_session
 from retinue.ui.themes import THEMES
 from retinue.views.catalogue import list_files
@@ -32,7 +40,7 @@ class Completer:
         self._app = app
         self._editor = editor
         self._popup = popup
-        self._stock = Stock(_keep(self._list_commands), self._list_arguments, _keep(self._list_agents))
+        self._stock = CompletionSources(_keep(self._list_commands), self._list_arguments, _keep(self._list_agents))
         self._token: Token | None = None
         self._listed_s = -STALE_S
         self._sessions: list[tuple[str, str]] = []

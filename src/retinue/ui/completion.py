@@ -151,7 +151,7 @@ class CompletionCommand:
 
 
 @dataclass(slots=True)
-class Stock:
+class CompletionSources:
     """All there is to complete from; asked only when it is needed."""
 
     commands: Callable[[], Sequence[CompletionCommand]] = lambda: ()
@@ -177,7 +177,7 @@ def find_token(before: str, *, is_asked: bool = False) -> Token | None:
     return None
 
 
-def complete(token: Token, stock: Stock) -> list[Suggestion]:
+def complete(token: Token, stock: CompletionSources) -> list[Suggestion]:
     """What a token could become, best first."""
     match token.kind:
         case "command":
@@ -215,7 +215,7 @@ def _complete_argument(needle: str, values: Sequence[tuple[str, str]]) -> list[S
     return [Suggestion(values[at][0], values[at][0], values[at][1]) for at in order[:MOST]]
 
 
-def _complete_mention(needle: str, stock: Stock) -> list[Suggestion]:
+def _complete_mention(needle: str, stock: CompletionSources) -> list[Suggestion]:
     agents = [(name, note) for name, note in stock.agents() if render_mention(AGENT_PREFIX + name)]
     is_agent = needle.lower().startswith(AGENT_PREFIX)
     typed = needle[len(AGENT_PREFIX) :] if is_agent else needle

@@ -29,7 +29,7 @@ READ_AFTER_S = 0.3
 """How long after its end."""
 
 
-class Link:
+class ScreenLink:
     """An open crew and what the screen knows of it."""
 
     def __init__(self, request: Request, on_event: Callable[[Event], None] = lambda event: None) -> None:

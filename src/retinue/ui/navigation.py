@@ -15,7 +15,7 @@ CONTEXT = 2
 FOUND = "-found"
 
 
-class Reading:
+class ConversationReader:
     """Moves about in one conversation."""
 
     def __init__(self, conversation: Conversation) -> None:

@@ -15,7 +15,7 @@ PATIENCE_S = 5.0
 """How long closing everything may take after a signal."""
 
 
-class Ending:
+class ShutdownWatch:
     """Watches for signals while the screen is open; `leave` is called with an exit status at the first one."""
 
     def __init__(self, leave: Callable[[int], None]) -> None:

@@ -9,7 +9,7 @@ from retinue.ui.formats import clean_line
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptState:
     """What was kept of the user."""
 
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -21,13 +21,13 @@ class Kept:
     tree_filter: str = "default"
 
 
-def read_habits() -> tuple[Habits, Kept]:
+def read_habits() -> tuple[Habits, KeptState]:
     """The habits, and all that is in them. Raises RetinueError when there is no home."""
     habits = Habits()
     keys, problems = habits.load_keys()
     wishes, more = habits.load_wishes()
     history = habits.history.load()
-    kept = Kept(keys, habits.theme, history, problems + more)
+    kept = KeptState(keys, habits.theme, history, problems + more)
     kept.double_escape, kept.external_editor = wishes.double_escape, wishes.external_editor
     kept.tree_filter = to_filter(wishes.tree_filter)
     return habits, kept

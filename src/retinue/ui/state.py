@@ -11,7 +11,7 @@ from retinue.core.messages import AssistantMessage, Usage
 from retinue.core.run import Question
 from retinue.ui.formats import find_percent
 from retinue.ui.talk import Talk
-from retinue.ui.widgets.footer import Facts
+from retinue.ui.widgets.footer import FooterFacts
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -116,13 +116,13 @@ def find_remark(app: "RetinueApp") -> str:
     return f"{RULES} is no language model: it answers by rules. /model chooses another one."
 
 
-def find_facts(app: "RetinueApp") -> Facts:
+def find_facts(app: "RetinueApp") -> FooterFacts:
     """The facts of this moment."""
     link = app.link
     if not link.is_open:
-        return Facts(status="starting")
+        return FooterFacts(status="starting")
     usage, model = link.state.usage, link.crew.model
-    return Facts(
+    return FooterFacts(
         folder=app.folder,
         model=model.ref,
         thinking=link.crew.selection.thinking,

@@ -19,7 +19,7 @@ from retinue.settings.paths import Paths
 from retinue.views.prompt_files import compose_prompt
 
 if TYPE_CHECKING:
-    from retinue.features.extensions.contained import Command
+    from retinue.features.extensions.contained import ExtensionCommand
 
 
 _SKILL = "/skill:"
@@ -51,7 +51,7 @@ class Catalogue:
         paths: Paths,
         configs: Sequence[str],
         find_agents: Callable[[], Iterable[Definition]],
-        commands: "Mapping[str, Command]",
+        commands: "Mapping[str, ExtensionCommand]",
         redact: Callable[[str], str],
     ) -> None:
         """`configs` are the project's configuration folders that count; `redact` takes secrets out of skills."""

@@ -13,8 +13,8 @@ from retinue.core.events import ModelChanged, ThinkingChanged, Warned
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.model import Model, ModelInfo
 from retinue.engine.runner import LiveRun
-from retinue.models.registry import Registry
-from retinue.models.resolve import Choice, match_pattern
+from retinue.models.registry import ModelRegistry
+from retinue.models.resolve import ModelChoice, match_pattern
 from retinue.models.thinking_levels import clamp_level, supported_levels
 from retinue.settings.schema import Settings
 
@@ -42,7 +42,7 @@ class Selection:
     def __init__(
         self,
         main: LiveRun,
-        registry: Registry,
+        registry: ModelRegistry,
         settings: Settings,
         open_model: Callable[[ModelInfo], Model],
         scope: ModelScope,
@@ -90,7 +90,7 @@ class Selection:
         """
         scoped = self._list_scoped()
         # Nobody comes upon the model without a mind by turning the wheel.
-        choices = scoped or [Choice(info) for info in self.list_models() if info.api != "offline"]
+        choices = scoped or [ModelChoice(info) for info in self.list_models() if info.api != "offline"]
         if len(choices) < 2:
             return None
         refs = [choice.info.ref for choice in choices]
@@ -160,7 +160,7 @@ class Selection:
     def _patterns(self) -> Sequence[str]:
         return self._settings.enabled_models if self._scope.names is None else self._scope.names
 
-    def _list_scoped(self) -> list[Choice]:
+    def _list_scoped(self) -> list[ModelChoice]:
         names = self._registry.names
         found = [choice for pattern in self._patterns for choice in match_pattern(pattern, names)]
         return list({choice.info.ref: choice for choice in found}.values())

@@ -16,8 +16,8 @@ from retinue.settings.subagents import load_crew
 if TYPE_CHECKING:
     from retinue.core.diagnostics import Item
     from retinue.features.schedule.store import ScheduleStore
-    from retinue.settings.checkup import Report
-    from retinue.settings.decisions import Folder
+    from retinue.settings.checkup import DoctorReport
+    from retinue.settings.decisions import DecidedFolder
     from retinue.settings.entry_approval import EntryApproval
     from retinue.settings.preferences import Preference as Preference
     from retinue.settings.preferences import Preferences as Preferences
@@ -61,11 +61,11 @@ def _has_model(request: Request, paths: Paths, settings: Settings, name: str) ->
     return True
 
 
-def open_folder(name: str | None) -> "Folder":
+def open_folder(name: str | None) -> "DecidedFolder":
     """A folder whose trust is shown or decided; None: the project of the working directory."""
-    from retinue.settings.decisions import Folder
+    from retinue.settings.decisions import DecidedFolder
 
-    return Folder(name, os.environ)
+    return DecidedFolder(name, os.environ)
 
 
 def open_approval(name: str, request: Request, *, kind: str = "mcp") -> "EntryApproval":
@@ -84,12 +84,12 @@ def open_approval(name: str, request: Request, *, kind: str = "mcp") -> "EntryAp
     return ServerApproval(name, os.environ, approve=request.approve)
 
 
-def run_checkup(request: Request, more: "Callable[[], Iterable[Item]]") -> "Report":
+def run_checkup(request: Request, more: "Callable[[], Iterable[Item]]") -> "DoctorReport":
     """Check everything that is configured here, then `more`. Starts no agent and asks no model."""
-    from retinue.settings.checkup import Report, examine
+    from retinue.settings.checkup import DoctorReport, examine
 
     report = examine(os.environ, approve=request.approve, offline=request.offline)
-    return Report((*report.items, *more()))
+    return DoctorReport((*report.items, *more()))
 
 
 def list_models(request: Request, say: Callable[[str], None]) -> dict[str, Any]:

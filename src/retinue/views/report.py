@@ -26,7 +26,7 @@ from retinue.settings.request import Request
 Kind = Literal["waiting", "model", "tool"]
 
 
-class Span(Struct, frozen=True):
+class TimeSpan(Struct, frozen=True):
     """Some time in which one thing was done."""
 
     kind: Kind
@@ -47,7 +47,7 @@ class Chapter(Struct):
     error: str = ""
     model: str = ""
     messages: list[Message] = []
-    spans: list[Span] = []
+    spans: list[TimeSpan] = []
     usage: Usage = Usage()
     turns: int = 0
     tool_uses: int = 0
@@ -163,7 +163,7 @@ def _read_run(run: Run, main: Path, *, is_own: bool) -> Chapter:
         usage=outcome.usage if outcome is not None else run.usage,
     )
     if run.queued_ms and run.started_ms > run.queued_ms:
-        chapter.spans.append(Span("waiting", run.queued_ms, run.started_ms, "queued"))
+        chapter.spans.append(TimeSpan("waiting", run.queued_ms, run.started_ms, "queued"))
     told = outcome.session_file if outcome is not None and is_own else ""
     path = Path(told) if told else main.with_suffix("") / run.id / "session.jsonl"
     try:
@@ -193,12 +193,12 @@ def _read_session(session: object, chapter: Chapter) -> None:
                 used += message.usage
                 chapter.turns += 1
                 chapter.model = f"{message.provider}/{message.model}"
-                chapter.spans.append(Span("model", min(message.timestamp, at_ms), at_ms, message.model))
+                chapter.spans.append(TimeSpan("model", min(message.timestamp, at_ms), at_ms, message.model))
                 begun.update({call.id: at_ms for call in message.calls})
             elif isinstance(message, ToolResultMessage):
                 chapter.tool_uses += 1
                 start_ms = begun.pop(message.tool_call_id, at_ms)
-                chapter.spans.append(Span("tool", start_ms, max(start_ms, message.timestamp), message.tool_name))
+                chapter.spans.append(TimeSpan("tool", start_ms, max(start_ms, message.timestamp), message.tool_name))
     if used.total_tokens or used.input or used.output:
         chapter.usage = used
 

@@ -21,7 +21,7 @@ from retinue.settings.subagents import CrewSettings, load_crew
 from retinue.views.overview import open_roster
 
 if TYPE_CHECKING:
-    from retinue.settings.checkup import Report
+    from retinue.settings.checkup import DoctorReport
 
 COMMANDS = {
     "agents": "the agents there are",
@@ -54,7 +54,7 @@ class ToolkitAnswer(NamedTuple):
 class Toolkit:
     """Answers the commands of one folder. Blocks for as long as looking at some files takes."""
 
-    def __init__(self, request: Request, run_checkup: "Callable[[Request], Report]") -> None:
+    def __init__(self, request: Request, run_checkup: "Callable[[Request], DoctorReport]") -> None:
         self._request = request
         self._run_checkup = run_checkup
 
@@ -142,7 +142,7 @@ def render_agents(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join([*lines, "", 'Use: subagent({ agent: "explorer", task: "..." })'])
 
 
-def render_checkup(report: "Report", counts: str) -> str:
+def render_checkup(report: "DoctorReport", counts: str) -> str:
     """All that was looked at, by category."""
     lines = ["Toolkit Doctor", "", f"Summary: {counts}"]
     for category in dict.fromkeys(item.category for item in report.items):

@@ -5,7 +5,7 @@ import pytest
 
 import retinue.definitions
 from retinue.core.definition import DeclaredTools, Definition
-from retinue.definitions.discover import Places
+from retinue.definitions.discover import AgentFolders
 from retinue.definitions.registry import load_definitions
 
 NOWHERE = Path("/nonexistent/place")
@@ -16,7 +16,7 @@ SEARCH = {"read_file": "read", "search_files": "find", "search_code": "grep"}
 
 @pytest.fixture(scope="module")
 def builtins() -> dict[str, Definition]:
-    found = load_definitions(Places(NOWHERE, NOWHERE), trusted=False)
+    found = load_definitions(AgentFolders(NOWHERE, NOWHERE), trusted=False)
     assert found.diagnostics == ()
     return {item.name: item for item in found.list("dispatch")}
 

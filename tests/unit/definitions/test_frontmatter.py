@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from retinue.definitions import yaml as own_yaml
 from retinue.definitions.frontmatter import (
-    Block,
     BlockError,
+    FrontmatterBlock,
     Items,
     Scalar,
-    Table,
+    YamlTable,
     _read_plain,
     parse_block,
     split_fences,
@@ -125,7 +125,7 @@ def test_quotes_blocks_and_tags_mean_text() -> None:
 
 def test_groups_keep_their_shape() -> None:
     found = values("---\na: {b: [c, 'd']}\n---\n")["a"]
-    assert found == Table({"b": Items((Scalar("c", 2), Scalar("d", 2, is_quoted=True)), 2)}, 2)
+    assert found == YamlTable({"b": Items((Scalar("c", 2), Scalar("d", 2, is_quoted=True)), 2)}, 2)
 
 
 def test_alias_bomb_is_harmless() -> None:
@@ -205,7 +205,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except BlockError as error:
         assert str(error)
     else:
-        assert isinstance(block, Block)
+        assert isinstance(block, FrontmatterBlock)
 
 
 def test_plain_lines_need_no_yaml() -> None:

@@ -5,7 +5,7 @@ import msgspec
 
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.cluster.assignment import Assignment, pack_assignment, unpack_assignment
-from retinue.durable.cluster.worker import Job
+from retinue.durable.cluster.worker import WorkerJob
 from retinue.durable.cluster.worker_host import bring_home, build_sections
 from retinue.engine.limits import Limits
 
@@ -24,7 +24,7 @@ ASSIGNMENT = Assignment(
     marks={},
     trusted=True,
 )
-JOB = Job(ASSIGNMENT, Path("/w/sessions"), Path("/w/copies/1"), None, None, False, None, None, None)
+JOB = WorkerJob(ASSIGNMENT, Path("/w/sessions"), Path("/w/copies/1"), None, None, False, None, None, None)
 
 
 def test_outcome_names_files_at_home():

@@ -1,6 +1,6 @@
 import pytest
 
-from retinue.core.model import Draft, Failure, Request
+from retinue.core.model import Draft, Failure, ModelRequest
 from retinue.core.tool import Refusing, ToolContext
 from retinue.durable.recorded_run import Recorded
 from retinue.durable.session_files import RecordError
@@ -59,7 +59,7 @@ async def test_nothing_happens_off_the_record(tmp_path):
     setup = await enter(build_tools(ToolOptions()), BrokenKeeper(), tmp_path)
     result = await setup.tools["write"].call({"path": "a.txt", "content": "x"}, ToolContext(cwd=tmp_path))
     model = setup.model
-    reply = await model.reply(Request(system="", messages=[]), Draft(model.info, started_ms=0))
+    reply = await model.reply(ModelRequest(system="", messages=[]), Draft(model.info, started_ms=0))
     assert (result.is_error, result.content[0].text) == (True, "write was not run: the disk is full")
     assert (reply.failure, reply.message.stop_reason) == (Failure("record", "the disk is full"), "error")
     assert list(tmp_path.iterdir()) == []

@@ -1,11 +1,11 @@
 import psycopg.errors
 import pytest
 
-from retinue.durable.trouble import QUIET_S, Alarm, Trouble, recognise, render_notice
+from retinue.durable.trouble import QUIET_S, Alarm, DurableTrouble, recognise, render_notice
 
-FULL = Trouble("full", "no room", "room again")
-AWAY = Trouble("away", "away", "room again")
-FOLDER = Trouble("folder", "no folder", "folder again")
+FULL = DurableTrouble("full", "no room", "room again")
+AWAY = DurableTrouble("away", "away", "room again")
+FOLDER = DurableTrouble("folder", "no folder", "folder again")
 
 
 class Told:

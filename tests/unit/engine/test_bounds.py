@@ -1,10 +1,10 @@
 from retinue.core.messages import UserMessage
-from retinue.core.model import Price, PriceTier, Request
+from retinue.core.model import ModelRequest, Price, PriceTier
 from retinue.engine.budget import bound_input, bound_price
 
 
 def bound(text: str, system: str = "") -> int:
-    return bound_input(Request(system=system, messages=[UserMessage(text, 0)]))
+    return bound_input(ModelRequest(system=system, messages=[UserMessage(text, 0)]))
 
 
 def test_each_byte_of_a_message_is_a_token() -> None:

@@ -4,7 +4,7 @@ import random
 import pytest
 
 from retinue.core.messages import Cost, ImageContent, TextContent, Usage, UserMessage
-from retinue.core.model import Draft, Failure, ModelInfo, Price, Reply, Request
+from retinue.core.model import Draft, Failure, ModelInfo, ModelRequest, Price, Reply
 from retinue.engine.budget import IMAGE_TOKENS, BudgetedModel, Lease, Leases, bound_input, fit_output
 
 INFO = ModelInfo(provider="p", id="m", api="a", max_tokens=2000, cost=Price(input=3, output=15, cache_write=4))
@@ -30,7 +30,7 @@ class Spender:
 
 
 def ask(text="hello"):
-    return Request(system="s", messages=[UserMessage([TextContent(text)], 0)])
+    return ModelRequest(system="s", messages=[UserMessage([TextContent(text)], 0)])
 
 
 def test_children_draw_on_their_parent():
@@ -43,7 +43,7 @@ def test_children_draw_on_their_parent():
 
 async def test_unlimited_lease_asks_plainly():
     model = Spender(random.Random(1))
-    reply = await BudgetedModel(model, Lease()).reply(Request("s", [], max_tokens=5), Draft(INFO, started_ms=0))
+    reply = await BudgetedModel(model, Lease()).reply(ModelRequest("s", [], max_tokens=5), Draft(INFO, started_ms=0))
     assert reply.failure is None
 
 
@@ -96,7 +96,7 @@ async def test_failed_reply_counts_what_it_may_have_cost(has_begun, told, spent)
 async def test_image_is_part_of_what_is_set_aside():
     image = ImageContent("aGk=", "image/png")
     plain = ask()
-    shown = Request("s", [UserMessage([TextContent("hello"), image], 0)])
+    shown = ModelRequest("s", [UserMessage([TextContent("hello"), image], 0)])
     assert bound_input(shown) - bound_input(plain) == IMAGE_TOKENS
     model = Spender(random.Random(1))
     replies = [

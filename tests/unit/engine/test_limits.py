@@ -2,7 +2,7 @@ import pytest
 
 from retinue.core.messages import Cost, Usage
 from retinue.core.run import Reason
-from retinue.engine.limits import GO_ON, Limits, Verdict, judge_turn
+from retinue.engine.limits import GO_ON, Limits, LimitVerdict, judge_turn
 
 
 @pytest.mark.parametrize(
@@ -10,9 +10,9 @@ from retinue.engine.limits import GO_ON, Limits, Verdict, judge_turn
     [
         (1, False, GO_ON),
         (2, False, GO_ON),
-        (3, False, Verdict(wrap_up=True)),
+        (3, False, LimitVerdict(wrap_up=True)),
         (4, True, GO_ON),
-        (5, True, Verdict(stop=Reason.TURN_LIMIT)),
+        (5, True, LimitVerdict(stop=Reason.TURN_LIMIT)),
     ],
 )
 def test_turn_limit_wraps_up_then_stops(turns, wrapping_up, verdict):
@@ -32,4 +32,4 @@ def test_no_limit_goes_on():
     ],
 )
 def test_spent_budget_stops(limits, usage):
-    assert judge_turn(limits, 1, usage, wrapping_up=False) == Verdict(stop=Reason.BUDGET)
+    assert judge_turn(limits, 1, usage, wrapping_up=False) == LimitVerdict(stop=Reason.BUDGET)

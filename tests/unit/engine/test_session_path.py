@@ -8,7 +8,7 @@ from retinue.core.errors import RetinueError, UsageError
 from retinue.core.run import Run
 from retinue.engine.clock import make_uuid
 from retinue.engine.request import RunRequest
-from retinue.engine.session_path import Grounds, SessionKeeper, find_file_below, find_session_dir
+from retinue.engine.session_path import PathBases, SessionKeeper, find_file_below, find_session_dir
 from retinue.sessions.log import Session
 from retinue.testing.clock import FakeClock
 
@@ -83,7 +83,7 @@ def test_run_of_an_agent_without_session(tmp_path: Path, orphans: bool) -> None:
     ("text", "folder"), [("kept", "/work/kept"), ("../x", "/x"), ("~", "/home/me"), ("~/a", "/home/me/a"), ("/b", "/b")]
 )
 def test_folder_of_sessions_is_a_path(text: str, folder: str) -> None:
-    grounds = Grounds(cwd="/work", project="/work", home="/home/me")
+    grounds = PathBases(cwd="/work", project="/work", home="/home/me")
     assert find_session_dir(replace(AGENT, session_dir=text), grounds) == folder
     assert find_session_dir(replace(AGENT, session_dir=text, persist_session=False), grounds) == ""
 
@@ -101,12 +101,12 @@ def test_folder_of_sessions_is_a_path(text: str, folder: str) -> None:
 def test_other_folders_of_sessions_are_refused(text: str, source: str, home: str, words: str) -> None:
     definition = replace(AGENT, session_dir=text, source=source)
     with pytest.raises(UsageError, match=words):
-        find_session_dir(definition, Grounds(cwd="/work", project="/work", home=home))
+        find_session_dir(definition, PathBases(cwd="/work", project="/work", home=home))
 
 
 def test_project_keeps_sessions_inside() -> None:
     definition = replace(AGENT, session_dir="kept", source="project")
-    assert find_session_dir(definition, Grounds(cwd="/work/sub", project="/work")) == "/work/sub/kept"
+    assert find_session_dir(definition, PathBases(cwd="/work/sub", project="/work")) == "/work/sub/kept"
 
 
 @pytest.mark.parametrize(

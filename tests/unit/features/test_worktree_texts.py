@@ -4,30 +4,30 @@ from pathlib import Path
 import pytest
 
 from retinue.features.worktree.feature import render_notes
-from retinue.features.worktree.records import Record
-from retinue.features.worktree.saved_work import Kept, render_message
+from retinue.features.worktree.records import CopyRecord
+from retinue.features.worktree.saved_work import KeptCopy, render_message
 from retinue.features.worktree.traces import find_nested, find_tips, is_own_link, restore_notes
 from retinue.tools.git import GitResult
 
 A, B, C, D = ("a" * 40, "b" * 40, "c" * 40, "d" * 40)
 
 
-def make_record(**fields: object) -> Record:
+def make_record(**fields: object) -> CopyRecord:
     plain = {"run_id": "r", "state": "live", "path": "/tmp/c", "top": "/my repo", "common": "/r/.git", "base": A}
-    return Record(**{**plain, **fields})  # type: ignore[arg-type]
+    return CopyRecord(**{**plain, **fields})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("kept", "names_repo", "expected"),
     [
-        (Kept(), False, ""),
-        (Kept("b"), False, "\n\n---\nChanges saved to branch `b`\nMerge: `git merge b`"),
-        (Kept("b"), True, "\n\n---\nChanges saved to branch `b` in `/my repo`\nMerge: `git -C '/my repo' merge b`"),
-        (Kept("", "/tmp/c", "full"), False, "\n\n---\nThe copy stays at `/tmp/c`: full"),
-        (Kept(notes=("One.", "Two.")), True, "\n\n---\nOne.\nTwo."),
+        (KeptCopy(), False, ""),
+        (KeptCopy("b"), False, "\n\n---\nChanges saved to branch `b`\nMerge: `git merge b`"),
+        (KeptCopy("b"), True, "\n\n---\nChanges saved to branch `b` in `/my repo`\nMerge: `git -C '/my repo' merge b`"),
+        (KeptCopy("", "/tmp/c", "full"), False, "\n\n---\nThe copy stays at `/tmp/c`: full"),
+        (KeptCopy(notes=("One.", "Two.")), True, "\n\n---\nOne.\nTwo."),
     ],
 )
-def test_notes_say_where_work_is(kept: Kept, names_repo: bool, expected: str) -> None:
+def test_notes_say_where_work_is(kept: KeptCopy, names_repo: bool, expected: str) -> None:
     assert render_notes(kept, make_record(names_repo=names_repo)) == expected
 
 

@@ -17,7 +17,7 @@ from retinue.core.messages import (
     Usage,
     UserMessage,
 )
-from retinue.core.model import ModelInfo, Request, ToolSpec
+from retinue.core.model import ModelInfo, ModelRequest, ToolSpec
 from retinue.models.adapter import ADAPTERS, build_model
 from retinue.models.governor import Governor
 from retinue.models.transport import Transport
@@ -36,7 +36,7 @@ def make(api, **fields):
 
 
 def body_of(model, messages=ASKED, **fields):
-    body = orjson.loads(model.build_body(Request(fields.pop("system", "sys"), list(messages), **fields)))
+    body = orjson.loads(model.build_body(ModelRequest(fields.pop("system", "sys"), list(messages), **fields)))
     assert body.pop("stream", model.info.api == GOOGLE)
     return body
 
@@ -289,7 +289,7 @@ def test_chat_sends_thinking_as_text():
 @pytest.mark.parametrize("api", [CHAT, RESPONSES])
 def test_sampling_parameters_win(api):
     model = make(api, sampling_params={"temperature": 0.1, "max_completion_tokens": 7, "max_output_tokens": 7})
-    raw = model.build_body(Request("s", [UserMessage("q", 1)]))
+    raw = model.build_body(ModelRequest("s", [UserMessage("q", 1)]))
     body = orjson.loads(raw)
     assert body["temperature"] == 0.1
     assert raw.count(b"max_completion_tokens") == raw.count(b"max_output_tokens") == 1

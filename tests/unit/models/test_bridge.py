@@ -21,7 +21,7 @@ from retinue.core.messages import (
     Usage,
     UserMessage,
 )
-from retinue.core.model import Draft, ModelInfo, Request, ToolSpec
+from retinue.core.model import Draft, ModelInfo, ModelRequest, ToolSpec
 from retinue.models.bridge import build_bridge
 from retinue.models.governor import Governor
 from retinue.models.transport import Timing
@@ -40,7 +40,7 @@ async def ask(model, *messages, watcher=None, timing=None):
     bridge = make(model, timing)
     draft = Draft(INFO, started_ms=1, watcher=watcher)
     try:
-        return await bridge.reply(Request("sys", messages or [UserMessage("hi", 1)], [READ]), draft)
+        return await bridge.reply(ModelRequest("sys", messages or [UserMessage("hi", 1)], [READ]), draft)
     finally:
         await bridge.close()
 

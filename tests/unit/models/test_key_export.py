@@ -3,7 +3,7 @@ import pytest
 from retinue.models.auth import Credential, Keys
 from retinue.models.catalog import load_catalog
 from retinue.models.config import parse_models
-from retinue.models.registry import Registry
+from retinue.models.registry import ModelRegistry
 
 ENVIRONMENT = {
     "ANTHROPIC_API_KEY": "a",
@@ -15,15 +15,15 @@ ENVIRONMENT = {
 }
 
 
-def build(api_key: str | None = None, headers: dict | None = None, **keys) -> Registry:
+def build(api_key: str | None = None, headers: dict | None = None, **keys) -> ModelRegistry:
     fields = {"apiKey": api_key} if api_key else {}
     provider = {"baseUrl": "http://x/v1", "api": "openai-completions", "models": [{"id": "m-1"}], **fields}
     raw = {"providers": {"mock": {**provider, "headers": headers or {}}}}
     providers, _ = parse_models(raw, "models.json", dict(load_catalog()))
-    return Registry(providers, Keys(ENVIRONMENT, **keys))
+    return ModelRegistry(providers, Keys(ENVIRONMENT, **keys))
 
 
-def export(registry: Registry, provider: str) -> dict[str, str]:
+def export(registry: ModelRegistry, provider: str) -> dict[str, str]:
     return registry.export_key(registry.providers[provider].models[0])
 
 

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from retinue.models.catalog import Server
+from retinue.models.catalog import LocalServer
 from retinue.models.local import find_local_models
 
 LIST = b'{"object":"list","data":[{"id":"tiny:1b"},{"id":"nomic-embed-text"},{"id":"big","meta":{"n_ctx":4096}},5]}'
@@ -45,7 +45,7 @@ async def serve() -> AsyncIterator[Callable[..., object]]:
 
 
 async def probe(*ports: int, timeout_s: float = 1.0) -> list[tuple[str, int]]:
-    servers = [Server(f"s{index}", port, "S") for index, port in enumerate(ports)]
+    servers = [LocalServer(f"s{index}", port, "S") for index, port in enumerate(ports)]
     found = await asyncio.to_thread(find_local_models, servers, timeout_s=timeout_s)
     return [(model.ref, model.context_window) for model in found]
 

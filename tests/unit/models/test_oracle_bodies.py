@@ -17,7 +17,7 @@ from retinue.core.messages import (
     Usage,
     UserMessage,
 )
-from retinue.core.model import ModelInfo, Request, ToolSpec
+from retinue.core.model import ModelInfo, ModelRequest, ToolSpec
 from retinue.models.adapter import build_model
 from retinue.models.governor import Governor
 from retinue.models.transport import Transport
@@ -64,7 +64,7 @@ def our_body(api: str) -> dict[str, Any]:
         UserMessage("go on", 4),
     ]
     model = build_model(info, transport=Transport(), key="k", governor=Governor(FakeClock()))
-    request = Request("Be brief.", messages, [ToolSpec("read", "Read a file.", SCHEMA)], "high", cache=False)
+    request = ModelRequest("Be brief.", messages, [ToolSpec("read", "Read a file.", SCHEMA)], "high", cache=False)
     return orjson.loads(model.build_body(request))
 
 

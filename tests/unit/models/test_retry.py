@@ -1,7 +1,7 @@
 import pytest
 
 from retinue.core.model import Failure
-from retinue.models.retry import GiveUp, Retry, RetryPolicy, plan_retry, render_wait
+from retinue.models.retry import GiveUp, PlannedRetry, RetryPolicy, plan_retry, render_wait
 
 POLICY = RetryPolicy()
 
@@ -13,17 +13,21 @@ def overloaded(**fields):
 @pytest.mark.parametrize(("attempt", "ceiling_s"), [(1, 2), (2, 4), (3, 8)])
 def test_pause_doubles_with_jitter(attempt, ceiling_s):
     pauses = [plan_retry(overloaded(), attempt, POLICY, lambda r=r: r) for r in (0.0, 0.5, 0.999)]
-    assert pauses == [Retry(ceiling_s / 2), Retry(ceiling_s * 0.75), Retry(pytest.approx(ceiling_s * 0.9995))]
+    assert pauses == [
+        PlannedRetry(ceiling_s / 2),
+        PlannedRetry(ceiling_s * 0.75),
+        PlannedRetry(pytest.approx(ceiling_s * 0.9995)),
+    ]
 
 
 def test_pause_stays_below_the_cap():
     policy = RetryPolicy(max_retries=10_000, max_agent_delay_ms=7000)
-    assert plan_retry(overloaded(), 9_999, policy, lambda: 1.0) == Retry(7)
+    assert plan_retry(overloaded(), 9_999, policy, lambda: 1.0) == PlannedRetry(7)
 
 
 def test_told_wait_is_honoured():
     plans = [plan_retry(overloaded(retry_after_s=2), 1, POLICY, lambda r=r: r) for r in (0.0, 1.0)]
-    assert plans == [Retry(2), Retry(pytest.approx(2.2))]
+    assert plans == [PlannedRetry(2), PlannedRetry(pytest.approx(2.2))]
 
 
 def test_wait_beyond_the_cap_gives_up():

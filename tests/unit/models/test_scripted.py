@@ -16,7 +16,7 @@ from retinue.core.messages import (
     Usage,
     UserMessage,
 )
-from retinue.core.model import Delta, Draft, Failure, ModelInfo, Price, Reply, Request
+from retinue.core.model import Delta, Draft, Failure, ModelInfo, ModelRequest, Price, Reply
 from retinue.models.scripted import ScriptedModel, load_script, parse_script
 from retinue.testing import FakeClock
 
@@ -30,7 +30,7 @@ def make_model(*replies: dict[str, Any], repeat: bool = False, clock: FakeClock 
     return ScriptedModel(script, INFO, sleep=clock.sleep if clock else asyncio.sleep)
 
 
-def make_request(*said: str, turns: int = 0, system: str = "") -> Request:
+def make_request(*said: str, turns: int = 0, system: str = "") -> ModelRequest:
     """User messages; the last is followed by so many assistant turns."""
     messages: list[Message] = []
     for text in said or ("hi",):
@@ -38,7 +38,7 @@ def make_request(*said: str, turns: int = 0, system: str = "") -> Request:
     del messages[-2:]
     for _ in range(turns):
         messages += make_turn()
-    return Request(system, messages)
+    return ModelRequest(system, messages)
 
 
 def make_turn() -> list[Message]:
@@ -46,7 +46,7 @@ def make_turn() -> list[Message]:
     return [call, ToolResultMessage("c", "ls", [TextContent("x")], False, 0)]
 
 
-async def play(model: ScriptedModel, request: Request | None = None) -> Reply:
+async def play(model: ScriptedModel, request: ModelRequest | None = None) -> Reply:
     return await model.reply(request or make_request(), Draft(model.info, started_ms=5))
 
 
@@ -188,7 +188,7 @@ MATCHES = [
         (make_request("hello", system="you are a critic"), "as a critic"),
     ],
 )
-async def test_match_plays_its_track(request_: Request, text: str) -> None:
+async def test_match_plays_its_track(request_: ModelRequest, text: str) -> None:
     reply = await play(make_model(*MATCHES), request_)
     assert (reply.failure, reply.message.text) == (None, text)
 

@@ -10,21 +10,21 @@ from retinue.sandbox.cgroup import Corral, find_bound
 from retinue.sandbox.confinement import (
     BwrapConfinement,
     LandlockConfinement,
+    NoConfinement,
     OpenConfinement,
-    Refusal,
     list_limits,
     open_sandbox,
     remove_leftovers,
     to_filter,
 )
-from retinue.sandbox.profile import Profile, Wishes, build_readonly, build_writing
+from retinue.sandbox.profile import Profile, SandboxWishes, build_readonly, build_writing
 from retinue.sandbox.seccomp import Filter, Sockets, build_filter, find_architecture
-from retinue.sandbox.server import Errand, ForkServer
-from retinue.sandbox.status import Backend, Status
+from retinue.sandbox.server import ForkServer, ServerSpawner
+from retinue.sandbox.status import Backend, SandboxStatus
 from retinue.sandbox.stubs import is_stub
 from retinue.sandbox.survey import Survey
 
-WHOLE = {each: Status("enforced", each, program="/bin/x") for each in ("bwrap", "landlock", "seatbelt")}
+WHOLE = {each: SandboxStatus("enforced", each, program="/bin/x") for each in ("bwrap", "landlock", "seatbelt")}
 
 
 def count_open() -> int:
@@ -55,7 +55,7 @@ def use(box: OpenConfinement, work: Path) -> None:
 @pytest.mark.parametrize("writing", [False, True])
 @pytest.mark.parametrize("backend", ["bwrap", "landlock", "seatbelt"])
 def test_nothing_is_left_open(backend: Backend, writing: bool, work: Path) -> None:
-    profile = (build_writing if writing else build_readonly)(work, Wishes())
+    profile = (build_writing if writing else build_readonly)(work, SandboxWishes())
     counts = []
     for _ in range(2):
         box = open_sandbox(WHOLE[backend], profile)
@@ -82,7 +82,7 @@ def test_nothing_is_left_open(backend: Backend, writing: bool, work: Path) -> No
     ],
 )
 def test_summary_says_what_is_left_out(backend: Backend, state: str, profile: Profile, told: str) -> None:
-    box = open_sandbox(Status(state, backend), profile)  # type: ignore[arg-type]
+    box = open_sandbox(SandboxStatus(state, backend), profile)  # type: ignore[arg-type]
     assert (box.summary, box.is_readonly) == (told, profile.is_readonly)
     box.close()
 
@@ -94,7 +94,7 @@ def test_command_of_root_has_a_warden_around(tmp_path: Path, work: Path) -> None
         server = ForkServer(corral=Corral(str(tmp_path), is_root=is_root))
         box = BwrapConfinement(WHOLE["bwrap"], Profile(str(work)), server)
         with box.wrap(["/bin/true"], {}, str(work)) as launch:
-            found.append((launch.layers, isinstance(launch.spawner, Errand), launch.pen))
+            found.append((launch.layers, isinstance(launch.spawner, ServerSpawner), launch.pen))
         box.close()
         server.close()
     assert found == [(1, False, None), (2, True, None)]
@@ -102,7 +102,7 @@ def test_command_of_root_has_a_warden_around(tmp_path: Path, work: Path) -> None
 
 def test_scoped_command_has_a_pen(tmp_path: Path, work: Path) -> None:
     server = ForkServer(corral=Corral(str(tmp_path), is_root=False))
-    scoped = Status("enforced", "bwrap", program="/bin/x", features=frozenset({"scope"}))
+    scoped = SandboxStatus("enforced", "bwrap", program="/bin/x", features=frozenset({"scope"}))
     box = BwrapConfinement(scoped, Profile(str(work)), server)
     with box.wrap(["/bin/true"], {}, str(work), pass_fds=(7,)) as launch:
         assert (launch.pen, launch.layers) == (server.find_pen(scoped=True), 1)
@@ -126,10 +126,12 @@ def test_another_workspace_is_refused(backend: Backend, work: Path) -> None:
     box.close()
 
 
-@pytest.mark.parametrize("status", [Status("unavailable", reason="no kernel"), Status("enforced", "none", "no kernel")])
-def test_nothing_runs_without_a_boundary(status: Status, work: Path) -> None:
+@pytest.mark.parametrize(
+    "status", [SandboxStatus("unavailable", reason="no kernel"), SandboxStatus("enforced", "none", "no kernel")]
+)
+def test_nothing_runs_without_a_boundary(status: SandboxStatus, work: Path) -> None:
     box = open_sandbox(status, Profile(str(work)))
-    assert isinstance(box, Refusal)
+    assert isinstance(box, NoConfinement)
     assert (box.summary, box.is_readonly, box.explain("EROFS")) == ("unavailable: no kernel", True, "")
     with pytest.raises(ToolFailed, match="SANDBOX_UNAVAILABLE: no kernel"):
         box.wrap(["/bin/true"], {}, str(work))
@@ -139,7 +141,7 @@ async def test_only_a_reader_stands_in_for_one(work: Path) -> None:
     for mode in ("read_only", "workspace_write"):
         box = BwrapConfinement(WHOLE["bwrap"], Profile(str(work), mode))  # type: ignore[arg-type]
         assert (await box.open(), await box.open_readonly()) == (box, box if mode == "read_only" else None)
-    assert await Refusal(Profile(str(work)), "x").open_readonly() is None
+    assert await NoConfinement(Profile(str(work)), "x").open_readonly() is None
 
 
 def test_landlock_says_what_it_leaves_out(work: Path) -> None:
@@ -254,7 +256,7 @@ def test_complaint_is_explained(backend: Backend, is_told: bool, work: Path) -> 
 
 
 def test_nested_configuration_is_found_for_each_command(work: Path) -> None:
-    box = open_sandbox(WHOLE["bwrap"], build_writing(work, Wishes(writable=())))
+    box = open_sandbox(WHOLE["bwrap"], build_writing(work, SandboxWishes(writable=())))
     (work / "inner" / ".pi").mkdir(parents=True)
     with box.wrap(["/bin/true"], {}, str(work)) as launch:
         words = list(launch.argv)
@@ -265,17 +267,17 @@ def test_nested_configuration_is_found_for_each_command(work: Path) -> None:
 
 def test_protected_link_is_told(work: Path) -> None:
     (work / ".pi").symlink_to("/")
-    box = open_sandbox(WHOLE["bwrap"], build_writing(work, Wishes()))
+    box = open_sandbox(WHOLE["bwrap"], build_writing(work, SandboxWishes()))
     assert box.notes == (f"'{work}/.pi' is a link, which cannot be protected",)
     box.close()
-    assert open_sandbox(WHOLE["seatbelt"], build_writing(work, Wishes())).notes == ()
+    assert open_sandbox(WHOLE["seatbelt"], build_writing(work, SandboxWishes())).notes == ()
 
 
 @pytest.mark.parametrize("features", [frozenset(), frozenset({"disable-userns"})])
 def test_filter_is_that_of_the_profile(features: frozenset[str], work: Path) -> None:
     for mode in ("read_only", "workspace_write"):
         profile = Profile(str(work), mode)  # type: ignore[arg-type]
-        box = BwrapConfinement(Status("enforced", "bwrap", program="/bin/x", features=features), profile)
+        box = BwrapConfinement(SandboxStatus("enforced", "bwrap", program="/bin/x", features=features), profile)
         with box.wrap(["/bin/true"], {}, str(work)) as launch:
             rules = to_filter(profile, namespaces=bool(features))
             assert os.read(launch.pass_fds[0], 1 << 16) == build_filter(find_architecture(), rules)
@@ -290,7 +292,7 @@ def test_filter_is_that_of_the_profile(features: frozenset[str], work: Path) -> 
 
 def test_missing_places_are_stood_in_for(work: Path) -> None:
     place, found = work / ".pi", Survey()
-    box = open_sandbox(WHOLE["bwrap"], build_writing(work, Wishes(writable=())), survey=found)
+    box = open_sandbox(WHOLE["bwrap"], build_writing(work, SandboxWishes(writable=())), survey=found)
     with box.wrap(["/bin/true"], {}, str(work)):
         assert is_stub(str(place))
     deadline = time.monotonic() + 5
@@ -310,7 +312,7 @@ def test_place_that_cannot_be_protected_refuses_the_command(work: Path) -> None:
     place.chmod(0o1755)
     handle = os.open(place, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
-    box = open_sandbox(WHOLE["bwrap"], build_writing(work, Wishes(writable=())), survey=found)
+    box = open_sandbox(WHOLE["bwrap"], build_writing(work, SandboxWishes(writable=())), survey=found)
     with pytest.raises(ToolFailed, match=r"/\.pi' cannot be protected: another program keeps it locked"):
         box.wrap(["/bin/true"], {}, str(work))
     os.close(handle)
@@ -333,7 +335,7 @@ def test_landlock_has_the_stricter_filter(profile: Profile, sockets: Sockets, tm
     is_writer = not profile.is_readonly
     rules = Filter(sockets, tracing=is_writer, metadata=is_writer, namespaces=False, apart=False)
     with box.wrap(["/bin/true"], {}, "/", pass_fds=(7,)) as launch:
-        assert isinstance(launch.spawner, Errand)
+        assert isinstance(launch.spawner, ServerSpawner)
         assert launch.spawner._program == build_filter(find_architecture(), rules)
         assert (launch.layers, launch.pass_fds, launch.max_memory) == (0, (7,), find_bound())
         assert launch.env["TMPDIR"] == box.private[0]

@@ -23,12 +23,12 @@ from retinue.sandbox.landlock import (
     SCOPE,
     TRUNCATE,
     WRITE_FILE,
-    Plan,
+    LandlockPlan,
     list_rights,
     read_abi,
 )
 from retinue.sandbox.seccomp import Filter, build_filter, find_architecture
-from retinue.sandbox.server import Errand, ForkServer, Remote
+from retinue.sandbox.server import ForkServer, Remote, ServerSpawner
 from tests.needs import need_backend
 
 
@@ -47,7 +47,7 @@ def wait_for(remote: Remote) -> int | None:
 
 
 def run(
-    errand: Errand, *argv: str, cwd: str = "/", fds: tuple[int, ...] = (), source: int = -3
+    errand: ServerSpawner, *argv: str, cwd: str = "/", fds: tuple[int, ...] = (), source: int = -3
 ) -> tuple[int, str, int]:
     """The status, the output, and the number of the process around it."""
     held, lifeline = os.pipe()
@@ -66,7 +66,7 @@ def run(
 
 def test_command_runs_as_it_is_told(server: ForkServer, tmp_path: Path) -> None:
     code, text, pid = run(
-        Errand(server), "/bin/sh", "-c", "echo $PPID $MARK $(pwd); env | wc -l; exit 3", cwd=str(tmp_path)
+        ServerSpawner(server), "/bin/sh", "-c", "echo $PPID $MARK $(pwd); env | wc -l; exit 3", cwd=str(tmp_path)
     )
     lines = text.splitlines()
     assert (code, lines[0]) == (3, f"{pid} x {tmp_path}")
@@ -78,12 +78,12 @@ def test_program_that_cannot_be_started(kind: str, code: int, server: ForkServer
     path = tmp_path / "program"
     if kind != "missing":
         path.touch()
-    assert run(Errand(server), str(path))[:2] == (code, f"{path}: {os.strerror(2 if code == 127 else 13)}\n")
+    assert run(ServerSpawner(server), str(path))[:2] == (code, f"{path}: {os.strerror(2 if code == 127 else 13)}\n")
 
 
 def test_missing_directory_is_a_failure(server: ForkServer, tmp_path: Path) -> None:
     with pytest.raises(OSError, match=f"{tmp_path}/missing No such file"):
-        run(Errand(server), "/bin/true", cwd=str(tmp_path / "missing"))
+        run(ServerSpawner(server), "/bin/true", cwd=str(tmp_path / "missing"))
 
 
 def test_only_named_descriptors_are_there(server: ForkServer, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_only_named_descriptors_are_there(server: ForkServer, tmp_path: Path) ->
     with open(tmp_path / "file", "rb") as file, open(tmp_path / "file", "rb") as other:
         number = file.fileno()
         command = f"cat /dev/fd/{number}; echo; cat; echo; ls /proc/self/fd"
-        code, text, _ = run(Errand(server), "/bin/sh", "-c", command, fds=(number,), source=other.fileno())
+        code, text, _ = run(ServerSpawner(server), "/bin/sh", "-c", command, fds=(number,), source=other.fileno())
     content, given, *numbers = text.split()
     assert (code, content, given) == (0, "content", "content")
     # One more is the listing's own.
@@ -100,12 +100,15 @@ def test_only_named_descriptors_are_there(server: ForkServer, tmp_path: Path) ->
 
 
 def test_nothing_to_read_unless_given(server: ForkServer) -> None:
-    assert run(Errand(server), "/bin/cat")[:2] == (0, "")
+    assert run(ServerSpawner(server), "/bin/cat")[:2] == (0, "")
 
 
 def test_command_is_bounded(server: ForkServer) -> None:
     text = run(
-        Errand(server, limits={"RLIMIT_FSIZE": 4096}), "/bin/sh", "-c", "cat /proc/self/limits /proc/self/oom_score_adj"
+        ServerSpawner(server, limits={"RLIMIT_FSIZE": 4096}),
+        "/bin/sh",
+        "-c",
+        "cat /proc/self/limits /proc/self/oom_score_adj",
     )[1]
     row = next(line for line in text.splitlines() if line.startswith("Max file size"))
     assert (row.split()[3:5], int(text.splitlines()[-1]) >= 500) == (["4096", "4096"], True)
@@ -113,7 +116,7 @@ def test_command_is_bounded(server: ForkServer) -> None:
 
 
 def test_command_has_usual_signals(server: ForkServer) -> None:
-    text = run(Errand(server), "/bin/cat", "/proc/self/status")[1]
+    text = run(ServerSpawner(server), "/bin/cat", "/proc/self/status")[1]
     found = dict(line.split(":\t", 1) for line in text.splitlines())
     # INT, HUP, TERM, QUIT, PIPE, XFSZ
     wanted = sum(1 << number - 1 for number in (2, 1, 15, 3, 13, 25, 17))
@@ -121,7 +124,7 @@ def test_command_has_usual_signals(server: ForkServer) -> None:
 
 
 def test_command_leads_its_own_session(server: ForkServer) -> None:
-    _, text, pid = run(Errand(server), "/bin/sh", "-c", "cat /proc/$$/stat; cat /proc/$PPID/stat")
+    _, text, pid = run(ServerSpawner(server), "/bin/sh", "-c", "cat /proc/$$/stat; cat /proc/$PPID/stat")
     own, around = (line.rpartition(")")[2].split() for line in text.splitlines())
     assert own[2] == own[3] != around[3]
     assert (around[2], around[3]) == (str(pid), str(pid))
@@ -129,7 +132,7 @@ def test_command_leads_its_own_session(server: ForkServer) -> None:
 
 def test_nothing_outlives_the_command(server: ForkServer) -> None:
     command = "setsid sleep 60 >/dev/null 2>&1 & sleep 0.2; echo $!; exit 4"
-    code, text, warden = run(Errand(server), "/bin/sh", "-c", command)
+    code, text, warden = run(ServerSpawner(server), "/bin/sh", "-c", command)
     assert code == 4
     for pid in (int(text), warden):
         deadline = time.monotonic() + 5
@@ -141,7 +144,7 @@ def test_nothing_outlives_the_command(server: ForkServer) -> None:
 def test_closed_lifeline_ends_the_command(server: ForkServer) -> None:
     held, lifeline = os.pipe()
     reading, writing = os.pipe()
-    remote = Errand(server).spawn(Launch(["/bin/sleep", "60"], {}, "/"), Stdio(writing, writing, held))
+    remote = ServerSpawner(server).spawn(Launch(["/bin/sleep", "60"], {}, "/"), Stdio(writing, writing, held))
     os.close(held)
     os.close(writing)
     assert remote.poll() is None
@@ -156,7 +159,7 @@ def test_command_dies_with_its_warden(server: ForkServer) -> None:
     held, lifeline = os.pipe()
     reading, writing = os.pipe()
     launch = Launch(["/bin/sh", "-c", "echo x; exec /bin/sleep 60"], {}, "/")
-    remote = Errand(server).spawn(launch, Stdio(writing, writing, held))
+    remote = ServerSpawner(server).spawn(launch, Stdio(writing, writing, held))
     os.close(held)
     os.close(writing)
     assert os.read(reading, 2) == b"x\n"
@@ -170,7 +173,7 @@ def test_command_dies_with_its_warden(server: ForkServer) -> None:
 
 
 def test_killed_command_is_told(server: ForkServer) -> None:
-    assert run(Errand(server), "/bin/sh", "-c", "kill -9 $$")[0] == -9
+    assert run(ServerSpawner(server), "/bin/sh", "-c", "kill -9 $$")[0] == -9
 
 
 def test_plan_is_enforced(server: ForkServer, tmp_path: Path) -> None:
@@ -194,7 +197,7 @@ def test_plan_is_enforced(server: ForkServer, tmp_path: Path) -> None:
     command = """exec 2>&-; cd "$0"; cat file; echo a > open/new && echo made
         cat /etc/passwd && echo read; echo a > beside && echo beside; chmod 700 open && echo changed
         grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp)' /proc/self/status"""
-    errand = Errand(server, Plan(handled, 0, rules), program)
+    errand = ServerSpawner(server, LandlockPlan(handled, 0, rules), program)
     code, text, _ = run(errand, "/bin/sh", "-c", command, str(tmp_path), cwd=str(tmp_path))
     lines = text.split()
     bounding = "0000000000000000" if os.geteuid() == 0 else lines[lines.index("CapBnd:") + 1]
@@ -208,7 +211,7 @@ def test_scoped_command_gets_no_more_rights(server: ForkServer) -> None:
     if read_abi() < 6:
         pytest.skip(f"this kernel has no {SCOPE}")
     for scoped in (False, True):
-        text = run(Errand(server, scoped=scoped), "/bin/grep", "NoNewPrivs", "/proc/self/status")[1]
+        text = run(ServerSpawner(server, scoped=scoped), "/bin/grep", "NoNewPrivs", "/proc/self/status")[1]
         assert text.split()[-1] == str(int(scoped))
 
 
@@ -216,7 +219,7 @@ def test_killed_server_is_started_again(tmp_path: Path) -> None:
     server = ForkServer(corral=Corral(str(tmp_path), is_root=False))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(2):
-        assert run(Errand(server), "/bin/true")[0] == 0
+        assert run(ServerSpawner(server), "/bin/true")[0] == 0
         process = server._process
         assert process is not None
         process.kill()
@@ -230,7 +233,7 @@ def test_missing_server_is_told(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     held, lifeline = os.pipe()
     with pytest.raises(OSError, match="the fork server does not answer"):
-        Errand(server).spawn(Launch(["/bin/true"], {}, "/"), Stdio(1, 1, held))
+        ServerSpawner(server).spawn(Launch(["/bin/true"], {}, "/"), Stdio(1, 1, held))
     os.close(held)
     os.close(lifeline)
     assert len(os.listdir("/proc/self/fd")) == before
@@ -239,7 +242,7 @@ def test_missing_server_is_told(tmp_path: Path) -> None:
 
 def test_server_ends_when_it_is_closed(tmp_path: Path) -> None:
     server = ForkServer(corral=Corral(str(tmp_path), is_root=False))
-    assert run(Errand(server), "/bin/true")[0] == 0
+    assert run(ServerSpawner(server), "/bin/true")[0] == 0
     process = server._process
     begin = time.monotonic()
     server.close()

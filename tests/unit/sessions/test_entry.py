@@ -23,7 +23,7 @@ from retinue.core.messages import (
 )
 from retinue.sessions import entry
 from retinue.sessions.entry import (
-    Head,
+    EntryHead,
     MendedEntry,
     Stamp,
     check_session_id,
@@ -128,14 +128,14 @@ def test_stamp_renders_iso_times() -> None:
 def test_head_with_odd_fields_keeps_the_others() -> None:
     lines = ['"parentId": null', '"parentId": "p"', '"parentId": 5', '"other": 1']
     heads = [decode_head(f'{{"type": "message", "id": 1, {line}}}'.encode()) for line in lines]
-    assert heads == [Head("message", None, parent) for parent in (None, "p", msgspec.UNSET, msgspec.UNSET)]
-    assert decode_head(b'{"type": 3, "id": "a", "parentId": null}') == Head("", "a", None)
+    assert heads == [EntryHead("message", None, parent) for parent in (None, "p", msgspec.UNSET, msgspec.UNSET)]
+    assert decode_head(b'{"type": 3, "id": "a", "parentId": null}') == EntryHead("", "a", None)
     assert decode_head(b"[1]") is None
 
 
 def test_good_line_needs_no_mending() -> None:
     good = b'{"type":"message","id":"a","parentId":"p"}'
-    assert try_decode_head(good) == decode_head(good) == Head("message", "a", "p")
+    assert try_decode_head(good) == decode_head(good) == EntryHead("message", "a", "p")
     assert try_decode_head(b'{"type":"message","id":1}') is None
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from retinue.core.tool_table import BUILTIN_TOOLS
 from retinue.sessions.compaction import CompactionConfig
 from retinue.settings.checks import read_field, select_tools
-from retinue.settings.layers import Layer, Loaded, load_settings, merge_layers, read_layer
+from retinue.settings.layers import Layer, LoadedSettings, load_settings, merge_layers, read_layer
 from retinue.settings.paths import find_paths
 from retinue.settings.schema import PI_KEYS, SETTINGS, CompactionSettings, Settings
 
@@ -20,7 +20,7 @@ def load(tmp_path: Path, agent_dir: Path) -> Any:
     project = tmp_path / "project"
     (project / ".pi").mkdir(parents=True)
 
-    def run(user: Any = None, project_file: Any = None, **options: Any) -> Loaded:
+    def run(user: Any = None, project_file: Any = None, **options: Any) -> LoadedSettings:
         for path, content in ((agent_dir / "settings.json", user), (project / ".pi" / "settings.json", project_file)):
             if content is not None:
                 path.write_text(content if isinstance(content, str) else json.dumps(content))
@@ -29,7 +29,7 @@ def load(tmp_path: Path, agent_dir: Path) -> Any:
     return run
 
 
-def texts(loaded: Loaded) -> list[str]:
+def texts(loaded: LoadedSettings) -> list[str]:
     return [item.message.partition("settings.json: ")[2] for item in loaded.diagnostics]
 
 

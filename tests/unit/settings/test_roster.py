@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from retinue.settings.layers import Loaded
+from retinue.settings.layers import LoadedSettings
 from retinue.settings.paths import Paths
 from retinue.settings.roster import Roster
 from retinue.settings.schema import Settings
@@ -13,7 +13,7 @@ from retinue.settings.trust import Trust
 @pytest.fixture
 def roster(tmp_path):
     paths = Paths(tmp_path, tmp_path, tmp_path / "agent", tmp_path)
-    return Roster(paths, Loaded(Settings(), Trust(False, "a test"), (), ()), CrewSettings())
+    return Roster(paths, LoadedSettings(Settings(), Trust(False, "a test"), (), ()), CrewSettings())
 
 
 def write(roster, name):

@@ -1,6 +1,6 @@
 import pytest
 
-from retinue.settings.devkit import KeyedProvider, Web
+from retinue.settings.devkit import KeyedProvider, WebSettings
 from retinue.settings.subagents import CrewSettings
 from retinue.settings.web import export_search_keys
 
@@ -12,13 +12,21 @@ OFF, EMPTY = KeyedProvider("https://t.test/", "B_KEY"), KeyedProvider("https://t
 @pytest.mark.parametrize(
     ("web", "tools", "names"),
     [
-        (Web(provider="brave", brave=BRAVE, serper=SERPER), ["web_search"], ["A_KEY"]),
-        (Web(provider="auto", brave=BRAVE, serper=SERPER, tavily=EMPTY), ["web_search", "read"], ["B_KEY", "A_KEY"]),
-        (Web(provider="auto", provider_priority=("brave",), brave=BRAVE, serper=SERPER), ["web_search"], ["A_KEY"]),
-        (Web(provider="serper", serper=OFF), ["web_search"], []),
-        (Web(provider="ddgs", brave=BRAVE), ["web_search"], []),
-        (Web(provider="brave", brave=BRAVE), ["fetch_content", "bash"], []),
-        (Web(provider="brave", brave=BRAVE, enabled=False), ["web_search"], []),
+        (WebSettings(provider="brave", brave=BRAVE, serper=SERPER), ["web_search"], ["A_KEY"]),
+        (
+            WebSettings(provider="auto", brave=BRAVE, serper=SERPER, tavily=EMPTY),
+            ["web_search", "read"],
+            ["B_KEY", "A_KEY"],
+        ),
+        (
+            WebSettings(provider="auto", provider_priority=("brave",), brave=BRAVE, serper=SERPER),
+            ["web_search"],
+            ["A_KEY"],
+        ),
+        (WebSettings(provider="serper", serper=OFF), ["web_search"], []),
+        (WebSettings(provider="ddgs", brave=BRAVE), ["web_search"], []),
+        (WebSettings(provider="brave", brave=BRAVE), ["fetch_content", "bash"], []),
+        (WebSettings(provider="brave", brave=BRAVE, enabled=False), ["web_search"], []),
     ],
 )
 def test_processes_get_the_keys_they_need(web, tools, names):

@@ -2,8 +2,8 @@ import pytest
 
 from retinue.ui.completion import (
     CompletionCommand,
+    CompletionSources,
     FileIndex,
-    Stock,
     Suggestion,
     Token,
     complete,
@@ -12,7 +12,7 @@ from retinue.ui.completion import (
 )
 
 FILES = FileIndex(["README.md", "src/", "a b.txt", "my dir/", "src/main.py", "src/mail/queue.py"])
-STOCK = Stock(
+STOCK = CompletionSources(
     commands=lambda: [
         CompletionCommand("model", "choose another", "[name]"),
         CompletionCommand("new", "begin anew"),

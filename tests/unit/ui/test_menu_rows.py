@@ -7,7 +7,7 @@ from retinue.ui.menus.jobs import describe_job, draw_job, mark_job, tell_when
 from retinue.ui.menus.kinds import draw_kind, list_deeds
 from retinue.ui.menus.runs import draw_run, title_runs
 from retinue.ui.renderers.report import find_report_sign
-from retinue.ui.screens.picker import Choice
+from retinue.ui.screens.picker import PickerRow
 from retinue.ui.tree import Outlook, find_sign, name_status, render_tree
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,7 +50,7 @@ def test_job_is_one_row():
     job = {"id": "x", "name": "nightly", "schedule": "5m", "subagent_type": "Plan", "enabled": True, "runCount": 2}
     moments = {"nextRun": "2026-01-01T00:05:00.000Z", "lastRun": "2025-12-31T22:00:00Z"}
     note = "5m  [Plan]  next in 5m 0s  last 2h 0m ago  runs 2"
-    assert draw_job({**job, **moments}, NOW) == Choice("x", "nightly", note, "✓")
+    assert draw_job({**job, **moments}, NOW) == PickerRow("x", "nightly", note, "✓")
     assert "[Plan]  next never  last never" in draw_job({**job, "enabled": False, **{"runCount": 0}}, NOW).note
 
 
@@ -67,7 +67,7 @@ def test_runs_are_counted():
     done.outcome = Outcome(Status.FAILED, Reason.ERROR, error="no\nkey")
     works = Run(id="2", parent_id="0", depth=1, agent="Explore", description="look", status=Status.RUNNING)
     assert title_runs([done, works]) == "Running agents (2) — 1 running, 1 done"
-    assert draw_run(done, 0) == Choice("1", "Plan", "think · ↻2 · no key", "✗")
+    assert draw_run(done, 0) == PickerRow("1", "Plan", "think · ↻2 · no key", "✗")
     assert draw_run(works, 0).note == "look · thinking…"
 
 

@@ -1,29 +1,29 @@
-from retinue.ui.widgets.editor import MOST, History, Pastes
+from retinue.ui.widgets.editor import MOST, Pastes, PromptHistory
 
 LONG = "\n".join(map(str, range(12)))
 
 
 def test_arrows_go_back_and_forth():
-    history = History(["one", "two"])
+    history = PromptHistory(["one", "two"])
     assert [history.move(-1, "draft"), history.move(-1, "two"), history.move(-1, "one")] == ["two", "one", None]
     assert [history.move(1, "one"), history.move(1, "two"), history.move(1, "draft")] == ["two", "draft", None]
 
 
 def test_repeated_words_are_kept_once():
-    history = History()
+    history = PromptHistory()
     assert [history.add(text) for text in ("one", "one", " ", "two")] == [True, False, False, True]
     assert [history.move(-1, "") for _ in range(3)] == ["two", "one", None]
 
 
 def test_earlier_days_come_before_today():
-    history = History()
+    history = PromptHistory()
     history.add("today")
     history.load(["yesterday"])
     assert [history.move(-1, "") for _ in range(3)] == ["today", "yesterday", None]
 
 
 def test_history_is_bounded():
-    history = History(map(str, range(2 * MOST)))
+    history = PromptHistory(map(str, range(2 * MOST)))
     assert sum(history.move(-1, "") is not None for _ in range(3 * MOST)) == MOST
 
 

@@ -10,7 +10,7 @@ from retinue.core.diagnostics import Diagnostic
 from retinue.core.tool import CODINGCODE
 from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.document import open_document, read_description, read_name
-from retinue.definitions.fields import Fields
+from retinue.definitions.fields import AgentFields
 from retinue.definitions.frontmatter import Scalar
 from retinue.definitions.tool_lists import check_readonly, declare_tools
 
@@ -68,12 +68,12 @@ def parse(
     ), problems
 
 
-def _say_default(fields: Fields) -> str:
+def _say_default(fields: AgentFields) -> str:
     fields.report("the file has no instructions; a general sentence is used", "", 1, "empty-body", "warning")
     return DEFAULT_PROMPT
 
 
-def _read_enabled(fields: Fields) -> bool:
+def _read_enabled(fields: AgentFields) -> bool:
     """Off for `disabled: true`, and for anything that is not clearly false."""
     enabled = fields.read_switch("enabled", doubt=False, absent=True)
     value = fields.get("disabled")

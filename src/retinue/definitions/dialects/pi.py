@@ -11,7 +11,7 @@ from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.document import choose_prompt, open_document, read_description, read_name
-from retinue.definitions.fields import Fields, find_close
+from retinue.definitions.fields import AgentFields, find_close
 from retinue.definitions.frontmatter import Scalar
 from retinue.definitions.tool_lists import check_readonly, declare_tools
 
@@ -86,7 +86,7 @@ def parse(
     ), problems
 
 
-def _read_enabled(fields: Fields) -> bool:
+def _read_enabled(fields: AgentFields) -> bool:
     value = fields.get("enabled")
     if value is None or (isinstance(value, Scalar) and (value.is_null or value.text in ("true", "True", "TRUE"))):
         return True
@@ -98,7 +98,7 @@ def _read_enabled(fields: Fields) -> bool:
     return False
 
 
-def _read_scope(fields: Fields) -> dict[str, Any]:
+def _read_scope(fields: AgentFields) -> dict[str, Any]:
     """What the agent is given beside its tools."""
     extensions = fields.read_selection("extensions", doubt=False)
     excluded = fields.read_words("exclude_extensions")
@@ -128,7 +128,7 @@ def _without_none(words: tuple[str, ...]) -> tuple[str, ...]:
     return () if words == ("none",) else words
 
 
-def _read_limits(fields: Fields) -> dict[str, Any]:
+def _read_limits(fields: AgentFields) -> dict[str, Any]:
     return {
         "thinking": fields.read_choice("thinking", THINKING, "the caller's level is used"),
         "max_turns": fields.read_count("max_turns"),
@@ -137,7 +137,7 @@ def _read_limits(fields: Fields) -> dict[str, Any]:
     }
 
 
-def _read_running(fields: Fields) -> dict[str, Any]:
+def _read_running(fields: AgentFields) -> dict[str, Any]:
     """Where and how it runs; a switch that cannot be read takes the value that gives less."""
     told = len(fields.problems)
     # What is no runner names another program: to run it as one of ours would give it what it never asked for.
@@ -154,7 +154,7 @@ def _read_running(fields: Fields) -> dict[str, Any]:
     }
 
 
-def _read_isolation(fields: Fields) -> str | None:
+def _read_isolation(fields: AgentFields) -> str | None:
     value = fields.get("isolation")
     if value is None or (isinstance(value, Scalar) and value.is_null):
         return None
@@ -170,7 +170,7 @@ def _read_isolation(fields: Fields) -> str | None:
     return None
 
 
-def _check_pairs(fields: Fields, values: dict[str, Any]) -> None:
+def _check_pairs(fields: AgentFields, values: dict[str, Any]) -> None:
     """Fields that contradict each other; the narrower one holds."""
     extensions, excluded = values["extensions"], values["exclude_extensions"]
     if values["isolated"] and fields.has("extensions") and extensions is not False:

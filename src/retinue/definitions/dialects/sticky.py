@@ -10,7 +10,7 @@ from retinue.core.definition import DeclaredTools, Definition, Source
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.tool_table import FINALIZE, KNOWN_TOOLS
 from retinue.definitions.document import choose_prompt, open_document, read_description, read_name
-from retinue.definitions.fields import Fields
+from retinue.definitions.fields import AgentFields
 from retinue.definitions.tool_lists import check_names, check_readonly, declare_tools, read_allowed
 
 ALLOWING = ("approved_tools", "allowed_tools", "tools")
@@ -58,7 +58,7 @@ def parse(
     ), problems
 
 
-def _read_tools(fields: Fields, known: Collection[str]) -> DeclaredTools | None:
+def _read_tools(fields: AgentFields, known: Collection[str]) -> DeclaredTools | None:
     """What the lists ask for; None when they contradict each other."""
     given = [field for field in ALLOWING if fields.has(field)]
     if given and fields.has("disallowed_tools"):

@@ -13,7 +13,7 @@ from retinue.core.messages import ImageContent, TextContent, ToolCall, UserConte
 from retinue.core.tool import Amendment, Effect, Tool, ToolResult
 from retinue.durable.cluster.assignment import CHANNEL
 from retinue.durable.cluster.database import Database, pack_json
-from retinue.durable.cluster.record import Fenced
+from retinue.durable.cluster.record import RunTakenOver
 from retinue.engine.run_config import Origin
 
 Kind: TypeAlias = Literal["enter", "call", "result", "step", "reply", "stop", "leave"]
@@ -104,7 +104,7 @@ class Ruling(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     wants: Wants = {}
 
 
-class Verdict(Struct, frozen=True, kw_only=True, rename="camel"):
+class RemoteVerdict(Struct, frozen=True, kw_only=True, rename="camel"):
     """A ruling on its way to the worker, with what it was about."""
 
     key: str
@@ -168,7 +168,7 @@ async def bring_case(database: Database, run: str, epoch: int, case: Case) -> No
         msgspec.json.encode(case),
     )
     if not rows:
-        raise Fenced(f"run {run} is another worker's now")
+        raise RunTakenOver(f"run {run} is another worker's now")
 
 
 async def list_cases(database: Database, run: str) -> list[Case]:
@@ -188,7 +188,7 @@ async def settle_case(database: Database, run: str, case: Case, ruling: Ruling) 
         await database.fetch("DELETE FROM retinue.cases WHERE key = %s", case.key)
         return
     call_id = "" if case.call is None else case.call.id
-    verdict = Verdict(key=case.key, ruling=ruling, digest=case.digest, run_id=case.run_id, call_id=call_id)
+    verdict = RemoteVerdict(key=case.key, ruling=ruling, digest=case.digest, run_id=case.run_id, call_id=call_id)
     await database.fetch(
         "WITH said AS (INSERT INTO retinue.words (id, key, kind, data) VALUES (%s, %s, %s, %s)"
         " ON CONFLICT DO NOTHING) SELECT pg_notify(%s, %s)",

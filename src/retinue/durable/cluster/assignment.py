@@ -139,7 +139,7 @@ CHANNEL = "retinue_words"
 """Where workers hear that something was said."""
 
 
-class Word(Struct, frozen=True):
+class RunMessage(Struct, frozen=True):
     """Something said to a run on its worker."""
 
     kind: WordKind

@@ -11,7 +11,7 @@ from msgspec import structs
 from retinue.core.clock import Clock
 from retinue.core.events import Warned
 from retinue.core.run import Question
-from retinue.engine.external.command_line import Post
+from retinue.engine.external.command_line import ProcessPurpose
 from retinue.engine.external.program import Premises
 from retinue.engine.manager import Manager
 from retinue.engine.questions import Desk
@@ -84,7 +84,7 @@ class ClusterBackend:
             return await desk.ask(question)
 
         journey = Journey(
-            post=Post(remote_request, setup.model.info.ref, setup.thinking),
+            post=ProcessPurpose(remote_request, setup.model.info.ref, setup.thinking),
             premises=premises,
             cluster=cluster,
             attempt=remote_request.attempt,

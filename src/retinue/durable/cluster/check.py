@@ -198,13 +198,13 @@ def prune_cluster(url: str, days: int, say: Callable[[str], None], *, everything
     """
     from retinue.durable.cluster.cleanup import prune
     from retinue.durable.cluster.database import Database
-    from retinue.durable.cluster.dbos_queues import Waiting
+    from retinue.durable.cluster.dbos_queues import WaitingRuns
     from retinue.durable.trouble import Alarm
 
     async def remove() -> "Pruned":
         async with (
             Database(url, name="retinue cluster", patience_s=0, creates=False) as database,
-            Waiting(url, Alarm(say)) as waiting,
+            WaitingRuns(url, Alarm(say)) as waiting,
         ):
             return await prune(database, waiting, days, everything=everything)
 

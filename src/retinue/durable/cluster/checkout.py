@@ -16,8 +16,15 @@ from msgspec import Struct
 
 from retinue.core.errors import RetinueError, quote
 from retinue.durable.cluster.repository import FLEETING, MAX_BUNDLE, BundleTooLarge, Repository
-from retinue.durable.cluster.repository_cache import Cache, make_repository, take_lock
-from retinue.durable.cluster.snapshots import Table, apply_chain, read_signature, read_table, restore_table, stat_file
+from retinue.durable.cluster.repository_cache import RepositoryCache, make_repository, take_lock
+from retinue.durable.cluster.snapshots import (
+    BranchTable,
+    apply_chain,
+    read_signature,
+    read_table,
+    restore_table,
+    stat_file,
+)
 from retinue.durable.cluster.workspace_bundle import Parcel, check_bundle, check_parcel, exclude
 from retinue.features.worktree.copies import is_directory, is_link
 from retinue.features.worktree.saved_work import AUTHOR, list_some, to_variables
@@ -62,7 +69,7 @@ class Checkout:
         self._last = self._tree = ""
         self._is_begun = bool(parcel.commit)
         """Whether whoever reads the next snapshot has what it builds upon."""
-        self._table = Table()
+        self._table = BranchTable()
         self._carried: set[str] = set()
         self._signature: tuple[object, ...] = ()
         self._nested: list[str] = []
@@ -108,7 +115,7 @@ class Checkout:
         try:
             cache, tree = None, ""
             if parcel.commit:
-                cache = Cache(folder, parcel)
+                cache = RepositoryCache(folder, parcel)
                 held.append(await cache.hold())
                 tree = await cache.fill(bundle or b"", timeout_s=timeout_s)
             checkout = cls(parcel, site, held, max_bytes)
@@ -156,7 +163,7 @@ class Checkout:
         shared = (os.fsdecode(line) for line in lines if line)
         return (str(self.root), objects, *(path for path in shared if not path.startswith(f"{self.root}/")))
 
-    async def _build(self, cache: Cache | None, tree: str, snapshots: Sequence[bytes]) -> None:
+    async def _build(self, cache: RepositoryCache | None, tree: str, snapshots: Sequence[bytes]) -> None:
         """`tree`: of the parcel's commit, where it has one."""
         parcel, own, shadow = self.parcel, self._own, self._shadow
         await self._make_both(cache)
@@ -181,12 +188,12 @@ class Checkout:
             self._table = await self._read_branches()
         else:
             self._tree = tree or await shadow.find_tree(begin)
-            self._table, self._signature = Table(begin), read_signature(own.git_dir)
+            self._table, self._signature = BranchTable(begin), read_signature(own.git_dir)
         self._seen = stat_file(shadow.index)
         self._carried = {begin, *self._table.commits}
         self.path = _enter(self.root, parcel.subfolder)
 
-    async def _make_both(self, cache: Cache | None) -> None:
+    async def _make_both(self, cache: RepositoryCache | None) -> None:
         """The run's own repository and ours beside it; each reads the other's objects, and the cache's."""
         parcel, own, shadow = self.parcel, self._own, self._shadow
         shared = [] if cache is None else [cache.objects]
@@ -256,7 +263,7 @@ class Checkout:
             return ()
         return (f"Git repositories inside of the workspace are not carried: {list_some(self._nested)}",)
 
-    async def _read_branches(self) -> Table:
+    async def _read_branches(self) -> BranchTable:
         signature = read_signature(self._own.git_dir)
         if signature == self._signature:
             return self._table
@@ -264,7 +271,7 @@ class Checkout:
         self._signature = signature
         return table
 
-    async def _take(self, tree: str, table: Table, notes: tuple[str, ...]) -> Snapshot:
+    async def _take(self, tree: str, table: BranchTable, notes: tuple[str, ...]) -> Snapshot:
         shadow = self._shadow
         parents = [self._last, *await self._find_tips(table)]
         commit = await shadow.commit(tree, parents, table.render(), self.parcel.author)
@@ -280,7 +287,7 @@ class Checkout:
         self._carried.update(table.commits)
         return Snapshot(commit=commit, bundle=bundle, notes=notes)
 
-    async def _find_tips(self, table: Table) -> list[str]:
+    async def _find_tips(self, table: BranchTable) -> list[str]:
         """The commits that the run has made and no snapshot has yet."""
         tips = [sha for sha in table.commits if sha not in self._carried][:_MAX_TIPS]
         if not tips:

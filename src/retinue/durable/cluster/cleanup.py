@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from retinue.durable.cluster.database import Database
-from retinue.durable.cluster.dbos_queues import Waiting
+from retinue.durable.cluster.dbos_queues import WaitingRuns
 from retinue.durable.recorded_run import SNAPSHOT
 
 
@@ -50,7 +50,7 @@ WHERE r.finished < now() - make_interval(days => %s) ORDER BY r.finished, r.id
 """
 
 
-async def prune(database: Database, waiting: Waiting, days: int, *, everything: bool = False) -> Pruned:
+async def prune(database: Database, waiting: WaitingRuns, days: int, *, everything: bool = False) -> Pruned:
     """Remove what is kept of runs that finished longer ago.
 
     What no face has taken home stays, unless `everything` may go.

@@ -53,7 +53,7 @@ def import_engine() -> Any:
     return dbos
 
 
-class Waiting:
+class WaitingRuns:
     """The queues as whoever puts runs into them sees them."""
 
     def __init__(self, url: str, alarm: Alarm | None = None) -> None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.core.errors import quote
 from retinue.durable.cluster.database import MIGRATION_LOCK, RETRY_S, Database
-from retinue.durable.cluster.dbos_queues import TABLE, Waiting
+from retinue.durable.cluster.dbos_queues import TABLE, WaitingRuns
 from retinue.durable.cluster.upgrade import LEASE_S
-from retinue.durable.trouble import Alarm, Trouble, recognise, render_notice
+from retinue.durable.trouble import Alarm, DurableTrouble, recognise, render_notice
 
 if TYPE_CHECKING:
     from retinue.durable.cluster.database import Connection
@@ -38,7 +38,7 @@ class Membership:
     """One worker's place among the others."""
 
     def __init__(
-        self, database: Database, waiting: Waiting, worker: str, slots: int, *, say: Callable[[str], None]
+        self, database: Database, waiting: WaitingRuns, worker: str, slots: int, *, say: Callable[[str], None]
     ) -> None:
         self.worker = worker
         self._database = database
@@ -49,7 +49,7 @@ class Membership:
         self._connection: Connection | None = None
         self._since_s = 0.0
         self._suspects: set[str] = set()
-        self._told: tuple[Trouble | None, float] = (None, 0.0)
+        self._told: tuple[DurableTrouble | None, float] = (None, 0.0)
         """What faces know of, and since when."""
         self._hearers: set[str] = set()
 
@@ -141,7 +141,7 @@ class Membership:
     def _alarm(self) -> Alarm:
         return self._database.alarm
 
-    def _note(self, error: BaseException) -> Trouble:
+    def _note(self, error: BaseException) -> DurableTrouble:
         trouble = recognise(error, self._alarm.subject)
         self._alarm.note(self, trouble)
         return trouble

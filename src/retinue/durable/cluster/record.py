@@ -35,7 +35,7 @@ _TELL = (
 )
 
 
-class Fenced(RetinueError):
+class RunTakenOver(RetinueError):
     """Raised when another worker has the run now: nothing was written, and nothing may be done any more."""
 
 
@@ -116,7 +116,7 @@ class Claim:
 
     def _need(self, rows: Sequence[object]) -> None:
         if not rows:
-            raise Fenced(f"run {self.assignment.id} is another worker's now")
+            raise RunTakenOver(f"run {self.assignment.id} is another worker's now")
 
     async def hold_fence(self, connection: Any) -> None:
         """Until the end of the transaction nobody takes the run; raises Fenced when somebody has."""

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from retinue.core.errors import quote
 from retinue.core.messages import ToolCall
-from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request
+from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Reply
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.schema import fit_arguments
 from retinue.core.tool import Amendment, Tool, ToolResult
@@ -22,8 +22,8 @@ from retinue.durable.cluster.approval import (
     MAX_TOLD,
     Case,
     Kind,
+    RemoteVerdict,
     Ruling,
-    Verdict,
     Wants,
     bound_result,
     describe_tool,
@@ -59,7 +59,7 @@ class Appeals:
         self._below: list[Judged] = []
         self._submit = submit
         self._waiting: dict[str, asyncio.Future[Ruling]] = {}
-        self._spare: dict[str, list[Verdict]] = {}
+        self._spare: dict[str, list[RemoteVerdict]] = {}
         """Rulings on calls of an earlier worker that died before it could use them."""
         self._is_open = False
         self.on_change = on_change
@@ -102,7 +102,7 @@ class Appeals:
     def take(self, data: dict[str, Any]) -> None:
         """Hear a ruling. MUST NOT raise."""
         try:
-            verdict = msgspec.convert(data, type=Verdict)
+            verdict = msgspec.convert(data, type=RemoteVerdict)
         except msgspec.ValidationError:
             return
         future = self._waiting.get(verdict.key)
@@ -118,7 +118,7 @@ class Appeals:
         for digest, verdicts in list(self._spare.items()):
             self._spare[digest] = [each for each in verdicts if each.run_id or each.call_id not in used]
 
-    def _find_spare(self, case: Case) -> Verdict | None:
+    def _find_spare(self, case: Case) -> RemoteVerdict | None:
         """A ruling on the very same call, once; of a run started elsewhere only on the same one."""
         if (call := case.call) is None:
             return None
@@ -151,7 +151,7 @@ class Judged:
         """Stand at each point that somebody there looks at, or may look at later."""
         if self._origin is not None:
             self._origin = msgspec.structs.replace(self._origin, run_id=setup.run_id)
-        line = Line(self._appeals, self._origin, self._catch_up)
+        line = ApprovalLine(self._appeals, self._origin, self._catch_up)
         if self._asks_first:
             merge_wants(self._wants, _read_wants(await line.ask("enter")))
             self._has_entered = True
@@ -172,7 +172,7 @@ class Judged:
         merge_wants(self._wants, _ANY | wants)
         self._has_entered = True
 
-    async def _catch_up(self, line: "Line") -> None:
+    async def _catch_up(self, line: "ApprovalLine") -> None:
         """Ask what is wanted of it, as of one that begins: its agent's file may have hooks of its own there."""
         known, self._known = self._known, None
         if known is None:
@@ -190,18 +190,18 @@ class Judged:
         self._appeals.part(self)
         if self._has_entered:
             told = msgspec.structs.replace(outcome, text=outcome.text[:MAX_TOLD], session_file="")
-            await Line(self._appeals, self._origin).tell("leave", facts={"outcome": msgspec.to_builtins(told)})
+            await ApprovalLine(self._appeals, self._origin).tell("leave", facts={"outcome": msgspec.to_builtins(told)})
         return outcome
 
 
-class Line:
+class ApprovalLine:
     """Puts what one run does to its face."""
 
     def __init__(
         self,
         appeals: Appeals,
         origin: Origin | None,
-        catch_up: "Callable[[Line], Awaitable[None]] | None" = None,
+        catch_up: "Callable[[ApprovalLine], Awaitable[None]] | None" = None,
     ) -> None:
         """`catch_up` finds out what is wanted, where that has changed."""
         self._appeals = appeals
@@ -225,7 +225,7 @@ class Line:
 class JudgedCalls:
     """Asks about each call. Stands behind all that may refuse one on the worker: that need not be asked about."""
 
-    def __init__(self, line: Line, wants: Wants, cwd: str) -> None:
+    def __init__(self, line: ApprovalLine, wants: Wants, cwd: str) -> None:
         self._wants = wants
         self._line = line
         self._cwd = cwd
@@ -285,7 +285,7 @@ class JudgedCalls:
 class JudgedModel:
     """A model that is asked when the face lets the run go on."""
 
-    def __init__(self, model: Model, line: Line, wants: Wants, setup: RunSetup) -> None:
+    def __init__(self, model: Model, line: ApprovalLine, wants: Wants, setup: RunSetup) -> None:
         self.inner_model = model
         """For whoever needs the model without this run's judges."""
         self._wants = wants
@@ -324,7 +324,7 @@ class JudgedModel:
         if "reply" in self._wants:
             await self._line.tell("reply", facts=facts)
 
-    async def reply(self, request: Request, draft: Draft) -> Reply:
+    async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         """Ask the face, then the model."""
         if not self._wants:
             return await self.inner_model.reply(request, draft)
@@ -341,7 +341,7 @@ class JudgedModel:
 class JudgedEnd:
     """Lets the face send a run back that would stop."""
 
-    def __init__(self, line: Line, wants: Wants) -> None:
+    def __init__(self, line: ApprovalLine, wants: Wants) -> None:
         self._line = line
         self._wants = wants
 

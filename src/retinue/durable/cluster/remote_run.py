@@ -35,7 +35,7 @@ from retinue.durable.cluster.session_copy import Find, HomeFile, bring_files
 from retinue.durable.cluster.workspace_bundle import Parcel, release
 from retinue.durable.session_files import SESSION
 from retinue.engine.clock import make_uuid
-from retinue.engine.external.command_line import Post
+from retinue.engine.external.command_line import ProcessPurpose
 from retinue.engine.external.program import Premises
 from retinue.engine.loop import Ending
 from retinue.engine.runner import LiveRun
@@ -44,7 +44,7 @@ from retinue.engine.setup import RunSetup
 from retinue.features.approvals.gate import ALLOW, ALLOW_AGAIN
 from retinue.features.worktree.copies import BRANCH_PREFIX
 from retinue.features.worktree.feature import RULE, render_kept
-from retinue.features.worktree.saved_work import Kept
+from retinue.features.worktree.saved_work import KeptCopy
 from retinue.sessions.entry import check_session_id
 from retinue.sessions.log import Session
 
@@ -65,7 +65,7 @@ Ask = Callable[[Question], Awaitable[str]]
 class Journey:
     """What is known of a run's way, beside its setup."""
 
-    post: Post
+    post: ProcessPurpose
     premises: Premises
     cluster: Cluster
     attempt: int
@@ -332,7 +332,7 @@ class RemoteRun(LiveRun):
             self._publish(Warned(run_id=setup.run_id, text=problem))
         is_home = not problem and (bool(file) or not own)
         await cluster.take_home(assignment, keeps_session=bool(remote_request.session_file), has_changes=is_home)
-        notes = _render_notes(self._ended.notes, Kept(branch), problem)
+        notes = _render_notes(self._ended.notes, KeptCopy(branch), problem)
         self._ended = msgspec.structs.replace(self._ended, session_file=file, branch=branch, notes=notes)
 
     async def _keep_session(self, data: bytes) -> str:
@@ -374,7 +374,7 @@ def _read_id(path: Path) -> str:
         return ""
 
 
-def _render_notes(told: str, kept: Kept, problem: str) -> str:
+def _render_notes(told: str, kept: KeptCopy, problem: str) -> str:
     """What is put under the result: what the worker has to say, and where the changes are."""
     lines = [told.strip().removeprefix(RULE.strip()).strip(), *render_kept(kept), problem]
     text = "\n".join(filter(None, lines))

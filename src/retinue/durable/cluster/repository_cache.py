@@ -40,7 +40,7 @@ _SETTLING_S = 60.0
 """How long a folder may be without its lock: it is being made."""
 
 
-class Cache:
+class RepositoryCache:
     """The repository of one project. `hold` it while anything depends on it."""
 
     def __init__(self, folder: Path, parcel: Parcel) -> None:

@@ -20,7 +20,7 @@ from retinue.durable.cluster.approval import Case, Ruling, forget_cases, list_ca
 from retinue.durable.cluster.assignment import CHANNEL, Assignment, Home, WordKind, unpack_assignment
 from retinue.durable.cluster.branch_import import note_heard, take_session
 from retinue.durable.cluster.database import Database, pack_json, unpack_json
-from retinue.durable.cluster.dbos_queues import Waiting, prepare_engine
+from retinue.durable.cluster.dbos_queues import WaitingRuns, prepare_engine
 from retinue.durable.cluster.record import submit
 from retinue.durable.cluster.shared_budget import Purse, open_leases
 from retinue.durable.cluster.workspace_bundle import Parcel, pack
@@ -75,7 +75,7 @@ class Cluster:
         """Where the run belongs that sends others from a worker; None at the first face."""
         self._is_shared = False
         self._database = Database(url, name="retinue", alarm=self._alarm)
-        self._waiting = Waiting(url, self._alarm)
+        self._waiting = WaitingRuns(url, self._alarm)
         self._url = url
         self._opened = asyncio.Event()
         self._opening = asyncio.Lock()

@@ -28,7 +28,7 @@ _READ_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class BranchTable:
     """Where the branches of a run are."""
 
     head: str = ""
@@ -76,7 +76,7 @@ class Link:
     tree: str
     date: str
     """When it was made, as git writes it."""
-    table: Table
+    table: BranchTable
 
 
 async def read_link(repository: Repository, commit: str) -> Link:
@@ -87,7 +87,7 @@ async def read_link(repository: Repository, commit: str) -> Link:
     made = _DATE.search(header)
     if made is None or not SHA.fullmatch(tree) or not message.startswith(SUBJECT):
         raise RetinueError(f"commit {commit} is not a snapshot of a run")
-    return Link(commit, tree, f"@{made[1]}", Table.parse(message))
+    return Link(commit, tree, f"@{made[1]}", BranchTable.parse(message))
 
 
 async def apply_chain(repository: Repository, ref: str, begin: str, bundles: Sequence[bytes]) -> Link | None:
@@ -143,21 +143,21 @@ def _stat(path: str) -> os.stat_result | None:
         return None
 
 
-async def read_table(git_dir: str, objects: Repository) -> Table:
+async def read_table(git_dir: str, objects: Repository) -> BranchTable:
     """The branches of a repository that an agent may have bent; only commits that `objects` can read."""
     if is_link(git_dir) or not is_directory(git_dir) or not _is_plain(git_dir):
-        return Table()
+        return BranchTable()
     asked = "--format=%(refname)%00%(objectname)%00%(objecttype)%00"
     repository = Repository(git_dir)
     listed = await repository.ask("for-each-ref", f"--count={MAX_REFS}", asked, *CARRIED, timeout_s=_READ_S)
     fields = [each.removeprefix("\n") for each in listed.fields] if listed.ok else []
     rows = zip(fields[::3], fields[1::3], fields[2::3], strict=False)
     refs = {name: sha for name, sha, kind in rows if kind == "commit" and _REF.fullmatch(name)}
-    table = Table(_read_head(git_dir), refs)
+    table = BranchTable(_read_head(git_dir), refs)
     there = await _select_present(objects, table.commits)
     kept = {name: sha for name, sha in refs.items() if sha in there}
     head = table.head if table.head.startswith("refs/") or table.head in there else ""
-    return Table(head, kept)
+    return BranchTable(head, kept)
 
 
 def _is_plain(git_dir: str) -> bool:
@@ -192,7 +192,7 @@ def _read_head(git_dir: str) -> str:
     return told if SHA.fullmatch(told) else ""
 
 
-async def restore_table(git_dir: str, table: Table) -> None:
+async def restore_table(git_dir: str, table: BranchTable) -> None:
     """Let a repository's branches be as the table says; HEAD last."""
     repository = Repository(git_dir)
     for name, sha in table.refs.items():

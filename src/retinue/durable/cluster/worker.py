@@ -23,19 +23,19 @@ from retinue.core.events import Event
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.terminal import escape_line
 from retinue.durable.cluster.approval import Case, bring_case
-from retinue.durable.cluster.assignment import CHANNEL, Assignment, Word
+from retinue.durable.cluster.assignment import CHANNEL, Assignment, RunMessage
 from retinue.durable.cluster.checkout import Checkout
 from retinue.durable.cluster.database import Database, unpack_json
-from retinue.durable.cluster.dbos_queues import ROOM, Taking, Waiting, prepare_engine
+from retinue.durable.cluster.dbos_queues import ROOM, Taking, WaitingRuns, prepare_engine
 from retinue.durable.cluster.membership import Membership
-from retinue.durable.cluster.record import Claim, Fenced
+from retinue.durable.cluster.record import Claim, RunTakenOver
 from retinue.durable.cluster.repository_cache import prune_cache
 from retinue.durable.cluster.shared_budget import Purse
 from retinue.durable.cluster.upgrade import upgrade_tables
 from retinue.durable.cluster.worker_events import Teller
 from retinue.durable.cluster.worker_folder import FolderWatch, is_ours
 from retinue.durable.cluster.workspace_bundle import Parcel, read_bundle
-from retinue.durable.recorded_run import SNAPSHOT, Keeper, Recorded, Snapshot, States
+from retinue.durable.recorded_run import SNAPSHOT, Recorded, RunRecorder, Snapshot, States
 from retinue.durable.session_files import SESSION, Mirror, Piece
 from retinue.durable.trouble import Alarm, recognise
 
@@ -50,7 +50,7 @@ WORD_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class WorkerJob:
     """One run as whoever works on it gets it."""
 
     assignment: Assignment
@@ -80,12 +80,12 @@ class Hosted(Protocol):
         """Work to the end."""
         ...
 
-    def take(self, word: Word) -> None:
+    def take(self, word: RunMessage) -> None:
         """Hear something. MUST NOT raise."""
         ...
 
 
-Host = Callable[[Job], Hosted]
+Host = Callable[[WorkerJob], Hosted]
 
 
 class Worker:
@@ -126,7 +126,7 @@ class Worker:
         upgrade = partial(upgrade_tables, self._say)
         async with (
             Database(self._url, name="retinue worker", upgrade=upgrade, alarm=self._alarm) as database,
-            Waiting(self._url, self._alarm) as waiting,
+            WaitingRuns(self._url, self._alarm) as waiting,
         ):
             # What takes long comes before anybody waits for a sign of life.
             await prepare_engine(self._url)
@@ -135,7 +135,7 @@ class Worker:
             while not stop.is_set():
                 await self._serve(database, waiting, stop, drain_s)
 
-    async def _serve(self, database: Database, waiting: Waiting, stop: asyncio.Event, drain_s: float) -> None:
+    async def _serve(self, database: Database, waiting: WaitingRuns, stop: asyncio.Event, drain_s: float) -> None:
         """Be one worker; returns when told to stop, or when the others have given this one up."""
         self._is_leaving = False
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
@@ -206,7 +206,7 @@ class Worker:
         try:
             await self._work(database, claim)
             is_done = True
-        except* Fenced:
+        except* RunTakenOver:
             self._say(f"run {run} is another worker's now")
         except* asyncio.CancelledError:
             if run not in self._dropped:
@@ -240,7 +240,7 @@ class Worker:
         """One failed run, never a worker that others wait for."""
         try:
             return await work
-        except Fenced:
+        except RunTakenOver:
             raise
         except RetinueError as error:
             reason, told = Reason.ERROR, str(error)
@@ -265,13 +265,13 @@ class Worker:
         # What an earlier attempt has changed is in the branch that this one was sent with.
         states = [piece for piece, attempt in kept if piece.kind == SNAPSHOT and attempt == assignment.attempt]
         async with self._open_workspace(database, assignment, states) as (workspace, snapshot, exposed):
-            keeper = Keeper(claim, mirror, States(snapshot, str(assignment.attempt), len(states)))
+            keeper = RunRecorder(claim, mirror, States(snapshot, str(assignment.attempt), len(states)))
             # With the first of its record: nothing names a place in which nothing was said.
             keeper.note(Piece(PLACE, str(workspace), 0, b""))
             submit = partial(bring_case, database, assignment.id, claim.epoch)
             former = tuple(dict.fromkeys(piece.path for piece, _ in kept if piece.kind == PLACE))
             recorded = Recorded(keeper)
-            job = Job(
+            job = WorkerJob(
                 assignment, sessions, workspace, recorded, keeper.keep, goes_on, teller.hear, submit, purse, former
             )
             around = {WORKER_DIR: str(self._folder), EXPOSED: "\n".join(exposed)}
@@ -338,11 +338,11 @@ class Worker:
             self._heard[run] = max(seq, self._heard.get(run, 0))
             assert hosted is not None
             try:
-                word = Word(kind, unpack_json(data, dict[str, Any]))
+                word = RunMessage(kind, unpack_json(data, dict[str, Any]))
             except msgspec.DecodeError:
                 # One run that stops, never a worker that others wait for.
                 self._say(f"run {run} is stopped: it was told something that cannot be read")
-                word = Word("stop")
+                word = RunMessage("stop")
             hosted.take(word)
 
 

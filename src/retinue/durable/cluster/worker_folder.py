@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from retinue.core.errors import ConfigError, quote
-from retinue.durable.trouble import Alarm, Trouble
+from retinue.durable.trouble import Alarm, DurableTrouble
 
 LOOK_S = 5.0
 LEAST_BYTES = 16 << 20
@@ -61,7 +61,7 @@ class FolderWatch:
                     valve.pause()
                     told = f"worker {worker}: its folder {quote(str(self._folder), 200)}"
                     text = f"{told}: {problem}; it takes no runs until that is mended"
-                    self._alarm.note(self, Trouble("folder", text, f"{told} can be used again"))
+                    self._alarm.note(self, DurableTrouble("folder", text, f"{told} can be used again"))
                 elif not self.usable.is_set():
                     self._alarm.clear(self)
                     valve.resume()

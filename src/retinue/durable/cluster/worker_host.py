@@ -12,11 +12,11 @@ from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Answered, Asked, Event, Warned
 from retinue.core.messages import AssistantMessage, Message, TextContent, Usage, UserMessage
 from retinue.core.run import Outcome, Reason, Status
-from retinue.durable.cluster.assignment import Assignment, Home, Word
+from retinue.durable.cluster.assignment import Assignment, Home, RunMessage
 from retinue.durable.cluster.remote_approvals import Appeals, Judged
 from retinue.durable.cluster.sender import Cluster
 from retinue.durable.cluster.shared_budget import SharedBudget
-from retinue.durable.cluster.worker import Hosted, Job
+from retinue.durable.cluster.worker import Hosted, WorkerJob
 from retinue.durable.cluster.worker_events import Relay, RunView
 from retinue.durable.cluster.workspace_bundle import Parcel
 from retinue.durable.trouble import Alarm
@@ -58,7 +58,7 @@ class Agent(Protocol):
         ...
 
     @property
-    def chronicle(self) -> "History":
+    def chronicle(self) -> "SessionReader":
         """What its session holds."""
         ...
 
@@ -91,7 +91,7 @@ class Agent(Protocol):
         ...
 
 
-class History(Protocol):
+class SessionReader(Protocol):
     """What the session of the main agent holds."""
 
     def list_messages(self) -> list[Message]:
@@ -108,7 +108,7 @@ class OpenAgent(Protocol):
 
     def __call__(
         self,
-        job: Job,
+        job: WorkerJob,
         cluster: Cluster,
         judge: Appeals,
         features: Sequence[Feature],
@@ -130,7 +130,7 @@ class WorkerHost:
         """For all runs that send others: opened by the first of them."""
         self._open_agent = open_agent
 
-    def open(self, job: Job) -> Hosted:
+    def open(self, job: WorkerJob) -> Hosted:
         """A run at work."""
         home = Home.of(job.assignment, job.workspace)
         return HostedRun(job, self._cluster.share(job.keep, job.assignment.leases, home), self._open_agent)
@@ -139,7 +139,7 @@ class WorkerHost:
 class HostedRun:
     """One run with a main agent of its own."""
 
-    def __init__(self, job: Job, cluster: Cluster, open_agent: OpenAgent) -> None:
+    def __init__(self, job: WorkerJob, cluster: Cluster, open_agent: OpenAgent) -> None:
         assignment = job.assignment
         self._job = job
         self._assignment = assignment
@@ -152,18 +152,18 @@ class HostedRun:
         budget = SharedBudget(lambda keys: job.purse.join(cluster.find_shared(keys)), is_limit=bool(assignment.leases))
         self._retinue = open_agent(job, cluster, self._appeals, features, self._tell_missing, budget)
         self._relay: Relay | None = None
-        self._early: list[Word] = []
+        self._early: list[RunMessage] = []
         self._is_open = False
         self._stopped: Reason | None = None
 
-    def take(self, word: Word) -> None:
+    def take(self, word: RunMessage) -> None:
         """Hear something, also before it has begun. What cannot be understood may be meant to narrow it: it stops."""
         try:
             self._take(word)
         except (TypeError, ValueError, RetinueError):
             self._stop(Reason.USER)
 
-    def _take(self, word: Word) -> None:
+    def _take(self, word: RunMessage) -> None:
         if word.kind == "ruling":
             self._appeals.take(word.data)
         elif word.kind == "judge":
@@ -283,7 +283,7 @@ def build_sections(assignment: Assignment, workspace: str, former: Sequence[str]
     return {**sections, **{name: text for name, text in told.items() if text}}
 
 
-def bring_home(outcome: Outcome, job: Job) -> Outcome:
+def bring_home(outcome: Outcome, job: WorkerJob) -> Outcome:
     """An outcome that names files where whoever asked for it has them."""
     here = job.assignment.cwd
     if not here:

@@ -104,12 +104,12 @@ class DurableBackend(LocalBackend):
 
     def _need_records(self) -> "RunRecords":
         if self._records is None:
-            from retinue.durable.local.database import Ledger
+            from retinue.durable.local.database import RunDatabase
             from retinue.durable.local.records import RunRecords
             from retinue.durable.local.writer import Scribe
 
             main = self._main
-            self._writer = Scribe(Ledger(self._path))
+            self._writer = Scribe(RunDatabase(self._path))
             self._records = RunRecords(
                 self._writer,
                 main.session,

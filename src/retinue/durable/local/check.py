@@ -9,7 +9,7 @@ from retinue.core.diagnostics import Item
 from retinue.durable.local.backend import has_record
 
 if TYPE_CHECKING:
-    from retinue.durable.local.database import Entry
+    from retinue.durable.local.database import RunRow
 
 BUSY_S = 1.0
 MOST_NAMED = 3
@@ -30,11 +30,11 @@ def check_record(path: Path, try_writing: Callable[[Path], str], *, is_wanted: C
 
 
 def _examine(path: Path) -> list[Item]:
-    from retinue.durable.local.database import HeldError, Ledger
+    from retinue.durable.local.database import HeldError, RunDatabase
     from retinue.durable.session_files import RecordError
 
     try:
-        entries = Ledger(path, busy_s=BUSY_S).check()
+        entries = RunDatabase(path, busy_s=BUSY_S).check()
     except HeldError as error:
         return [Item("warn", "record", "Record of durable runs is held", str(error))]
     except RecordError as error:
@@ -52,11 +52,11 @@ def _examine(path: Path) -> list[Item]:
     return items
 
 
-def _count(entries: "Sequence[Entry]") -> str:
+def _count(entries: "Sequence[RunRow]") -> str:
     return f"{len(entries)} durable run{' has' if len(entries) == 1 else 's have'}"
 
 
-def _list_sessions(entries: "Sequence[Entry]", before: str = "") -> str:
+def _list_sessions(entries: "Sequence[RunRow]", before: str = "") -> str:
     files = list(dict.fromkeys(entry.main for entry in entries))
     more = len(files) - MOST_NAMED
     named = ", ".join(f"{before}{shlex.quote(file)}" for file in files[:MOST_NAMED])

@@ -35,7 +35,7 @@ class HeldError(RecordError):
     """Raised when another program writes to the file for longer than anybody should."""
 
 
-class Entry(NamedTuple):
+class RunRow(NamedTuple):
     """One run on record."""
 
     session: str
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
     """The file of the main session."""
 
 
-class Ledger:
+class RunDatabase:
     """The file, opened when it is needed, and anew after a failure."""
 
     def __init__(self, path: Path, *, busy_s: float = BUSY_S) -> None:
@@ -71,7 +71,7 @@ class Ledger:
             self._drop()
             raise RecordError(f"cannot record runs in {self.path}: {self._explain(error)}") from error
 
-    def check(self) -> list[Entry]:
+    def check(self) -> list[RunRow]:
         """Look at all of a file that is there, whether it could be written, and what is on record; changes nothing.
 
         Raises RecordError.
@@ -200,7 +200,7 @@ def _make_file(path: Path) -> None:
             os.unlink(name)
 
 
-def put_run(connection: sqlite3.Connection, entry: Entry) -> None:
+def put_run(connection: sqlite3.Connection, entry: RunRow) -> None:
     """A run begins; what an earlier attempt has left goes."""
     connection.execute("DELETE FROM pieces WHERE session = ? AND run = ?", (entry.session, entry.run))
     connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?)", entry)
@@ -222,9 +222,9 @@ def drop_run(connection: sqlite3.Connection, session: str, run: str, attempt: in
         connection.execute("DELETE FROM pieces WHERE session = ? AND run = ?", key[:2])
 
 
-def read_runs(connection: sqlite3.Connection) -> list[Entry]:
+def read_runs(connection: sqlite3.Connection) -> list[RunRow]:
     """All runs on record, of every session."""
-    return [Entry(*row) for row in connection.execute("SELECT session, run, attempt, began, main FROM runs")]
+    return [RunRow(*row) for row in connection.execute("SELECT session, run, attempt, began, main FROM runs")]
 
 
 def read_pieces(connection: sqlite3.Connection, session: str, run: str) -> list[Piece]:

@@ -15,8 +15,8 @@ from retinue.core.errors import RetinueError
 from retinue.core.events import Event, RunFinished
 from retinue.core.messages import AssistantMessage, Usage, UserMessage
 from retinue.core.run import Run
-from retinue.durable.local.database import Act, Entry, drop_run, put_pieces, put_run, read_pieces, read_runs
-from retinue.durable.recorded_run import Keeper, Recorded
+from retinue.durable.local.database import Act, RunRow, drop_run, put_pieces, put_run, read_pieces, read_runs
+from retinue.durable.recorded_run import Recorded, RunRecorder
 from retinue.durable.session_files import Mirror, Piece, RecordError
 from retinue.engine.backend import Arrange, keep_setup
 from retinue.engine.request import RunRequest
@@ -46,7 +46,7 @@ class Writer(Protocol):
 class _Return(NamedTuple):
     """A run that goes on."""
 
-    entry: Entry
+    entry: RunRow
     kept: int
     """How much of its session is on record."""
 
@@ -80,7 +80,7 @@ class RunRecords:
         self, runs: Mapping[str, Run], requests: Mapping[str, RunRequest], warn: Callable[[str], None]
     ) -> list[str]:
         """Repair the sessions of runs that a dead process has left at work; these go on. Raises RecordError."""
-        entries: list[Entry] = await self._read(read_runs)
+        entries: list[RunRow] = await self._read(read_runs)
         own = [entry for entry in entries if entry.session == self._main.id and self._is_ours(entry)]
         for entry in own:
             run = runs.get(entry.run)
@@ -113,10 +113,10 @@ class RunRecords:
         if back is None or back.entry.attempt != run.attempt:
             back = None
             began = measure(path)
-            await self._begin(Entry(self._main.id, run.id, run.attempt, began, str(main)), path)
+            await self._begin(RunRow(self._main.id, run.id, run.attempt, began, str(main)), path)
         kept = began if back is None else back.kept
         shelf = _RunShelf(self._writer, self._main.id, run.id)
-        recorded = Recorded(Keeper(shelf, Mirror(path.parent, path.name, kept)))
+        recorded = Recorded(RunRecorder(shelf, Mirror(path.parent, path.name, kept)))
 
         def arrange(live: LiveRun) -> None:
             shelf.live = live
@@ -136,12 +136,12 @@ class RunRecords:
             drop = partial(drop_run, session=self._main.id, run=event.run_id, attempt=attempt)
             self._writer.post(drop, [main], [path, *folders])
 
-    def _is_ours(self, entry: Entry) -> bool:
+    def _is_ours(self, entry: RunRow) -> bool:
         """Whether a record of this session's id is of this file: of a copy of it somebody else may be at work."""
         path = self._main.path
         return not is_there(entry.main) or (path is not None and path.exists() and path.samefile(entry.main))
 
-    async def _begin(self, entry: Entry, path: Path) -> None:
+    async def _begin(self, entry: RunRow, path: Path) -> None:
         """That the run was asked for is in the main session, and nothing must be known of it that is not there."""
         main = Path(entry.main)
         if not is_there(entry.main) or not self._is_saved():

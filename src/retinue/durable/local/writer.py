@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
-from retinue.durable.local.database import Act, Ledger
+from retinue.durable.local.database import Act, RunDatabase
 from retinue.durable.session_files import RecordError
 
 CLOSE_S = 1.0
@@ -40,7 +40,7 @@ class _Job:
 class Scribe:
     """One thread with one connection, from the first thing that is to be written to `close`."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: RunDatabase) -> None:
         self._ledger = ledger
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._later: list[_Job] = []

@@ -15,7 +15,7 @@ OURS = ("offline", "scripted", "bridge")
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class ProcessPurpose:
     """What a process is started for."""
 
     remote_request: RemoteRequest

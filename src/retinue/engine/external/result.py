@@ -18,7 +18,7 @@ _LARGEST = 1e15
 _SPEAKING = ("turn_end", "message_end", "message")
 
 
-class Report:
+class ProcessReport:
     """Grows with each record."""
 
     def __init__(self) -> None:

@@ -16,12 +16,12 @@ from retinue.core.model import ModelInfo
 from retinue.core.run import Outcome, Reason, Status
 from retinue.engine.clock import make_uuid
 from retinue.engine.external.budget_socket import Draws, open_draws
-from retinue.engine.external.command_line import OURS, Post
+from retinue.engine.external.command_line import OURS, ProcessPurpose
 from retinue.engine.external.events import Telling
 from retinue.engine.external.input_files import open_papers
 from retinue.engine.external.output import Stream
 from retinue.engine.external.program import Premises
-from retinue.engine.external.result import Report, read_usage
+from retinue.engine.external.result import ProcessReport, read_usage
 from retinue.engine.loop import Ending
 from retinue.engine.prompt import render_prompt
 from retinue.engine.run_config import RemoteRequest, Runner
@@ -50,7 +50,7 @@ _CONFINED: dict[Runner, str] = {
 class ExternalRun(LiveRun):
     """The live side of a run in another process. Its own session is a memory of what it was told."""
 
-    def __init__(self, setup: RunSetup, post: Post, premises: Premises, *, clock: Clock) -> None:
+    def __init__(self, setup: RunSetup, post: ProcessPurpose, premises: Premises, *, clock: Clock) -> None:
         memory = Session.create(cwd=setup.cwd, directory=None, clock=clock, new_id=make_uuid)
         super().__init__(setup, memory, clock=clock)
         self._post = post
@@ -60,7 +60,7 @@ class ExternalRun(LiveRun):
         self._exit_code: int | None = None
         self._draws: Draws | None = None
         """What a process of ours holds of a budget; None: what a pi has used is noted reply by reply."""
-        self._report = Report()
+        self._report = ProcessReport()
         self._stream = self._open_stream()
 
     @property
@@ -77,7 +77,7 @@ class ExternalRun(LiveRun):
     async def _work(self, blocks: list[UserContent]) -> Ending:
         """Start the process and listen to it until it ends."""
         self._begin()
-        self._report, self._stream = Report(), self._open_stream()
+        self._report, self._stream = ProcessReport(), self._open_stream()
         self._has_begun, self._exit_code = True, None
         if self._is_spent():
             return Ending(Reason.BUDGET, error="the budget is spent")
@@ -225,7 +225,7 @@ class ProcessStarter:
             )
         said = (remote_request.request.thinking, remote_request.definition.thinking, level)
         thinking = setup.thinking if any(word in THINKING_LEVELS for word in said) else ""
-        return ExternalRun(setup, Post(remote_request, wanted, thinking), self._premises, clock=self._clock)
+        return ExternalRun(setup, ProcessPurpose(remote_request, wanted, thinking), self._premises, clock=self._clock)
 
     def _name_model(self, remote_request: RemoteRequest, inherited: ModelInfo) -> tuple[str, str | None]:
         named, is_pi = remote_request.named, remote_request.runner == "pi"

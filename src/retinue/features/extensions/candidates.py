@@ -105,7 +105,7 @@ RESERVED_NAMES = frozenset(("mcp",))
 """Names that stand for something else where extensions are listed."""
 
 
-class Places(Struct, frozen=True):
+class ExtensionFolders(Struct, frozen=True):
     """Where extensions may come from, and how far that is trusted."""
 
     cwd: Path
@@ -122,7 +122,7 @@ class Places(Struct, frozen=True):
     """Files that the program itself was given, by path; nobody is asked about them."""
 
 
-class Found(Struct, frozen=True):
+class FoundExtensions(Struct, frozen=True):
     """All extensions there are, the strongest first, and what was skipped."""
 
     candidates: tuple[Candidate, ...] = ()
@@ -138,7 +138,7 @@ class _Gathering:
         self.diagnostics.append(Diagnostic(text, path, severity="warning", code=code))
 
 
-def find_extensions(places: Places) -> Found:
+def find_extensions(places: ExtensionFolders) -> FoundExtensions:
     """Project, then user, then installed; of one name the first counts and the others are told."""
     gathering = _Gathering()
     found: dict[str, Candidate] = {}
@@ -151,10 +151,10 @@ def find_extensions(places: Places) -> Found:
             gathering.skip(candidate.place, problem, "extension-shadowed")
         else:
             found[name] = candidate
-    return Found(tuple(found.values()), tuple(gathering.diagnostics))
+    return FoundExtensions(tuple(found.values()), tuple(gathering.diagnostics))
 
 
-def find_path(entry: str, places: Places) -> Candidate | Diagnostic:
+def find_path(entry: str, places: ExtensionFolders) -> Candidate | Diagnostic:
     """The extension that a path in an agent's list means."""
     path = _expand(entry, places)
     name = to_extension_name(entry)
@@ -173,7 +173,7 @@ def find_path(entry: str, places: Places) -> Candidate | Diagnostic:
     return Candidate(name, "path", str(path))
 
 
-def read_source(candidate: Candidate, places: Places) -> bytes:
+def read_source(candidate: Candidate, places: ExtensionFolders) -> bytes:
     """The code of a file, at most one byte more than is accepted. Raises OSError."""
     path = Path(candidate.path)
     if candidate.source == "project" and places.project is not None:
@@ -185,14 +185,14 @@ def read_source(candidate: Candidate, places: Places) -> bytes:
         return folder.read(path.name, MAX_SOURCE_BYTES)
 
 
-def list_search_paths(places: Places) -> tuple[str, ...]:
+def list_search_paths(places: ExtensionFolders) -> tuple[str, ...]:
     """Where this Python imports from, without the folder it works in: that one may be anybody's."""
     avoided = {os.path.realpath(folder) for folder in (places.cwd, places.project, os.getcwd()) if folder is not None}
     absolute = (folder for folder in sys.path if os.path.isabs(folder))
     return tuple(folder for folder in absolute if os.path.realpath(folder) not in avoided)
 
 
-def _find_all(places: Places, gathering: _Gathering) -> Iterator[Candidate]:
+def _find_all(places: ExtensionFolders, gathering: _Gathering) -> Iterator[Candidate]:
     user = places.agent_dir / "extensions"
     if places.project is not None and places.trusted and PROJECT_STEPS[0] in places.configs:
         folder = places.project.joinpath(*PROJECT_STEPS)
@@ -207,7 +207,7 @@ def _find_all(places: Places, gathering: _Gathering) -> Iterator[Candidate]:
             gathering.skip(value, f"{quote(name)} cannot be the name of an extension", "extension-name")
 
 
-def _list_files(path: Path, places: Places, source: Source, gathering: _Gathering) -> list[Candidate]:
+def _list_files(path: Path, places: ExtensionFolders, source: Source, gathering: _Gathering) -> list[Candidate]:
     follow = source == "user"
     found: list[Candidate] = []
     try:
@@ -236,7 +236,7 @@ def _list_files(path: Path, places: Places, source: Source, gathering: _Gatherin
     return found
 
 
-def _open_folder(path: Path, places: Places, source: Source) -> Folder:
+def _open_folder(path: Path, places: ExtensionFolders, source: Source) -> Folder:
     if source == "project" and places.project is not None:
         return Folder.open(places.project, follow=True).walk(PROJECT_STEPS)
     return Folder.open(path, follow=True)
@@ -281,7 +281,7 @@ def _reads_group(path: str, stamp: tuple[int, ...]) -> bool:
         return GROUP.encode() in folder.read("entry_points.txt", MAX_METADATA_BYTES)
 
 
-def _expand(entry: str, places: Places) -> Path | None:
+def _expand(entry: str, places: ExtensionFolders) -> Path | None:
     text = entry.strip()
     if "\0" in text:
         return None

@@ -16,7 +16,7 @@ import msgspec
 
 from retinue.core.errors import RetinueError, UsageError, quote
 from retinue.features.extensions.contained import Function, Handler, get_log, make_handler
-from retinue.features.extensions.handlers import Audience
+from retinue.features.extensions.handlers import RunningHandlers
 
 MAX_NESTED = 50
 """How often a listener may be heard by others who say something in turn, before nobody listens any more."""
@@ -27,7 +27,7 @@ REQUEST_S = 30.0
 class Channels:
     """The channels of one program. Made on its event loop."""
 
-    def __init__(self, audience: Audience) -> None:
+    def __init__(self, audience: RunningHandlers) -> None:
         self._audience = audience
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from retinue.core.errors import RetinueError, ToolFailed, quote
 from retinue.core.messages import ToolCall
-from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request, ToolSpec
+from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Reply, ToolSpec
 from retinue.core.run import Outcome
 from retinue.core.tool import Amendment, Effect, Tool, ToolContext, ToolResult
 from retinue.engine.calls import Answer
@@ -209,7 +209,7 @@ class ExtensionModel(Struct, frozen=True):
     inner: Model
     info: ModelInfo
 
-    async def reply(self, request: Request, draft: Draft) -> Reply:
+    async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         """Ask it; what it raises is a failed reply that another attempt would not mend."""
         try:
             reply = await await_foreign(lambda: self.inner.reply(request, draft))
@@ -222,7 +222,7 @@ class ExtensionModel(Struct, frozen=True):
         return Reply(draft.finish("error", error=text), Failure("protocol", text))
 
 
-class Command(Struct, frozen=True):
+class ExtensionCommand(Struct, frozen=True):
     """A command of an extension, for faces that have commands."""
 
     extension: str

@@ -20,7 +20,7 @@ SLOW_S = 0.1
 _LEAVE = object()
 
 
-class Audience:
+class RunningHandlers:
     """The handlers at work; async ones have a task each in the group that it is opened with."""
 
     def __init__(self, *, limit_s: float = 60.0, farewell_s: float = 2.0) -> None:
@@ -126,14 +126,14 @@ class Handlers:
     def __init__(
         self,
         handlers: Iterable[Handler],
-        audience: Audience | None = None,
+        audience: RunningHandlers | None = None,
         *,
         leaving_out: Collection[type] = (),
         limit_s: float = 60.0,
         farewell_s: float = 2.0,
     ) -> None:
         """`leaving_out` are events that these handlers hear elsewhere."""
-        self._audience = audience or Audience(limit_s=limit_s, farewell_s=farewell_s)
+        self._audience = audience or RunningHandlers(limit_s=limit_s, farewell_s=farewell_s)
         self._group = asyncio.TaskGroup()
         self._by_kind: dict[type, list[Handler]] = {}
         for handler in handlers:

@@ -24,8 +24,8 @@ from retinue.engine.setup import Feature
 from retinue.features.extensions.candidates import (
     MAX_SOURCE_BYTES,
     Candidate,
-    Found,
-    Places,
+    ExtensionFolders,
+    FoundExtensions,
     Source,
     Wanted,
     choose_extensions,
@@ -100,8 +100,8 @@ class Library:
 
     def __init__(
         self,
-        places: Places,
-        found: Found | None = None,
+        places: ExtensionFolders,
+        found: FoundExtensions | None = None,
         *,
         reserved: Collection[str] = KNOWN_TOOLS,
         limit_s: float = LOAD_LIMIT_S,
@@ -191,7 +191,7 @@ class Library:
 
 
 async def load_extensions(
-    places: Places,
+    places: ExtensionFolders,
     wanted: Wanted | None = None,
     *,
     reserved: Collection[str] = KNOWN_TOOLS,

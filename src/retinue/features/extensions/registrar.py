@@ -23,7 +23,7 @@ from retinue.engine.calls import CallHook
 from retinue.engine.setup import Feature
 from retinue.features.extensions.channels import Channels, ExtensionEvents
 from retinue.features.extensions.contained import (
-    Command,
+    ExtensionCommand,
     ExtensionFeature,
     ExtensionHook,
     ExtensionModel,
@@ -54,7 +54,7 @@ class Registrations(Struct, frozen=True):
     tools: tuple[ExtensionTool, ...] = ()
     models: tuple[ExtensionModel, ...] = ()
     providers: tuple[Provider, ...] = ()
-    commands: tuple[Command, ...] = ()
+    commands: tuple[ExtensionCommand, ...] = ()
     hooks: tuple[CallHook, ...] = ()
     points: tuple[ExtensionPoint, ...] = ()
     """Functions at points of a run."""
@@ -137,7 +137,7 @@ class Api:
         if handler is None:
             return lambda function: self.command(name, function, help) or function
         _check_callable("command", handler)
-        self._kept["commands"].append(Command(self.name, self._path, name, handler, help))
+        self._kept["commands"].append(ExtensionCommand(self.name, self._path, name, handler, help))
         return None
 
     def hook(self, hook: Any = None, *, point: str = "", priority: int = 0) -> Any:

@@ -16,7 +16,7 @@ from retinue.features.hooks.command import Workplace, run_command
 from retinue.features.hooks.spec import (
     ANYWHERE,
     GUARDS,
-    Decision,
+    HookDecision,
     HookFailed,
     HookLate,
     HookSpec,
@@ -115,7 +115,7 @@ class Board:
 
     async def decide(
         self, point: str, payload: Mapping[str, Any], *, fit: Fit | None = None, leaving_out: str = ""
-    ) -> Decision | None:
+    ) -> HookDecision | None:
         """The first opinion anybody has; None when nobody has one.
 
         A hook that fails has none, and the next is asked. At a guarded point that is not enough to pass: unless another
@@ -126,8 +126,8 @@ class Board:
         if not hooks:
             return None
         whole = self._complete(point, payload)
-        failure: Decision | None = None
-        found: Decision | None = None
+        failure: HookDecision | None = None
+        found: HookDecision | None = None
         for place, hook in enumerate(hooks):
             if hook.kind == "observer":
                 await self._tell_one(hook, whole)
@@ -140,7 +140,7 @@ class Board:
             except HookFailed as error:
                 self._note(hook, error)
                 if failure is None and point in GUARDS:
-                    failure = Decision("deny", f"the hook {quote(hook.name)} {error}", hook=hook.name)
+                    failure = HookDecision("deny", f"the hook {quote(hook.name)} {error}", hook=hook.name)
             else:
                 found = _join(found, said and replace(said, key=key))
         if failure is not None and (found is None or found.word != "deny"):
@@ -187,7 +187,7 @@ class Board:
             self._warn(text)
 
 
-def _read_answer(hook: Hook, point: str, raw: Any, fit: Fit | None) -> Decision | None:
+def _read_answer(hook: Hook, point: str, raw: Any, fit: Fit | None) -> HookDecision | None:
     """What a hook says, as far as it may say it. Raises HookFailed."""
     said = parse_decision(raw, point)
     if said is None:
@@ -206,7 +206,7 @@ def _read_answer(hook: Hook, point: str, raw: Any, fit: Fit | None) -> Decision 
     return None if said.word == "allow" or (said.word == "continue" and point in GUARDS) else said
 
 
-def _is_settled(found: Decision, point: str) -> bool:
+def _is_settled(found: HookDecision, point: str) -> bool:
     """Whether nobody else need be asked: what a project wants to be asked about, a guard of the user may still refuse.
 
     Who changes a call ends this round as well; all the others are asked about the changed one.
@@ -214,7 +214,7 @@ def _is_settled(found: Decision, point: str) -> bool:
     return found.is_own or found.word == "deny" or found.modified_input is not None or point not in GUARDS
 
 
-def _join(first: Decision | None, second: Decision | None) -> Decision | None:
+def _join(first: HookDecision | None, second: HookDecision | None) -> HookDecision | None:
     """Two opinions, of which the first wants a person to be asked: that stays so, unless the second refuses."""
     if first is None or second is None:
         return first or second

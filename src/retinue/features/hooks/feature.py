@@ -13,7 +13,7 @@ import msgspec
 
 from retinue.core.clock import Clock
 from retinue.core.messages import TextContent, ToolCall
-from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request
+from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Reply
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Tool, ToolResult
 from retinue.engine.setup import RunSetup
@@ -141,7 +141,7 @@ class HookedModel:
         point = "llm.response.error" if "error" in facts else "llm.response.after"
         await self._board.tell(point, {"step": self._steps, **facts})
 
-    async def reply(self, request: Request, draft: Draft) -> Reply:
+    async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         """Ask the hooks, then the model."""
         ref = self.inner_model.info.ref
         sent = {"messages": len(request.messages), "tools": [tool.name for tool in request.tools]}

@@ -48,7 +48,7 @@ class HookLate(HookFailed):
     """Raised when a hook took too long."""
 
 
-class Decision(Struct, frozen=True):
+class HookDecision(Struct, frozen=True):
     """What a hook answers."""
 
     word: Word
@@ -66,7 +66,7 @@ class Decision(Struct, frozen=True):
     """What the model is to see of the result."""
 
 
-def parse_decision(raw: Any, point: str = "") -> Decision | None:
+def parse_decision(raw: Any, point: str = "") -> HookDecision | None:
     """The decision object of a hook; None for no opinion. Raises HookFailed for what is none.
 
     Changes are read where they count. There they are an opinion even if nothing else is said.
@@ -86,7 +86,7 @@ def parse_decision(raw: Any, point: str = "") -> Decision | None:
         raise HookFailed(f"answered the modifiedOutput {show_value(shown)}; expected text")
     if word is None and given is None and shown is None:
         return None
-    return Decision(
+    return HookDecision(
         word or "continue",
         _read_text(raw, "reason"),
         _read_text(raw, "injection"),

@@ -14,8 +14,8 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
 from retinue.features.mcp.program import MAX_MESSAGE
-from retinue.features.mcp.server import Trouble
-from retinue.features.mcp.stdio import Guard
+from retinue.features.mcp.server import ServerTrouble
+from retinue.features.mcp.stdio import MessageGuard
 
 CONNECT_S = 10.0
 SILENCE_S = 300.0
@@ -25,7 +25,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @asynccontextmanager
 async def open_http(
-    url: str, headers: Mapping[str, str], trouble: Trouble, on_asked: Callable[[str], None]
+    url: str, headers: Mapping[str, str], trouble: ServerTrouble, on_asked: Callable[[str], None]
 ) -> AsyncIterator[tuple[Any, Any]]:
     """The streams of a server at an address. `on_asked` hears what it asks of us."""
 
@@ -49,13 +49,15 @@ async def open_http(
             trust_env=urlsplit(url).hostname not in _LOOPBACK,
         ) as client,
         streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE) as streams,
-        _open_watch(*streams, Guard(on_asked), trouble) as watched,
+        _open_watch(*streams, MessageGuard(on_asked), trouble) as watched,
     ):
         yield watched
 
 
 @asynccontextmanager
-async def _open_watch(theirs: Any, ours: Any, guard: Guard, trouble: Trouble) -> AsyncIterator[tuple[Any, Any]]:
+async def _open_watch(
+    theirs: Any, ours: Any, guard: MessageGuard, trouble: ServerTrouble
+) -> AsyncIterator[tuple[Any, Any]]:
     """The same streams, with a look at every message; the first that must not be ends them."""
     to_us, read_stream = anyio.create_memory_object_stream[Any](0)
     write_stream, from_us = anyio.create_memory_object_stream[Any](0)
@@ -94,7 +96,7 @@ async def _open_watch(theirs: Any, ours: Any, guard: Guard, trouble: Trouble) ->
 class _Bounded(httpx2.AsyncByteStream):
     """A body that may not be larger than a message."""
 
-    def __init__(self, stream: Any, request: httpx2.Request, trouble: Trouble) -> None:
+    def __init__(self, stream: Any, request: httpx2.Request, trouble: ServerTrouble) -> None:
         self._stream = stream
         self._request = request
         self._trouble = trouble

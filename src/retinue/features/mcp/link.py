@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from retinue.core.clock import Clock
 from retinue.core.errors import quote
-from retinue.features.mcp.server import McpFailed, McpServer, Trouble
-from retinue.features.mcp.tool_list import Listed, read_listing
+from retinue.features.mcp.server import McpFailed, McpServer, ServerTrouble
+from retinue.features.mcp.tool_list import ListedTool, read_listing
 
 RECONNECTS = 3
 BACK_OFF_S = 1.0
@@ -37,21 +37,21 @@ class LiveSession(Protocol):
     async def call(self, tool: str, arguments: dict[str, Any], on_progress: Any) -> dict[str, Any]: ...
 
 
-OpenSession = Callable[[McpServer, Trouble], AbstractAsyncContextManager[LiveSession]]
+OpenSession = Callable[[McpServer, ServerTrouble], AbstractAsyncContextManager[LiveSession]]
 
 
 class _Line:
     """One attempt to connect and, if it succeeds, the connection."""
 
     def __init__(self) -> None:
-        self.trouble = Trouble()
+        self.trouble = ServerTrouble()
         self.ready: asyncio.Future[LiveSession] = asyncio.get_running_loop().create_future()
         self.stop = asyncio.Event()
         self.over = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
 
-class Link:
+class ServerLink:
     """A server and what is known of it."""
 
     def __init__(
@@ -110,13 +110,13 @@ class Link:
         if self._line is not None:
             await self._line.over.wait()
 
-    async def list_tools(self) -> tuple[list[Listed], list[str]]:
+    async def list_tools(self) -> tuple[list[ListedTool], list[str]]:
         """Its tools now, and what is wrong with them. Raises McpFailed; does not try twice."""
         session = await self._reach(patient=False)
         async with asyncio.timeout(LIST_S):
             return await self._list(session)
 
-    async def _list(self, session: LiveSession) -> tuple[list[Listed], list[str]]:
+    async def _list(self, session: LiveSession) -> tuple[list[ListedTool], list[str]]:
         found, problems = read_listing(await session.list_tools())
         tools = [tool for tool in found if not self.server.is_hidden(tool.name)]
         if self._known is None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
 from retinue.core.clock import Clock
-from retinue.features.mcp.link import Link, OpenSession
+from retinue.features.mcp.link import OpenSession, ServerLink
 from retinue.features.mcp.server import McpFailed, McpServer, name_tools
 from retinue.features.mcp.tool import McpTool
 
@@ -16,10 +16,10 @@ LATE_S = 0.3
 CLOSE_S = 1.6
 
 
-class Lease:
+class ServerLease:
     """Somebody's use of some servers."""
 
-    def __init__(self, links: Sequence[Link]) -> None:
+    def __init__(self, links: Sequence[ServerLink]) -> None:
         self._links = links
         for link in links:
             link.hold(self)
@@ -31,7 +31,7 @@ class Lease:
             link.let_go(self)
 
 
-class Pool:
+class ServerPool:
     """The servers that may be used. Use it as an async context manager."""
 
     def __init__(
@@ -45,18 +45,18 @@ class Pool:
     ) -> None:
         """`tell` gets one sentence for each problem, once; `open_confined` starts processes for read-only runs."""
         self._group = asyncio.TaskGroup()
-        self._links = {server.name: Link(server, open_session, clock, self._group) for server in servers}
+        self._links = {server.name: ServerLink(server, open_session, clock, self._group) for server in servers}
         # What a server is that somebody else runs does not depend on who asks it.
         self._confined = {
             name: link
             if open_confined is None or link.server.url
-            else Link(link.server, open_confined, clock, self._group, is_confined=True)
+            else ServerLink(link.server, open_confined, clock, self._group, is_confined=True)
             for name, link in self._links.items()
         }
         self._all = [*dict.fromkeys((*self._links.values(), *self._confined.values()))]
         self._tell = tell
         self._told: set[str] = set()
-        self._late: set[Link] = set()
+        self._late: set[ServerLink] = set()
 
     @property
     def servers(self) -> Mapping[str, McpServer]:
@@ -88,11 +88,11 @@ class Pool:
                 link.abort()
         await self._group.__aexit__(None, None, None)
 
-    def lease(self, names: Iterable[str], *, readonly: bool = False) -> Lease:
+    def lease(self, names: Iterable[str], *, readonly: bool = False) -> ServerLease:
         """Take a share in some servers; they stay connected until it is given back."""
-        return Lease(self._choose(names, readonly=readonly))
+        return ServerLease(self._choose(names, readonly=readonly))
 
-    def _choose(self, names: Iterable[str], *, readonly: bool) -> list[Link]:
+    def _choose(self, names: Iterable[str], *, readonly: bool) -> list[ServerLink]:
         """A read-only run has nothing to do with a process that may write."""
         return [(self._confined if readonly else self._links)[name] for name in names]
 
@@ -126,7 +126,7 @@ class Pool:
                     self._report(link, f"its tool {tool.spec.name} has the name of another server's: left out")
         return found
 
-    async def _list(self, link: Link) -> list[McpTool]:
+    async def _list(self, link: ServerLink) -> list[McpTool]:
         """Its tools; none when it fails. Never raises: the group is everybody's."""
         try:
             listed, problems = await link.list_tools()
@@ -141,7 +141,7 @@ class Pool:
         names = name_tools(link.server.name, [tool.name for tool in listed])
         return [McpTool(link, tool, names[tool.name]) for tool in listed]
 
-    def _report(self, link: Link, problem: str) -> None:
+    def _report(self, link: ServerLink, problem: str) -> None:
         where = ", as read-only agents get it without writing and network" if link.is_confined else ""
         text = f"MCP server {link.server.name!r}{where}: {problem}"
         if text not in self._told:

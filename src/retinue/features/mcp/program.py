@@ -74,7 +74,7 @@ class Program:
         self._census: Census | None = None
         self._excess = Excess()
         self._readers: list[asyncio.ReadTransport] = []
-        self.input: Inlet
+        self.input: PipeInlet
         self.output: asyncio.StreamReader
         self._errors: asyncio.StreamReader
 
@@ -117,7 +117,7 @@ class Program:
         program._release = release
         if command.bounds:
             program._census = Census(lambda: process.pid, tree.kind, command.bounds, program._end_excess)
-        program.input = Inlet(ours[0])
+        program.input = PipeInlet(ours[0])
         try:
             program.output = await program._open_reader(ours[1])
             program._errors = await program._open_reader(ours[2])
@@ -226,7 +226,7 @@ class Program:
         return self._code is not None
 
 
-class Inlet:
+class PipeInlet:
     """The end of a pipe that a server reads from."""
 
     def __init__(self, handle: int) -> None:

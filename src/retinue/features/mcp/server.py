@@ -187,7 +187,7 @@ class McpFailed(RetinueError):
     """Raised when a server cannot do what it is asked; the message says why, without naming the server."""
 
 
-class Trouble:
+class ServerTrouble:
     """Why a connection has ended, if it has; the first reason given stays."""
 
     def __init__(self) -> None:

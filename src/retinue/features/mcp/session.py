@@ -31,7 +31,7 @@ from retinue.core.errors import ConfigError, quote
 from retinue.core.launch import Confining
 from retinue.features.approved import find_change
 from retinue.features.mcp.program import Program, choose_environment, find_command
-from retinue.features.mcp.server import McpFailed, McpServer, Trouble
+from retinue.features.mcp.server import McpFailed, McpServer, ServerTrouble
 from retinue.features.mcp.tool_list import clean_text
 from retinue.models.auth import is_command
 from retinue.tools.process_tree import TreeProbe
@@ -44,10 +44,10 @@ _CLOSED = -32000
 T = TypeVar("T")
 
 
-class Session:
+class McpSession:
     """An initialised connection."""
 
-    def __init__(self, client: Client, trouble: Trouble) -> None:
+    def __init__(self, client: Client, trouble: ServerTrouble) -> None:
         self._client = client
         self._trouble = trouble
         self.is_stale = False
@@ -103,9 +103,9 @@ class Session:
 
 
 @asynccontextmanager
-async def open_session(wire: Any, trouble: Trouble, limit_s: float, version: str) -> AsyncIterator[Session]:
+async def open_session(wire: Any, trouble: ServerTrouble, limit_s: float, version: str) -> AsyncIterator[McpSession]:
     """A session over a wire, which is an async context manager of two streams. Raises McpFailed."""
-    session: Session | None = None
+    session: McpSession | None = None
 
     async def hear(message: Any) -> None:
         if session is not None and isinstance(message, ToolListChangedNotification):
@@ -125,7 +125,7 @@ async def open_session(wire: Any, trouble: Trouble, limit_s: float, version: str
             except TimeoutError:
                 trouble.note(f"it did not answer within {limit_s:g} s")
                 raise
-            session = Session(client, trouble)
+            session = McpSession(client, trouble)
             yield session
     except McpFailed:
         raise
@@ -191,7 +191,7 @@ class Opener:
         self._asked: set[tuple[str, str]] = set()
 
     @asynccontextmanager
-    async def __call__(self, server: McpServer, trouble: Trouble) -> "AsyncIterator[LiveSession]":
+    async def __call__(self, server: McpServer, trouble: ServerTrouble) -> "AsyncIterator[LiveSession]":
         """Connect, initialise, and end everything afterwards. Raises McpFailed."""
         if not has_library():
             raise McpFailed(MISSING)

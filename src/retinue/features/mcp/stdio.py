@@ -14,14 +14,14 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 
 from retinue.features.mcp.program import MAX_MESSAGE, Program
-from retinue.features.mcp.server import Trouble
+from retinue.features.mcp.server import ServerTrouble
 
 MAX_NOTICES = 2_000
 """Notifications within one window; more is a flood."""
 WINDOW_S = 10.0
 
 
-class Guard:
+class MessageGuard:
     """Knows what may come next."""
 
     def __init__(self, on_asked: Callable[[str], None]) -> None:
@@ -63,13 +63,13 @@ _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
 
 @asynccontextmanager
 async def open_stdio(
-    start: Callable[[], Awaitable[Program]], trouble: Trouble, on_asked: Callable[[str], None]
+    start: Callable[[], Awaitable[Program]], trouble: ServerTrouble, on_asked: Callable[[str], None]
 ) -> AsyncIterator[tuple[Any, Any]]:
     """The streams of a server that is started here and ended on leaving. `on_asked` hears what it asks of us."""
     program = await start()
     to_us, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_stream, from_us = anyio.create_memory_object_stream[SessionMessage](0)
-    guard = Guard(on_asked)
+    guard = MessageGuard(on_asked)
     is_leaving = False
 
     async def read() -> None:
@@ -116,7 +116,7 @@ async def open_stdio(
             stream.close()
 
 
-async def _read_lines(program: Program, trouble: Trouble) -> AsyncIterator[bytes]:
+async def _read_lines(program: Program, trouble: ServerTrouble) -> AsyncIterator[bytes]:
     while not trouble.ended.is_set():
         try:
             line = await program.output.readuntil(b"\n")
@@ -132,7 +132,7 @@ async def _read_lines(program: Program, trouble: Trouble) -> AsyncIterator[bytes
             yield line
 
 
-def _parse(line: bytes, guard: Guard) -> Any:
+def _parse(line: bytes, guard: MessageGuard) -> Any:
     """The message of a line, or why it must be the last one."""
     try:
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)

@@ -11,9 +11,9 @@ from typing import Any
 from retinue.core.messages import ImageContent, TextContent, UserContent
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.features.mcp.link import Link
+from retinue.features.mcp.link import ServerLink
 from retinue.features.mcp.server import McpFailed
-from retinue.features.mcp.tool_list import Listed, clean_text
+from retinue.features.mcp.tool_list import ListedTool, clean_text
 from retinue.tools.selectors import MCP, Offer
 from retinue.tools.truncate import MAX_BYTES
 
@@ -104,7 +104,7 @@ class McpTool:
     hint = ""
     guidelines: tuple[str, ...] = ()
 
-    def __init__(self, link: Link, listed: Listed, name: str) -> None:
+    def __init__(self, link: ServerLink, listed: ListedTool, name: str) -> None:
         self._link = link
         self._listed = listed
         text = listed.description or f"{listed.name} of the MCP server {link.server.name}."

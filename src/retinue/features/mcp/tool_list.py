@@ -28,7 +28,7 @@ _ODD = re.compile(
 )
 
 
-class Listed(Struct, frozen=True):
+class ListedTool(Struct, frozen=True):
     """One tool of a server."""
 
     name: str
@@ -39,9 +39,9 @@ class Listed(Struct, frozen=True):
     """Of everything the server says of it: when it changes, the tool is another one."""
 
 
-def read_listing(raw: Iterable[Mapping[str, Any]]) -> tuple[list[Listed], list[str]]:
+def read_listing(raw: Iterable[Mapping[str, Any]]) -> tuple[list[ListedTool], list[str]]:
     """The usable tools of a list, in its order, and one sentence for each that is not."""
-    found: dict[str, Listed] = {}
+    found: dict[str, ListedTool] = {}
     problems: list[str] = []
     for item in raw:
         name = item.get("name")
@@ -59,7 +59,7 @@ def read_listing(raw: Iterable[Mapping[str, Any]]) -> tuple[list[Listed], list[s
         if text is None or not isinstance(schema, dict) or len(_to_json(schema) or "") > MAX_SCHEMA:
             problems.append(f"the schema of the tool {quote(name)} is larger than {MAX_SCHEMA} characters: skipped")
             continue
-        found[name] = Listed(name, _describe(item), clean_schema(schema), _digest(text))
+        found[name] = ListedTool(name, _describe(item), clean_schema(schema), _digest(text))
     return list(found.values()), problems
 
 

@@ -113,7 +113,7 @@ _LOCK_WAIT_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class JobChange:
     """Something that happened to a job, for whoever shows it."""
 
     kind: ChangeKind
@@ -135,7 +135,7 @@ class Ports:
     in this process or an earlier one, it is that one's."""
     settled: Callable[[str], Awaitable[Status]]
     """Wait until a run has ended."""
-    announce: Callable[[Change], None]
+    announce: Callable[[JobChange], None]
 
 
 @dataclass(slots=True)
@@ -259,7 +259,7 @@ class Scheduler:
         except StoreError as error:
             self._is_held = True
             if not was_held:
-                self._ports.announce(Change("error", "", error=f"Nothing fires until this is mended: {error}"))
+                self._ports.announce(JobChange("error", "", error=f"Nothing fires until this is mended: {error}"))
             return []
 
     def _follow(self, scope: _Scope, now_ms: int) -> None:
@@ -274,7 +274,7 @@ class Scheduler:
             return
         if is_new:
             for problem in store.problems:
-                self._ports.announce(Change("error", "", error=problem.message))
+                self._ports.announce(JobChange("error", "", error=problem.message))
         if scope.is_fresh:
             self._recover(scope)
         for job_id, fault in scope.agenda.load(store.jobs, now_ms).items():
@@ -364,7 +364,7 @@ class Scheduler:
                     raise
                 # A session that was left: the next start of it settles this as after a crash.
                 saved = {}
-                self._ports.announce(Change("error", "", error=str(error)))
+                self._ports.announce(JobChange("error", "", error=str(error)))
             self._ended = [ended for ended in self._ended if ended.fire.store is not store]
             for ended in mine:
                 del self._live[ended.fire.key]
@@ -381,4 +381,4 @@ class Scheduler:
         return {job_id for store_path, job_id in self._live if store_path == path}
 
     def _announce(self, kind: ChangeKind, job: Job | None, **more: str) -> None:
-        self._ports.announce(Change(kind, "" if job is None else job.id, job, **more))
+        self._ports.announce(JobChange(kind, "" if job is None else job.id, job, **more))

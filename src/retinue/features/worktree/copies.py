@@ -18,8 +18,8 @@ from typing import NoReturn
 import msgspec
 
 from retinue.core.errors import IsolationFailed, quote
-from retinue.features.worktree.records import Record, Records, check_name
-from retinue.features.worktree.repository import WORK_TIMEOUT_S, Store, Undone, make_repository, read_head
+from retinue.features.worktree.records import CopyRecord, Records, check_name
+from retinue.features.worktree.repository import WORK_TIMEOUT_S, ObjectStore, Undone, make_repository, read_head
 from retinue.sandbox.open_beneath import remove_tree
 from retinue.sessions.lock import take_flock
 from retinue.tools.git import GitGuard, load_guard, run_git
@@ -50,7 +50,7 @@ class CopyRequest:
 class Copy:
     """A copy that somebody may work in."""
 
-    record: Record
+    record: CopyRecord
     cwd: Path
     """Where to work in it."""
 
@@ -82,7 +82,7 @@ async def create_copy(request: CopyRequest, records: Records, *, tmp: Path | Non
     if records.find(request.run_id) is not None:
         refuse(f"run {quote(request.run_id)} has a copy already")
     record = records.claim(
-        Record(
+        CopyRecord(
             run_id=request.run_id,
             state="creating",
             path=str(root),
@@ -119,7 +119,7 @@ async def check_place(cwd: Path, *, tmp: Path | None = None) -> None:
     _choose_root(request, repository, tmp)
 
 
-async def adopt_copy(record: Record, request: CopyRequest, records: Records) -> Copy:
+async def adopt_copy(record: CopyRecord, request: CopyRequest, records: Records) -> Copy:
     """Go on in a copy that is there already; from now on it is ours."""
     prefix = (await _find_repository(request.cwd)).prefix if request.keeps_place else ""
     cwd = _enter_place(Path(record.path), prefix)
@@ -184,14 +184,14 @@ async def _find_base(request: CopyRequest, repository: _Repository) -> str:
     refuse(f"{quote(repository.top, 200)} has no commit yet; commit something first")
 
 
-async def _lend_base(asker: Record, records: Records) -> str:
+async def _lend_base(asker: CopyRecord, records: Records) -> str:
     """The commit that another run is at in its copy, brought to where both can see it."""
     head = read_head(records.repository_path(asker.run_id)) or asker.base
     guard = await load_guard(asker.common, env={"GIT_DIR": asker.common})
     if not isinstance(guard, GitGuard):
         refuse(guard.problem)
     try:
-        with closing(Store(asker.run_id, asker.common, records, guard)) as store:
+        with closing(ObjectStore(asker.run_id, asker.common, records, guard)) as store:
             await store.fill()
             await store.bring([head], asker.base)
     except (Undone, OSError) as error:
@@ -210,7 +210,7 @@ def _choose_root(request: CopyRequest, repository: _Repository, tmp: Path | None
     return Path(folder, f"{BRANCH_PREFIX}{request.run_id}-{secrets.token_hex(4)}")
 
 
-async def _check_out(record: Record, records: Records) -> str:
+async def _check_out(record: CopyRecord, records: Records) -> str:
     """Fill the copy and keep an index of it that only we write; gives the copy's git directory."""
     guard = await load_guard(record.top)
     if not isinstance(guard, GitGuard):
@@ -237,7 +237,7 @@ async def _check_out(record: Record, records: Records) -> str:
     return git_dir
 
 
-async def _register(record: Record, records: Records, guard: GitGuard) -> None:
+async def _register(record: CopyRecord, records: Records, guard: GitGuard) -> None:
     """Let git make a copy without files: with them it would start a second git, which a kill of ours does not reach."""
     for attempt in range(_ATTEMPTS):
         async with hold_registry(record.common):
@@ -275,7 +275,7 @@ async def hold_registry(common: str) -> AsyncIterator[None]:
         os.close(handle)
 
 
-def _read_link(record: Record) -> str:
+def _read_link(record: CopyRecord) -> str:
     """Where git has put what it keeps about the copy."""
     with open(os.path.join(record.path, ".git"), "rb") as file:
         git_dir = os.fsdecode(file.read()).strip().removeprefix("gitdir: ")
@@ -299,7 +299,7 @@ def _enter_place(root: Path, prefix: str) -> Path:
     return Path(real)
 
 
-def discard_copy(record: Record, records: Records) -> None:
+def discard_copy(record: CopyRecord, records: Records) -> None:
     """Remove a copy, all that git knows about it, and last its record. Raises OSError when something resists."""
     if os.path.lexists(record.path):
         remove_tree(record.path)

@@ -10,8 +10,8 @@ from retinue.core.run import Outcome
 from retinue.engine.prompt import Place, render_environment, to_line
 from retinue.engine.setup import RunSetup
 from retinue.features.worktree.copies import Copy, CopyRequest, check_place
-from retinue.features.worktree.records import Record, Records
-from retinue.features.worktree.saved_work import Kept, keep_work
+from retinue.features.worktree.records import CopyRecord, Records
+from retinue.features.worktree.saved_work import KeptCopy, keep_work
 from retinue.features.worktree.workshop import resume_copy
 
 RULE = "\n\n---\n"
@@ -58,13 +58,13 @@ class Worktree:
         return msgspec.structs.replace(outcome, branch=kept.branch, notes=notes)
 
 
-def render_notes(kept: Kept, record: Record) -> str:
+def render_notes(kept: KeptCopy, record: CopyRecord) -> str:
     """What is put under a run's result; nothing when there is nothing to say."""
     lines = render_kept(kept, record.top if record.names_repo else "")
     return RULE + "\n".join(lines) if lines else ""
 
 
-def render_kept(kept: Kept, repository: str = "") -> list[str]:
+def render_kept(kept: KeptCopy, repository: str = "") -> list[str]:
     """Where the work of a copy is, one thing a line; with the repository when it is not plain which one."""
     lines = []
     if kept.branch:

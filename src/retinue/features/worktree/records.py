@@ -31,7 +31,7 @@ _OWNED = re.compile(rf"({_OWNER.pattern})\.(?:lock|tmp|.*\.tmp)")
 _MAX_RECORD = 64 * 1024
 
 
-class Record(Struct, frozen=True, kw_only=True):
+class CopyRecord(Struct, frozen=True, kw_only=True):
     """One copy."""
 
     run_id: str
@@ -93,16 +93,16 @@ class Records:
         stores = [name for name in self._names() if name.startswith(f"{run_id}.objects-")]
         return [self.repository_path(run_id), *(str(self.directory / name) for name in stores)]
 
-    def claim(self, record: Record) -> Record:
+    def claim(self, record: CopyRecord) -> CopyRecord:
         """The same record, owned by this process."""
         self._take_lock()
         return msgspec.structs.replace(record, owner=self._owner, pid=os.getpid())
 
-    def is_own(self, record: Record) -> bool:
+    def is_own(self, record: CopyRecord) -> bool:
         """Whether a copy is this process's."""
         return bool(self._owner) and record.owner == self._owner
 
-    def save(self, record: Record) -> None:
+    def save(self, record: CopyRecord) -> None:
         """Write a record that survives whatever follows."""
         path = self._path(record.run_id)
         temporary = self.directory / f"{record.owner}.{record.run_id}.tmp"
@@ -115,7 +115,7 @@ class Records:
         os.replace(temporary, path)
         self._sync()
 
-    def remove(self, record: Record) -> None:
+    def remove(self, record: CopyRecord) -> None:
         """Forget a copy."""
         index = self.index_path(record.run_id)
         for ending in ("", ".lock", ".inner", ".inner.lock"):
@@ -123,18 +123,18 @@ class Records:
         self.refs_path(record.run_id).unlink(missing_ok=True)
         self._path(record.run_id).unlink(missing_ok=True)
 
-    def find(self, run_id: str) -> Record | None:
+    def find(self, run_id: str) -> CopyRecord | None:
         """The copy of one run, if there is one."""
         return _load(self._path(run_id))
 
-    def find_by_repository(self, path: str) -> Record | None:
+    def find_by_repository(self, path: str) -> CopyRecord | None:
         """The copy whose run writes this repository, if it is that of one."""
         folder, name = os.path.split(path)
         run_id = name.removesuffix(".git")
         is_ours = folder == os.path.realpath(self.directory) and run_id != name and _NAME.fullmatch(run_id)
         return self.find(run_id) if is_ours else None
 
-    def list_all(self) -> list[Record]:
+    def list_all(self) -> list[CopyRecord]:
         """Every copy there is, oldest first."""
         names = [name for name in self._names() if name.endswith(".json")]
         found = [record for name in names if (record := _load(self.directory / name)) is not None]
@@ -243,11 +243,11 @@ def check_name(run_id: str) -> str:
     return run_id
 
 
-def _load(path: Path) -> Record | None:
+def _load(path: Path) -> CopyRecord | None:
     # Records appear by renaming, so one that cannot be read was not written by us.
     try:
         with open(path, "rb") as file:
-            record = msgspec.convert(json.loads(file.read(_MAX_RECORD)), type=Record)
+            record = msgspec.convert(json.loads(file.read(_MAX_RECORD)), type=CopyRecord)
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
         return None
     is_sound = record.run_id == path.stem and _NAME.fullmatch(record.run_id) and _OWNER.fullmatch(record.owner)

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import BinaryIO
 
 from retinue.core.errors import quote
-from retinue.features.worktree.records import Record, Records
+from retinue.features.worktree.records import CopyRecord, Records
 from retinue.sandbox.open_beneath import open_beneath
 from retinue.tools.git import GitGuard, GitResult, run_git
 
@@ -31,7 +31,7 @@ _PACKED = "packed-refs"
 _MAX_TEXT = 4 * 1024 * 1024
 
 
-def make_repository(record: Record, records: Records, git_dir: str, guard: GitGuard, refs: bytes) -> None:
+def make_repository(record: CopyRecord, records: Records, git_dir: str, guard: GitGuard, refs: bytes) -> None:
     """Lay it out, with the refs there are now, and let the copy's `.git` lead to it. Raises OSError."""
     own = records.repository_path(record.run_id)
     if os.path.lexists(own):
@@ -50,7 +50,7 @@ def make_repository(record: Record, records: Records, git_dir: str, guard: GitGu
     _write(record.path, ".git", b"gitdir: " + os.fsencode(own) + b"\n")
 
 
-def _render_config(record: Record, git_dir: str, guard: GitGuard) -> str:
+def _render_config(record: CopyRecord, git_dir: str, guard: GitGuard) -> str:
     """What the user has configured, wherever that says nothing of where files are."""
     is_long = len(record.base) == 64
     lines = ["[core]", f"\trepositoryformatversion = {int(is_long)}"]
@@ -181,7 +181,7 @@ class Undone(Exception):
     """A step that failed: nothing may be removed."""
 
 
-class Store:
+class ObjectStore:
     """Objects of a run that are what their names say, beside those of the user's repository. Close it."""
 
     def __init__(self, run_id: str, common: str, records: Records, guard: GitGuard) -> None:

@@ -24,8 +24,8 @@ from retinue.features.worktree.copies import (
     is_file,
     is_link,
 )
-from retinue.features.worktree.records import Record, Records
-from retinue.features.worktree.repository import WORK_TIMEOUT_S, Store, Undone, copy_file, read_head, write_ref
+from retinue.features.worktree.records import CopyRecord, Records
+from retinue.features.worktree.repository import WORK_TIMEOUT_S, ObjectStore, Undone, copy_file, read_head, write_ref
 from retinue.features.worktree.traces import (
     find_nested,
     find_tips,
@@ -46,7 +46,7 @@ _MAX_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptCopy:
     """What became of a copy."""
 
     branch: str = ""
@@ -59,46 +59,46 @@ class Kept:
     """What else its owner should know."""
 
 
-async def keep_work(record: Record, records: Records) -> Kept:
+async def keep_work(record: CopyRecord, records: Records) -> KeptCopy:
     """Bring the work of a copy into a branch and remove the copy. Raises nothing but a cancel, which loses nothing."""
     if record.state != "live":
-        return await _remove(record, records, Kept(branch=record.branch))
+        return await _remove(record, records, KeptCopy(branch=record.branch))
     saver = _Saver(record, records)
     try:
         await saver.save()
     except (Undone, OSError) as error:
-        return Kept(saver.branch, record.path, str(error), tuple(saver.notes))
+        return KeptCopy(saver.branch, record.path, str(error), tuple(saver.notes))
     finally:
         saver.close()
     done = msgspec.structs.replace(record, state="removing", branch=saver.branch)
     if not is_directory(record.path):
-        return await _remove(done, records, Kept(saver.branch, notes=tuple(saver.notes)))
+        return await _remove(done, records, KeptCopy(saver.branch, notes=tuple(saver.notes)))
     try:
         records.save(done)
     except OSError as error:
-        return Kept(saver.branch, record.path, f"its record cannot be written: {error.strerror or error}")
-    return await _remove(done, records, Kept(saver.branch, notes=tuple(saver.notes)))
+        return KeptCopy(saver.branch, record.path, f"its record cannot be written: {error.strerror or error}")
+    return await _remove(done, records, KeptCopy(saver.branch, notes=tuple(saver.notes)))
 
 
-async def _remove(record: Record, records: Records, kept: Kept) -> Kept:
+async def _remove(record: CopyRecord, records: Records, kept: KeptCopy) -> KeptCopy:
     try:
         await asyncio.to_thread(discard_copy, record, records)
     except OSError as error:
         problem = f"all of it is saved, but it cannot be removed: {error.strerror or error}"
-        return Kept(kept.branch, record.path, problem, kept.notes)
+        return KeptCopy(kept.branch, record.path, problem, kept.notes)
     return kept
 
 
 class _Saver:
     """The steps of saving one copy, each of which can be repeated after a crash."""
 
-    def __init__(self, record: Record, records: Records) -> None:
+    def __init__(self, record: CopyRecord, records: Records) -> None:
         self.branch = ""
         self.notes: list[str] = []
         self._record = record
         self._records = records
         self._guard = GitGuard()
-        self._store: Store | None = None
+        self._store: ObjectStore | None = None
         own = records.repository_path(record.run_id)
         self._own = own if is_directory(own) else ""
         """What the run writes; copies of earlier versions have none and are all in the user's repository."""
@@ -135,7 +135,7 @@ class _Saver:
         if not isinstance(loaded, GitGuard):
             raise Undone(f"git config: {loaded.problem}")
         self._guard = loaded
-        self._store = Store(record.run_id, record.common, self._records, loaded)
+        self._store = ObjectStore(record.run_id, record.common, self._records, loaded)
         await self._store.fill()
         head = await self._find_head()
         commit, unsafe = await self._save_files(head) if has_files else (head, [])

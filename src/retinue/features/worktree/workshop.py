@@ -16,8 +16,8 @@ from retinue.core.run import Outcome
 from retinue.engine.run_config import RunPlan
 from retinue.engine.setup import Feature, RunSetup
 from retinue.features.worktree.copies import Copy, CopyRequest, adopt_copy, create_copy, is_directory, refuse
-from retinue.features.worktree.records import Record, Records, check_name
-from retinue.features.worktree.saved_work import Kept, keep_work
+from retinue.features.worktree.records import CopyRecord, Records, check_name
+from retinue.features.worktree.saved_work import KeptCopy, keep_work
 from retinue.sandbox.open_beneath import remove_file
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Leftover:
 
     run_id: str
     repository: str
-    kept: Kept
+    kept: KeptCopy
 
     @property
     def branch(self) -> str:
@@ -97,11 +97,11 @@ async def _wait_dying(owner: str, records: Records) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _recover_all(dead: list[Record], records: Records) -> list[Leftover]:
+async def _recover_all(dead: list[CopyRecord], records: Records) -> list[Leftover]:
     gate = asyncio.Semaphore(_AT_ONCE)
     found: list[Leftover] = []
 
-    async def recover(record: Record) -> None:
+    async def recover(record: CopyRecord) -> None:
         async with gate:
             # Another process may have been faster, and its run may have a new copy by now.
             if records.find(record.run_id) != record:
@@ -120,7 +120,7 @@ async def _recover_all(dead: list[Record], records: Records) -> list[Leftover]:
     return sorted(found, key=lambda leftover: leftover.run_id)
 
 
-def _unlock(record: Record, records: Records) -> None:
+def _unlock(record: CopyRecord, records: Records) -> None:
     """Remove the locks of git calls that died with the owner: nobody else writes these files."""
     index = records.index_path(record.run_id)
     with suppress(OSError):

@@ -7,9 +7,9 @@ import re
 from collections import defaultdict
 
 from retinue.models.offline.evidence import Findings, Hit
-from retinue.models.offline.kit import Find, List, Read, Search
+from retinue.models.offline.kit import Find, List, Read, SearchAction
 from retinue.models.offline.languages import find_family, is_test, is_vendored
-from retinue.models.offline.question import Kind, Question
+from retinue.models.offline.question import Kind, OfflineQuestion
 from retinue.models.offline.quotes import fence, place, shorten, summarise, telling_lines, title
 from retinue.models.offline.scores import Ranking, Spot, last_name
 from retinue.models.offline.selection import called_names, phrase_hits, pick_spots, uses_of
@@ -42,7 +42,7 @@ def render_topic(ranking: Ranking) -> str:
     return "\n".join([*lines, "", render_footer(question, findings, ranking, confidence)])
 
 
-def _render_phrase(question: Question, findings: Findings, ranking: Ranking, quoted: list[Hit]) -> str:
+def _render_phrase(question: OfflineQuestion, findings: Findings, ranking: Ranking, quoted: list[Hit]) -> str:
     """Where a quoted text stands, with the lines around it."""
     first = quoted[0]
     home = findings.enclosing(first)
@@ -76,7 +76,7 @@ def _render_phrase(question: Question, findings: Findings, ranking: Ranking, quo
     return "\n".join([*lines, "", render_footer(question, findings, ranking, "strong" if question.phrases else "weak")])
 
 
-def judge(question: Question, spot: Spot) -> str:
+def judge(question: OfflineQuestion, spot: Spot) -> str:
     """How far the evidence goes: strong, weak or none."""
     if spot.is_exact and not _is_guess(question):
         return "strong"
@@ -85,12 +85,12 @@ def judge(question: Question, spot: Spot) -> str:
     return "weak" if spot.cover >= 0.25 else "none"
 
 
-def _is_guess(question: Question) -> bool:
+def _is_guess(question: OfflineQuestion) -> bool:
     """Whether the symbol is a plain word that was only taken for a name."""
     return question.kind is Kind.HOW and all(symbol.islower() and symbol.isalpha() for symbol in question.symbols)
 
 
-def _lead(question: Question, findings: Findings, spots: list[Spot], confidence: str) -> str:
+def _lead(question: OfflineQuestion, findings: Findings, spots: list[Spot], confidence: str) -> str:
     hit = spots[0].hit
     name, doc = title(findings, hit), summarise(findings, hit)
     what = {"setting": "setting", "section": "section"}.get(hit.about.what, hit.about.what)
@@ -112,14 +112,14 @@ def _a(what: str) -> str:
     return f"an {what}" if what[:1] in "aeiou" else f"a {what}"
 
 
-def _show_spot(question: Question, findings: Findings, spot: Spot, count: int, *, is_first: bool) -> list[str]:
+def _show_spot(question: OfflineQuestion, findings: Findings, spot: Spot, count: int, *, is_first: bool) -> list[str]:
     hit = spot.hit
     doc = "" if is_first else summarise(findings, hit)
     head = f"- {place(hit)} {hit.about.what} {title(findings, hit)}" + (f": {doc}" if doc else "")
     return [head, *("  " + line for line in fence(hit.path, telling_lines(question, findings, hit, count)))]
 
 
-def _render_links(question: Question, findings: Findings, spots: list[Spot]) -> list[str]:
+def _render_links(question: OfflineQuestion, findings: Findings, spots: list[Spot]) -> list[str]:
     """Calls out of the best place and uses of it."""
     first = spots[0].hit
     lines: list[str] = []
@@ -201,7 +201,7 @@ def _render_users(findings: Findings, first: Hit) -> list[str]:
     return lines
 
 
-def _render_more(question: Question, ranking: Ranking, spots: list[Spot], shown_spots: list[Spot]) -> list[str]:
+def _render_more(question: OfflineQuestion, ranking: Ranking, spots: list[Spot], shown_spots: list[Spot]) -> list[str]:
     """Other candidates and documentation, one line each."""
     shown = {(spot.hit.path, spot.hit.line) for spot in shown_spots}
     lines: list[str] = []
@@ -294,7 +294,7 @@ def _render_use_groups(findings: Findings, calls: list[Hit], uses: list[Hit]) ->
     return lines
 
 
-def render_nothing(question: Question, findings: Findings, ranking: Ranking) -> str:
+def render_nothing(question: OfflineQuestion, findings: Findings, ranking: Ranking) -> str:
     """No definition found: what there is, and what to try."""
     words = [f"`{name}`" for name in (*question.symbols, *question.phrases)]
     words += [f"“{each.word}”" for each in question.concepts if each.word not in question.symbols]
@@ -324,12 +324,12 @@ def render_nothing(question: Question, findings: Findings, ranking: Ranking) -> 
     return "\n".join([*lines, "", render_footer(question, findings, ranking, "none")])
 
 
-def render_footer(question: Question, findings: Findings, ranking: Ranking | None, confidence: str) -> str:
+def render_footer(question: OfflineQuestion, findings: Findings, ranking: Ranking | None, confidence: str) -> str:
     """What was looked at, what was missing, how sure this is, and what speaks here."""
     parts = [
         f"{count} {word}"
         for count, word in (
-            (findings.count(Search), "searches"),
+            (findings.count(SearchAction), "searches"),
             (findings.count(Read), "reads"),
             (findings.count(Find) + findings.count(List), "listings"),
         )
@@ -340,7 +340,7 @@ def render_footer(question: Question, findings: Findings, ranking: Ranking | Non
     looked += (
         f" (read {', '.join(f'`{path}`' for path in paths[:4])}{', …' if len(paths) > 4 else ''})." if paths else "."
     )
-    if parts and not findings.count(Search) and question.kind in (Kind.WHERE, Kind.HOW, Kind.USES):
+    if parts and not findings.count(SearchAction) and question.kind in (Kind.WHERE, Kind.HOW, Kind.USES):
         looked += " Without a search tool (`grep` or `bash`) I went by file names only."
     missing = _find_missing(question, findings)
     if missing:
@@ -352,8 +352,8 @@ def render_footer(question: Question, findings: Findings, ranking: Ranking | Non
     return f"---\n{looked}\n{NOTE}"
 
 
-def _find_missing(question: Question, findings: Findings) -> list[str]:
-    if not findings.count(Search) or question.kind not in (Kind.WHERE, Kind.HOW, Kind.USES):
+def _find_missing(question: OfflineQuestion, findings: Findings) -> list[str]:
+    if not findings.count(SearchAction) or question.kind not in (Kind.WHERE, Kind.HOW, Kind.USES):
         return []
     texts = [hit.text.lower() for hit in findings.hits.values()]
     texts += [path.lower() for path in findings.files]

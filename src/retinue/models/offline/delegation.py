@@ -11,7 +11,7 @@ from html import unescape
 from retinue.core.messages import AssistantMessage, CustomMessage, Message, ToolCall, ToolResultMessage
 from retinue.core.model import ToolSpec
 from retinue.models.offline import cues
-from retinue.models.offline.question import Kind, Question, parse_question
+from retinue.models.offline.question import Kind, OfflineQuestion, parse_question
 from retinue.models.offline.transcript import DELEGATING, join_text
 
 START, FETCH = DELEGATING
@@ -23,7 +23,7 @@ _SUCCESSES = ("completed", "steered", "Done", "Wrapped up")
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class RunNotice:
     """What a notification says about one run."""
 
     run_id: str
@@ -38,13 +38,13 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class DelegatedPart:
     """One part and the run it was given to."""
 
     prompt: str
     run_id: str
     """Empty when it was not started."""
-    notice: Notice | None = None
+    notice: RunNotice | None = None
     result: str | None = None
     """What was fetched, head included; for one that was not started, the reason."""
 
@@ -86,7 +86,7 @@ class Round:
 
     start: int
     """Index of the message with the calls."""
-    errands: tuple[Errand, ...]
+    errands: tuple[DelegatedPart, ...]
     is_answered: bool
 
     @property
@@ -106,11 +106,11 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class DelegatedParts:
     """All errands of a conversation."""
 
     rounds: tuple[Round, ...]
-    strangers: tuple[Notice, ...]
+    strangers: tuple[RunNotice, ...]
     """New notices about runs that are no errand of ours, or no longer."""
 
     @property
@@ -128,11 +128,11 @@ class Desk:
         return next((each for each in self.rounds if each.start > start), None)
 
 
-def read_desk(messages: Sequence[Message]) -> Desk:
+def read_desk(messages: Sequence[Message]) -> DelegatedParts:
     """Find the errands and what is known about them."""
     results: dict[str, tuple[int, str, bool]] = {}
     fetched: dict[str, tuple[int, str]] = {}
-    notices: list[tuple[int, Notice]] = []
+    notices: list[tuple[int, RunNotice]] = []
     replies: list[int] = []
     starts: list[tuple[int, list[ToolCall]]] = []
     fetches: dict[str, str] = {}
@@ -160,15 +160,15 @@ def read_desk(messages: Sequence[Message]) -> Desk:
         rounds.append(Round(start, tuple(errands), is_answered))
         settled_at |= {errand.run_id: end if is_answered else len(messages) for errand in errands}
     strangers = [notice for index, notice in notices if index > max(last_reply, settled_at.get(notice.run_id, -1))]
-    return Desk(tuple(rounds), tuple(strangers))
+    return DelegatedParts(tuple(rounds), tuple(strangers))
 
 
-def parse_notices(text: str) -> Iterator[Notice]:
+def parse_notices(text: str) -> Iterator[RunNotice]:
     """The runs that a message reports on."""
     for block in _BLOCK.findall(text):
         found = {name: unescape(value) for name, value in _ELEMENT.findall(block)}
         if found.get("task-id"):
-            yield Notice(
+            yield RunNotice(
                 found["task-id"], found.get("status", ""), found.get("summary", ""), found.get("result", "").strip()
             )
 
@@ -176,20 +176,22 @@ def parse_notices(text: str) -> Iterator[Notice]:
 def _to_errand(
     call: ToolCall,
     results: dict[str, tuple[int, str, bool]],
-    told: dict[str, tuple[int, Notice]],
+    told: dict[str, tuple[int, RunNotice]],
     fetched: dict[str, tuple[int, str]],
-) -> Errand:
+) -> DelegatedPart:
     prompt = str(call.arguments.get("prompt", ""))
     _, text, is_error = results[call.id]
     found = None if is_error else _RUN_ID.search(text)
     if found is None:
-        return Errand(prompt, "", None, text)
+        return DelegatedPart(prompt, "", None, text)
     run_id = found.group(1)
     notice = told[run_id][1] if run_id in told else None
-    return Errand(prompt, run_id, notice, fetched[run_id][1] if run_id in fetched else None)
+    return DelegatedPart(prompt, run_id, notice, fetched[run_id][1] if run_id in fetched else None)
 
 
-def _end_of(errand: Errand, notices: Iterable[tuple[int, Notice]], fetched: dict[str, tuple[int, str]]) -> int | None:
+def _end_of(
+    errand: DelegatedPart, notices: Iterable[tuple[int, RunNotice]], fetched: dict[str, tuple[int, str]]
+) -> int | None:
     """Index of the first message that settles an errand; None while it is at work."""
     if not errand.run_id:
         return -1
@@ -241,7 +243,7 @@ def can_delegate(tools: Sequence[ToolSpec], system: str) -> bool:
     return re.search(rf"\b{AGENT}\b", specs[START].description) is not None
 
 
-def split_work(text: str, questions: Sequence[Question]) -> list[Task]:
+def split_work(text: str, questions: Sequence[OfflineQuestion]) -> list[Task]:
     """The parts worth an agent each; none when one agent does as well."""
     if any(question.change or question.kind is Kind.CHAT for question in questions):
         return []
@@ -257,7 +259,7 @@ def split_work(text: str, questions: Sequence[Question]) -> list[Task]:
     return [Task(describe(parse_question(each)), each) for each in asked]
 
 
-def to_prompt(question: Question) -> str:
+def to_prompt(question: OfflineQuestion) -> str:
     """The question so that it can be understood alone."""
     text = question.text.strip().rstrip(" ?.!,;")
     text = text[:1].upper() + text[1:] + ("?" if cues.ASKING.match(text) else ".")
@@ -270,7 +272,7 @@ def to_prompt(question: Question) -> str:
     return f"{text} (This is about {', '.join(about)}.)" if about else text
 
 
-def describe(question: Question) -> str:
+def describe(question: OfflineQuestion) -> str:
     """Three to five words for a list."""
     if question.kind in _FIXED:
         return _FIXED[question.kind]

@@ -9,9 +9,9 @@ from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from retinue.models.offline.kit import Action, Find, Read, Search, to_action
-from retinue.models.offline.languages import OUTLINE, Line, read_line
-from retinue.models.offline.transcript import Exchange
+from retinue.models.offline.kit import Action, Find, Read, SearchAction, to_action
+from retinue.models.offline.languages import OUTLINE, CodeLine, read_line
+from retinue.models.offline.transcript import ToolExchange
 
 _MATCH = re.compile(r"^(.{1,400}?):(\d+):( ?)(.*)$")
 _CONTEXT = re.compile(r"^(.{1,400}?)-(\d+)- ?(.*)$")
@@ -27,7 +27,7 @@ class Hit:
     path: str
     line: int
     text: str
-    about: Line
+    about: CodeLine
     indent: int = 0
     """Columns before the first character."""
 
@@ -136,7 +136,7 @@ class Findings:
         return max(hit.line + 80, outline[-1].line + 40) if outline else hit.line + 80
 
 
-def collect_findings(exchanges: Iterable[Exchange], memo: MutableMapping[Any, Any]) -> Findings:
+def collect_findings(exchanges: Iterable[ToolExchange], memo: MutableMapping[Any, Any]) -> Findings:
     """Put the results of all calls together; the memo keeps parsed results between turns."""
     findings = Findings()
     for exchange in exchanges:
@@ -150,7 +150,7 @@ def collect_findings(exchanges: Iterable[Exchange], memo: MutableMapping[Any, An
                 if exchange.text.strip()
                 else exchange.call.name
             )
-        elif isinstance(action, Search):
+        elif isinstance(action, SearchAction):
             _add_search(findings, action, exchange, memo)
         elif isinstance(action, Read):
             _add_read(findings, action, exchange.text)
@@ -158,7 +158,7 @@ def collect_findings(exchanges: Iterable[Exchange], memo: MutableMapping[Any, An
             _add_files(findings, action, exchange)
         else:
             findings.listings[action.path] = [line for line in _content(exchange.text) if line]
-    if not findings.count(Search):
+    if not findings.count(SearchAction):
         _scan_excerpts(findings)
     for hit in findings.hits.values():
         if hit.about.role in ("definition", "heading"):
@@ -177,7 +177,9 @@ def _scan_excerpts(findings: Findings) -> None:
                 findings.hits.setdefault((hit.path, hit.line), hit)
 
 
-def _add_search(findings: Findings, action: Search, exchange: Exchange, memo: MutableMapping[Any, Any]) -> None:
+def _add_search(
+    findings: Findings, action: SearchAction, exchange: ToolExchange, memo: MutableMapping[Any, Any]
+) -> None:
     key = ("offline", exchange.call.id, len(exchange.text))
     parsed = memo.get(key)
     if parsed is None:
@@ -231,7 +233,7 @@ def _add_read(findings: Findings, action: Read, text: str) -> None:
     findings.excerpts.append(Excerpt(_normalise(action.path), max(1, action.offset), tuple(lines)))
 
 
-def _add_files(findings: Findings, action: Find, exchange: Exchange) -> None:
+def _add_files(findings: Findings, action: Find, exchange: ToolExchange) -> None:
     text = exchange.text
     prefix = "" if action.path == "." or exchange.call.name != "find" else action.path.rstrip("/") + "/"
     found = [prefix + _normalise(line) for line in _content(text) if line and not line.endswith("/")]

@@ -14,7 +14,7 @@ from retinue.core.model import ToolSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SearchAction:
     """Lines that match a pattern."""
 
     pattern: str
@@ -50,10 +50,10 @@ class List:
     path: str = "."
 
 
-Action: TypeAlias = Search | Find | Read | List
+Action: TypeAlias = SearchAction | Find | Read | List
 
 _REQUIRED = {"grep": "pattern", "find": "pattern", "read": "path", "ls": "path", "bash": "command"}
-_TOOL = {Search: "grep", Find: "find", Read: "read", List: "ls"}
+_TOOL = {SearchAction: "grep", Find: "find", Read: "read", List: "ls"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Kit:
 
 
 def _to_arguments(action: Action) -> dict[str, Any]:
-    if isinstance(action, Search):
+    if isinstance(action, SearchAction):
         arguments: dict[str, Any] = {"pattern": action.pattern, "limit": action.limit}
         arguments |= {"path": action.path} if action.path != "." else {}
         arguments |= {"ignoreCase": True} if action.ignore_case else {}
@@ -100,7 +100,7 @@ def to_action(call: ToolCall) -> Action | None:
     """The action behind a call this model made, under the tool's own name."""
     arguments = call.arguments
     if call.name == "grep":
-        return Search(
+        return SearchAction(
             str(arguments.get("pattern", "")),
             str(arguments.get("path", ".")),
             bool(arguments.get("ignoreCase")),
@@ -129,7 +129,7 @@ _SKIPPED = ("--exclude-dir=.git", "--exclude-dir=node_modules", "--exclude-dir=.
 
 
 def _to_command(action: Action) -> str:
-    if isinstance(action, Search):
+    if isinstance(action, SearchAction):
         flags = "-rnHI" + ("i" if action.ignore_case else "") + ("F" if action.literal else "E")
         context = [f"-C{action.context}"] if action.context else []
         words = ["grep", flags, *context, *_SKIPPED, "--", action.pattern, action.path]
@@ -153,7 +153,9 @@ def _parse_command(command: str) -> Action | None:
     if words[0] == "grep" and "--" in words:
         start = words.index("--")
         context = next((int(word[2:]) for word in words[2:start] if re.fullmatch(r"-C\d+", word)), 0)
-        return Search(words[start + 1], words[start + 2], "i" in words[1], "F" in words[1], int(words[-1]), context)
+        return SearchAction(
+            words[start + 1], words[start + 2], "i" in words[1], "F" in words[1], int(words[-1]), context
+        )
     if words[0] == "find" and "-iname" in words:
         return Find(words[words.index("-iname") + 1], int(words[-1]), words[1])
     if words[0] == "sed" and re.fullmatch(r"\d+,\d+p", words[2]):

@@ -30,7 +30,7 @@ FENCES = {"python": "python", "js": "js", "shell": "sh", "make": "make", "data":
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CodeLine:
     """What a line is: `definition`, `heading`, `key`, `import`, `comment`, `documentation` or `code`."""
 
     role: str
@@ -160,28 +160,28 @@ def find_family(path: str) -> str:
     return _BY_EXTENSION.get(name.rsplit(".", 1)[-1], "") if "." in name else ""
 
 
-def read_line(path: str, text: str) -> Line:
+def read_line(path: str, text: str) -> CodeLine:
     """What a line of the file is."""
     family = find_family(path)
     text = text[:400]
     if family == "markup":
         heading = _HEADING.match(text)
-        return Line("heading", "section", heading.group(1)) if heading else Line("documentation")
+        return CodeLine("heading", "section", heading.group(1)) if heading else CodeLine("documentation")
     if family == "data":
         found = _SECTION.match(text) or _KEY.match(text)
-        return Line("key", "setting", found.group(1).strip('"')) if found else Line("code")
+        return CodeLine("key", "setting", found.group(1).strip('"')) if found else CodeLine("code")
     if text.startswith("}") and family in _BRACED:
         found = re.match(r"\}\s*(\w+)\s*;", text) if family == "c" else None
-        return Line("definition", "type", found.group(1)) if found else Line("end")
+        return CodeLine("definition", "type", found.group(1)) if found else CodeLine("end")
     if _COMMENT.match(text):
-        return Line("comment")
+        return CodeLine("comment")
     if _IMPORT.match(text):
-        return Line("import")
+        return CodeLine("import")
     for what, pattern in _DEFINITIONS.get(family, ()):
         found = pattern.match(text)
         if found:
-            return Line("definition", what, found.group(1))
-    return Line("code")
+            return CodeLine("definition", what, found.group(1))
+    return CodeLine("code")
 
 
 _KEYWORDS = (

@@ -15,7 +15,7 @@ from retinue.models.offline.quotes import first_sentence
 
 
 @dataclass(slots=True)
-class Facts:
+class ManifestFacts:
     """What manifests say; every fact with the place it stands."""
 
     name: str = ""
@@ -31,9 +31,9 @@ class Facts:
     """Label, value, place: version, required language version, licence."""
 
 
-def collect_facts(findings: Findings) -> Facts:
+def collect_facts(findings: Findings) -> ManifestFacts:
     """Read the manifests and task files among the excerpts."""
-    facts = Facts()
+    facts = ManifestFacts()
     for excerpt in findings.excerpts:
         name = excerpt.path.rsplit("/", 1)[-1]
         if name == "package.json":
@@ -56,13 +56,13 @@ def _locate(excerpt: Excerpt, pattern: str) -> str:
     return f"{excerpt.path}:1"
 
 
-def _describe(facts: Facts, excerpt: Excerpt, name: object, description: object) -> None:
+def _describe(facts: ManifestFacts, excerpt: Excerpt, name: object, description: object) -> None:
     facts.name = facts.name or (name if isinstance(name, str) else "")
     if isinstance(description, str) and description and not facts.description:
         facts.description, facts.source = description, _locate(excerpt, r"^\W*description\W")
 
 
-def _read_package(facts: Facts, excerpt: Excerpt) -> None:
+def _read_package(facts: ManifestFacts, excerpt: Excerpt) -> None:
     text = "\n".join(excerpt.lines)
     try:
         data = json.loads(text)
@@ -95,7 +95,7 @@ def _read_package(facts: Facts, excerpt: Excerpt) -> None:
             facts.facts.append((label, value, _locate(excerpt, rf'"{label}"')))
 
 
-def _read_toml(facts: Facts, excerpt: Excerpt) -> None:
+def _read_toml(facts: ManifestFacts, excerpt: Excerpt) -> None:
     try:
         data = tomllib.loads("\n".join(excerpt.lines))
     except tomllib.TOMLDecodeError:
@@ -153,7 +153,7 @@ _LINE_FACTS = (
 )
 
 
-def _read_lines(facts: Facts, excerpt: Excerpt) -> None:
+def _read_lines(facts: ManifestFacts, excerpt: Excerpt) -> None:
     in_requirements = False
     for index, text in enumerate(excerpt.lines):
         where = f"{excerpt.path}:{excerpt.first + index}"
@@ -177,7 +177,7 @@ def _read_lines(facts: Facts, excerpt: Excerpt) -> None:
             in_requirements = False
 
 
-def _read_targets(facts: Facts, excerpt: Excerpt) -> None:
+def _read_targets(facts: ManifestFacts, excerpt: Excerpt) -> None:
     for index, text in enumerate(excerpt.lines):
         about = read_line(excerpt.path, text)
         if (

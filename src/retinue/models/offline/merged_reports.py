@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from retinue.models.offline.answer import NOTE
-from retinue.models.offline.delegation import AGENT, Errand, Notice, Round
+from retinue.models.offline.delegation import AGENT, DelegatedPart, Round, RunNotice
 from retinue.models.offline.quotes import shorten
 
 _PLACE = re.compile(r"`([^`\s:]+\.[^`\s:]+|[A-Za-z]\w*file):(\d+)`")
@@ -21,7 +21,7 @@ _READ = re.compile(r"\(read ((?:`[^`]+`(?:, )?)+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class AgentReport:
     """What one agent said, its footer taken apart."""
 
     asked: str
@@ -36,7 +36,7 @@ class Report:
         return list(dict.fromkeys(path for path, _ in _PLACE.findall(self.body)))
 
 
-def read_report(errand: Errand) -> Report:
+def read_report(errand: DelegatedPart) -> AgentReport:
     """Take a report apart; one that this model did not write is kept whole."""
     asked = errand.question
     body, _, footer = errand.report.strip().rpartition("\n---\n")
@@ -48,11 +48,11 @@ def read_report(errand: Errand) -> Report:
     label = sure.group(1) if sure else ""
     if errand.is_success:
         body = _condense(body) if footer else body
-        return Report(asked, label, body or "The agent said nothing.", footer)
+        return AgentReport(asked, label, body or "The agent said nothing.", footer)
     if not errand.status:
-        return Report(asked, "no report yet", "The agent was still at work.")
+        return AgentReport(asked, "no report yet", "The agent was still at work.")
     said = f"There is no complete report: {shorten(errand.status, 200)}."
-    return Report(asked, "failed", f"{said}\n\n{body}".strip(), footer)
+    return AgentReport(asked, "failed", f"{said}\n\n{body}".strip(), footer)
 
 
 def _condense(body: str) -> str:
@@ -78,7 +78,7 @@ def merge_round(done: Round) -> str:
     return "\n".join([*lines, _render_footer(done, reports)])
 
 
-def render_strangers(notices: Sequence[Notice]) -> str:
+def render_strangers(notices: Sequence[RunNotice]) -> str:
     """What is known about runs that somebody else started."""
     lines: list[str] = []
     for notice in notices:
@@ -107,12 +107,12 @@ def _show_once(body: str, shown: set[str]) -> list[str]:
     return lines
 
 
-def _find_common(reports: Sequence[Report]) -> list[str]:
+def _find_common(reports: Sequence[AgentReport]) -> list[str]:
     counts = Counter(path for report in reports for path in report.files)
     return [path for path, count in counts.most_common() if count > 1]
 
 
-def _render_footer(done: Round, reports: Sequence[Report]) -> str:
+def _render_footer(done: Round, reports: Sequence[AgentReport]) -> str:
     started = [errand for errand in done.errands if errand.run_id]
     totals = Counter[str]()
     for report in reports:

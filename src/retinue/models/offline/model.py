@@ -8,18 +8,18 @@ import json
 import re
 
 from retinue.core.messages import SystemMessage, ToolCall, Usage
-from retinue.core.model import Draft, ModelInfo, Reply, Request
+from retinue.core.model import Draft, ModelInfo, ModelRequest, Reply
 from retinue.core.tool_table import FINALIZE
 from retinue.models.catalog import OFFLINE_MODEL
 from retinue.models.offline.answer import NOTE, render_topic, render_uses
 from retinue.models.offline.delegation import AGENT, FETCH, Task, can_delegate, read_desk, split_work
 from retinue.models.offline.evidence import collect_findings
 from retinue.models.offline.file_answers import render_file, render_files
-from retinue.models.offline.kit import Action, Kit, Read, Search
+from retinue.models.offline.kit import Action, Kit, Read, SearchAction
 from retinue.models.offline.merged_reports import merge_round, render_strangers
 from retinue.models.offline.plan import plan_turn
 from retinue.models.offline.project import render_fact, render_overview, render_run
-from retinue.models.offline.question import Kind, Question, parse_question, parse_questions
+from retinue.models.offline.question import Kind, OfflineQuestion, parse_question, parse_questions
 from retinue.models.offline.scores import Ranking
 from retinue.models.offline.transcript import Transcript, is_summary_request, join_text, read_transcript, render_summary
 
@@ -48,7 +48,7 @@ class OfflineModel:
     def info(self) -> ModelInfo:
         return self._info
 
-    async def reply(self, request: Request, draft: Draft) -> Reply:
+    async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         """Answer with tool calls or with the final text; never fails."""
         turn = Turn(request, self._info.ref)
         text, calls = turn.take()
@@ -62,7 +62,7 @@ class OfflineModel:
 class Turn:
     """One reply in the making: to hand on, to look further, to fetch reports, or to answer."""
 
-    def __init__(self, request: Request, model: str) -> None:
+    def __init__(self, request: ModelRequest, model: str) -> None:
         self._request = request
         self._model = model
         """What agents that are started run on."""
@@ -94,7 +94,7 @@ class Turn:
         call = ToolCall(self._name(0), FINALIZE, {"status": "SUCCESS", "result": text})
         return "Delivering the answer.", [call]
 
-    def _split(self, questions: list[Question]) -> list[Task]:
+    def _split(self, questions: list[OfflineQuestion]) -> list[Task]:
         if self._is_over or self._transcript.turns or not can_delegate(self._request.tools, self._request.system):
             return []
         return split_work(self._transcript.question, questions)
@@ -125,15 +125,15 @@ class Turn:
         return f"rules_{self._transcript.next_call + index}"
 
 
-def read_questions(transcript: Transcript) -> list[Question]:
+def read_questions(transcript: Transcript) -> list[OfflineQuestion]:
     """What is asked, with what its "it" means."""
-    previous: Question | None = None
+    previous: OfflineQuestion | None = None
     for text in transcript.earlier:
         previous = parse_question(text, previous)
     return parse_questions(transcript.question, previous)
 
 
-def describe_step(questions: list[Question], actions: list[Action], turns: int) -> str:
+def describe_step(questions: list[OfflineQuestion], actions: list[Action], turns: int) -> str:
     """One line on what the calls are for."""
     if turns == 0:
         names = [name for each in questions for name in (*each.symbols, *each.phrases)]
@@ -143,7 +143,7 @@ def describe_step(questions: list[Question], actions: list[Action], turns: int) 
     if reads:
         return f"Reading {', '.join(reads[:4])}{', …' if len(reads) > 4 else ''}."
     searched = list(
-        dict.fromkeys(action.path for action in actions if isinstance(action, Search) and action.path != ".")
+        dict.fromkeys(action.path for action in actions if isinstance(action, SearchAction) and action.path != ".")
     )
     return f"Outlining {', '.join(searched[:4])}." if searched else "Following what these call."
 
@@ -178,7 +178,7 @@ def join_answers(answers: list[tuple[str, str]]) -> str:
     return "\n".join([*parts, f"---\n{rest}"])
 
 
-def _render_chat(question: Question) -> str:
+def _render_chat(question: OfflineQuestion) -> str:
     examples = (
         "Ask about the code in this directory, for example:\n"
         "- What does this project do?\n- Where is `ClassName` defined?\n- Who calls `function_name`?\n"
@@ -193,7 +193,7 @@ def _render_chat(question: Question) -> str:
     return f"{lead} {examples}\n\n{NOTE}"
 
 
-def _estimate_usage(request: Request, text: str, calls: list[ToolCall]) -> Usage:
+def _estimate_usage(request: ModelRequest, text: str, calls: list[ToolCall]) -> Usage:
     """Four characters a token; free."""
     size = len(request.system)
     for message in request.messages:

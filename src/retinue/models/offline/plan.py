@@ -11,9 +11,9 @@ from itertools import zip_longest
 from typing import TypeAlias
 
 from retinue.models.offline.evidence import Findings
-from retinue.models.offline.kit import Action, Find, Kit, List, Read, Search
+from retinue.models.offline.kit import Action, Find, Kit, List, Read, SearchAction
 from retinue.models.offline.languages import OUTLINE, define_pattern, find_family, is_test, is_vendored
-from retinue.models.offline.question import Concept, Kind, Question, parse_question
+from retinue.models.offline.question import Concept, Kind, OfflineQuestion, parse_question
 from retinue.models.offline.scores import Ranking, last_name
 from retinue.models.offline.selection import (
     MANIFESTS,
@@ -92,25 +92,27 @@ def _survey(ranking: Ranking, kit: Kit) -> Iterable[Action]:
     question = ranking.question
     yield Find("*", 3000)
     yield List(".")
-    if not kit.can(List) and not kit.can(Find) and not kit.can(Search):
+    if not kit.can(List) and not kit.can(Find) and not kit.can(SearchAction):
         yield Read("README.md", 1, 400)
-    if not kit.can(Search):
+    if not kit.can(SearchAction):
         return
     for phrase in question.phrases:
-        yield Search(phrase, ignore_case=True, literal=True, limit=60)
+        yield SearchAction(phrase, ignore_case=True, literal=True, limit=60)
     for symbol in question.symbols[:3]:
-        yield Search(define_pattern(name_pattern(symbol), fields=True), ignore_case=True, limit=120)
-        yield Search(rf"\b{name_pattern(symbol)}\b", limit=500)
-    if question.phrases and kit.can(Search) and not question.symbols:
+        yield SearchAction(define_pattern(name_pattern(symbol), fields=True), ignore_case=True, limit=120)
+        yield SearchAction(rf"\b{name_pattern(symbol)}\b", limit=500)
+    if question.phrases and kit.can(SearchAction) and not question.symbols:
         return
     concepts = question.concepts[: 2 if question.symbols else (3 if question.is_part else 4)]
     for concept in concepts:
-        yield Search(define_pattern(fragment(concept.stems), fields=question.wants_value), ignore_case=True, limit=300)
+        yield SearchAction(
+            define_pattern(fragment(concept.stems), fields=question.wants_value), ignore_case=True, limit=300
+        )
     for first, second in _pairs(concepts):
         one, two = _join(first.stems), _join(second.stems)
-        yield Search(rf"({one}).{{0,50}}({two})|({two}).{{0,50}}({one})", ignore_case=True, limit=200)
+        yield SearchAction(rf"({one}).{{0,50}}({two})|({two}).{{0,50}}({one})", ignore_case=True, limit=200)
     if len(concepts) == 1:
-        yield Search(_join(concepts[0].stems[:1]), ignore_case=True, limit=200)
+        yield SearchAction(_join(concepts[0].stems[:1]), ignore_case=True, limit=200)
 
 
 def _survey_words(ranking: Ranking, kit: Kit) -> Iterable[Action]:
@@ -121,7 +123,7 @@ def _survey_words(ranking: Ranking, kit: Kit) -> Iterable[Action]:
         yield from _survey(Ranking(wider, findings), kit)
 
 
-def _all_concepts(question: Question) -> tuple[Concept, ...]:
+def _all_concepts(question: OfflineQuestion) -> tuple[Concept, ...]:
     words = parse_question(" ".join(question.phrases)).concepts
     return tuple({each.stems[0]: each for each in (*words, *question.concepts)}.values())[:6]
 
@@ -140,7 +142,7 @@ def _focus(ranking: Ranking, kit: Kit) -> Iterable[Action]:
         if findings.is_partial:
             yield Find("*", 1000, folder)
         for action in findings.actions:
-            if isinstance(action, Search) and action.pattern in findings.cut and action.path == ".":
+            if isinstance(action, SearchAction) and action.pattern in findings.cut and action.path == ".":
                 yield replace(action, path=folder)
 
 
@@ -158,31 +160,31 @@ def _outline(ranking: Ranking, kit: Kit) -> Iterable[Action]:
     quoted = phrase_hits(question, findings)
     if quoted:
         for path in list(dict.fromkeys(hit.path for hit in quoted))[:4]:
-            yield Search(OUTLINE, path=path, limit=400)
+            yield SearchAction(OUTLINE, path=path, limit=400)
         return
-    if kit.can(Search):
+    if kit.can(SearchAction):
         for path in pick_files(ranking, 3 if question.is_part else 4):
-            yield Search(OUTLINE, path=path, limit=400)
+            yield SearchAction(OUTLINE, path=path, limit=400)
     if findings.is_partial:
         for concept in question.concepts[:2]:
             yield Find(f"*{concept.stems[0]}*", 200)
     if not findings.hits:
         for concept in question.concepts[:4]:
             for other in concept.stems[:3]:
-                yield Search(_join([other]), ignore_case=True, limit=80)
-    if not kit.can(Search) and not kit.can(Find) and findings.count(List) == 1:
+                yield SearchAction(_join([other]), ignore_case=True, limit=80)
+    if not kit.can(SearchAction) and not kit.can(Find) and findings.count(List) == 1:
         for folder in _folders(question, findings):
             yield List(folder)
 
 
 def _deepen(ranking: Ranking, kit: Kit) -> Iterable[Action]:
     """One more level of folders, when nothing but `ls` shows what there is."""
-    if not kit.can(Search) and not kit.can(Find) and ranking.findings.count(List) < 13:
+    if not kit.can(SearchAction) and not kit.can(Find) and ranking.findings.count(List) < 13:
         for folder in _folders(ranking.question, ranking.findings):
             yield List(folder)
 
 
-def _folders(question: Question, findings: Findings) -> list[str]:
+def _folders(question: OfflineQuestion, findings: Findings) -> list[str]:
     """Folders not listed yet, those that the question names or that usually hold source first."""
     found = [
         entry.rstrip("/") if folder == "." else f"{folder}/{entry.rstrip('/')}"
@@ -212,16 +214,16 @@ def _read_best(ranking: Ranking, kit: Kit) -> Iterable[Action]:
     for spot in spots[: 2 if question.is_part else 4]:
         yield to_read(findings, spot.hit)
     if spots and spots[0].hit.about.is_definition and spots[0].hit.about.what != "constant":
-        yield Search(rf"\b{name_pattern(spots[0].hit.about.name)}\b", limit=150)
+        yield SearchAction(rf"\b{name_pattern(spots[0].hit.about.name)}\b", limit=150)
     if not spots:
         for path, _ in ranking.files[:3]:
             yield Read(path, 1, 80)
-    if not kit.can(Search):
+    if not kit.can(SearchAction):
         for path in _guess_paths(question, findings, ranking):
             yield Read(path, 1, 400)
 
 
-def _guess_paths(question: Question, findings: Findings, ranking: Ranking) -> list[str]:
+def _guess_paths(question: OfflineQuestion, findings: Findings, ranking: Ranking) -> list[str]:
     listed = [
         path if folder == "." else f"{folder}/{path}"
         for folder, entries in findings.listings.items()
@@ -241,7 +243,7 @@ def _follow(ranking: Ranking, kit: Kit) -> Iterable[Action]:
         return
     names = called_names(question, findings, pick_spots(ranking)[:2])
     if names:
-        yield Search(define_pattern("(" + "|".join(map(re.escape, names)) + ")"), limit=60, context=2)
+        yield SearchAction(define_pattern("(" + "|".join(map(re.escape, names)) + ")"), limit=60, context=2)
 
 
 def _place_uses(ranking: Ranking, kit: Kit) -> Iterable[Action]:
@@ -256,7 +258,7 @@ def _place_uses(ranking: Ranking, kit: Kit) -> Iterable[Action]:
             counts[hit.path] = counts.get(hit.path, 0) + 1
     ranked = sorted(counts, key=lambda path: (is_test(path), is_vendored(path), -counts[path], path))
     for path in ranked[:6]:
-        yield Search(OUTLINE, path=path, limit=400)
+        yield SearchAction(OUTLINE, path=path, limit=400)
 
 
 def _look_around(ranking: Ranking, kit: Kit) -> Iterable[Action]:
@@ -295,7 +297,7 @@ def _read_project(ranking: Ranking, kit: Kit) -> Iterable[Action]:
         yield Read(path, 1, 160)
     if question.kind is Kind.RUN:
         for path in guides[:2]:
-            yield Search(COMMANDS, path=path, limit=80)
+            yield SearchAction(COMMANDS, path=path, limit=80)
 
 
 COMMANDS = (
@@ -311,13 +313,13 @@ def _read_file(ranking: Ranking, kit: Kit) -> Iterable[Action]:
     question, findings = ranking.question, ranking.findings
     for path in resolve_paths(question, findings)[:2]:
         yield Read(path, 1, 120)
-        if kit.can(Search):
-            yield Search(OUTLINE, path=path, limit=400)
+        if kit.can(SearchAction):
+            yield SearchAction(OUTLINE, path=path, limit=400)
         name = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
         if name in ("__init__", "index", "mod", "__main__"):
             name = path.split("/")[-2] if "/" in path else name
         if find_family(path) not in ("", "data", "markup", "make"):
-            yield Search(rf"(import|from|require|include|use|mod)\b.*\b{re.escape(name)}\b", limit=80)
+            yield SearchAction(rf"(import|from|require|include|use|mod)\b.*\b{re.escape(name)}\b", limit=80)
 
 
 def _survey_file(ranking: Ranking, kit: Kit) -> Iterable[Action]:

@@ -12,7 +12,7 @@ from retinue.models.offline.file_answers import describe_file
 from retinue.models.offline.languages import find_family, is_test, is_vendored
 from retinue.models.offline.manifest import collect_facts
 from retinue.models.offline.plan import COMMANDS
-from retinue.models.offline.question import Question
+from retinue.models.offline.question import OfflineQuestion
 from retinue.models.offline.quotes import first_sentence, shorten
 from retinue.models.offline.scores import Ranking
 from retinue.models.offline.selection import MANIFESTS, find_entries, top_files
@@ -214,7 +214,7 @@ def render_run(ranking: Ranking) -> str:
     return "\n".join([*lines, "", render_footer(question, findings, None, confidence)])
 
 
-def _find_topics(question: Question) -> list[str]:
+def _find_topics(question: OfflineQuestion) -> list[str]:
     low = question.text.lower()
     found = [topic for topic in ("test", "lint", "bench", "docs", "build", "install") if re.search(rf"\b{topic}", low)]
     if re.search(r"set ?up|\binstall", low) and "install" not in found:

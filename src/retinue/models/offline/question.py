@@ -47,7 +47,7 @@ class Concept:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class OfflineQuestion:
     """What is asked."""
 
     text: str
@@ -75,7 +75,7 @@ class Question:
         return bool(cues.VALUE.search(self.text)) and not cues.MANNER.search(self.text)
 
 
-def parse_question(text: str, previous: "Question | None" = None) -> Question:
+def parse_question(text: str, previous: "OfflineQuestion | None" = None) -> OfflineQuestion:
     """Take a question apart; words such as "it" reach back to the previous one."""
     said = cues.ABOUT.search(text)
     if said is not None:
@@ -96,7 +96,7 @@ def parse_question(text: str, previous: "Question | None" = None) -> Question:
         symbols, paths, phrases = list(previous.symbols), list(previous.paths), list(previous.phrases)
         if kind is Kind.CHAT or (kind is Kind.OVERVIEW and previous.kind is not Kind.OVERVIEW):
             kind = previous.kind
-    return Question(
+    return OfflineQuestion(
         text=text,
         kind=kind,
         concepts=tuple(concepts[:6]),
@@ -108,13 +108,13 @@ def parse_question(text: str, previous: "Question | None" = None) -> Question:
     )
 
 
-def parse_questions(text: str, previous: "Question | None" = None) -> list[Question]:
+def parse_questions(text: str, previous: "OfflineQuestion | None" = None) -> list[OfflineQuestion]:
     """The questions in a text, at most five; a later one is also about what the first is about."""
     if cues.ABOUT.search(text):
         return [parse_question(text, previous)]
     whole = _select_text(cues.FILE_BLOCK.sub(" ", text))
     parts = [part.strip(" ,;\n") for part in cues.JOINT.split(whole, maxsplit=MAX_PARTS - 1)]
-    found: list[Question] = []
+    found: list[OfflineQuestion] = []
     for part in parts:
         found.append(parse_question(part, found[-1] if found else previous))
     if len(found) < 2 or any(each.kind is Kind.CHAT for each in found):
@@ -131,7 +131,7 @@ def parse_questions(text: str, previous: "Question | None" = None) -> list[Quest
     return questions
 
 
-def _names_subject(question: Question) -> bool:
+def _names_subject(question: OfflineQuestion) -> bool:
     """Whether it asks for a thing of its own, with two words: "the event bus"; "the timeout" may be the first's."""
     if question.kind is Kind.HOW:
         return False
@@ -140,7 +140,7 @@ def _names_subject(question: Question) -> bool:
     return any(one in known and two in known and not two.endswith("ed") for one, two in pairs)
 
 
-def _add_topic(question: Question, topic: Question) -> Question:
+def _add_topic(question: OfflineQuestion, topic: OfflineQuestion) -> OfflineQuestion:
     """A question with what it was said to be about; that counts double, as the subject of a first question does."""
     known = {concept.stems[0] for concept in question.concepts}
     added = [replace(concept, weight=2.0) for concept in topic.concepts if concept.stems[0] not in known]

@@ -7,7 +7,7 @@ import re
 
 from retinue.models.offline.evidence import Excerpt, Findings, Hit
 from retinue.models.offline.languages import FENCES, find_family
-from retinue.models.offline.question import Question
+from retinue.models.offline.question import OfflineQuestion
 from retinue.models.offline.words import split_pieces
 
 _MARKS = re.compile(r"^\s*(?:///?!?|#+!?|/\*+|\*+/?|--|;;|\"\"\"|''')\s?|\s*(?:\*/|\"\"\"|''')\s*$")
@@ -134,7 +134,7 @@ def _join_comment(parts: list[str]) -> str:
     )
 
 
-def telling_lines(question: Question, findings: Findings, hit: Hit, count: int) -> list[tuple[int, str]]:
+def telling_lines(question: OfflineQuestion, findings: Findings, hit: Hit, count: int) -> list[tuple[int, str]]:
     """The lines of a definition that the question's words meet in, with the line that begins it."""
     excerpt = findings.excerpt_at(hit.path, hit.line)
     members = (
@@ -164,7 +164,7 @@ def telling_lines(question: Question, findings: Findings, hit: Hit, count: int) 
     return [(hit.line, excerpt.line(hit.line)), *((number, excerpt.line(number)) for number in numbers)]
 
 
-def _pick_members(question: Question, findings: Findings, hit: Hit, count: int) -> list[Hit]:
+def _pick_members(question: OfflineQuestion, findings: Findings, hit: Hit, count: int) -> list[Hit]:
     """The methods of a class that say most about it, in their order."""
     last = findings.end_of(hit)
     inside = [

@@ -14,7 +14,7 @@ from typing import Any
 
 from retinue.models.offline.evidence import Findings, Hit
 from retinue.models.offline.languages import find_family, is_test, weigh_path
-from retinue.models.offline.question import Concept, Kind, Question
+from retinue.models.offline.question import Concept, Kind, OfflineQuestion
 from retinue.models.offline.words import split_pieces
 
 _WHAT = {
@@ -60,7 +60,9 @@ def fold(name: str) -> str:
 class Ranking:
     """Scores for one question over one set of findings."""
 
-    def __init__(self, question: Question, findings: Findings, memo: MutableMapping[Any, Any] | None = None) -> None:
+    def __init__(
+        self, question: OfflineQuestion, findings: Findings, memo: MutableMapping[Any, Any] | None = None
+    ) -> None:
         self.question = question
         self.findings = findings
         self._pieces: dict[str, list[str]] = {}

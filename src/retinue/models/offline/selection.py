@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from retinue.models.offline.evidence import Findings, Hit
 from retinue.models.offline.kit import Read
 from retinue.models.offline.languages import find_family, is_test, is_vendored, weigh_path
-from retinue.models.offline.question import Question
+from retinue.models.offline.question import OfflineQuestion
 from retinue.models.offline.scores import Ranking, Spot, fold, last_name
 from retinue.models.offline.words import split_pieces, split_words
 
@@ -21,7 +21,7 @@ MANIFESTS = split_words(
 )
 
 
-def phrase_hits(question: Question, findings: Findings) -> list[Hit]:
+def phrase_hits(question: OfflineQuestion, findings: Findings) -> list[Hit]:
     """Lines with the quoted text, code first."""
     low = [phrase.lower() for phrase in question.phrases]
     # a name that nothing defines, such as an error code, is found like a text
@@ -112,7 +112,7 @@ _COMMON = frozenset(
 )
 
 
-def called_names(question: Question, findings: Findings, spots: Iterable[Spot]) -> list[str]:
+def called_names(question: OfflineQuestion, findings: Findings, spots: Iterable[Spot]) -> list[str]:
     """Names that the read definitions call, those that the question is about first."""
     counts: dict[str, int] = {}
     for spot in spots:
@@ -135,7 +135,7 @@ def called_names(question: Question, findings: Findings, spots: Iterable[Spot]) 
     return sorted(order, key=lambda name: (-relevance(name), order.index(name)))[:8]
 
 
-def uses_of(question: Question, findings: Findings) -> list[Hit]:
+def uses_of(question: OfflineQuestion, findings: Findings) -> list[Hit]:
     """Lines that use a name the question gives, without its definitions and comments."""
     names = [last_name(symbol) for symbol in question.symbols]
     found: list[Hit] = []
@@ -187,7 +187,7 @@ def find_entries(findings: Findings) -> list[str]:
     )
 
 
-def resolve_paths(question: Question, findings: Findings) -> list[str]:
+def resolve_paths(question: OfflineQuestion, findings: Findings) -> list[str]:
     """The files that the question's path words mean, as listed."""
     found: list[str] = []
     for wanted in question.paths:

@@ -33,7 +33,7 @@ _CALL_ID = re.compile(r"rules_(\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ToolExchange:
     """One tool call and its result."""
 
     call: ToolCall
@@ -50,7 +50,7 @@ class Transcript:
     question: str
     earlier: tuple[str, ...]
     """The questions before, oldest first."""
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[ToolExchange, ...]
     """Calls made for this question that have a result, in order."""
     turns: int
     """Replies given for this question that looked at something."""
@@ -86,7 +86,7 @@ def read_transcript(messages: Sequence[Message], tools: Sequence[ToolSpec] = ())
     own = {tool.name: tool.own_name for tool in tools if tool.alias_of}
     results = {each.tool_call_id: each for each in messages[start:] if isinstance(each, ToolResultMessage)}
     exchanges = tuple(
-        Exchange(_call_by(own, call), join_text(results[call.id].content), results[call.id].is_error)
+        ToolExchange(_call_by(own, call), join_text(results[call.id].content), results[call.id].is_error)
         for reply in work
         for call in reply.calls
         if call.id in results

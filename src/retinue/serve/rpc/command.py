@@ -18,7 +18,7 @@ from retinue.core.messages import ImageContent, TextContent, UserContent
 T = TypeVar("T", bound=str)
 
 
-class Command:
+class RpcCommand:
     """A JSON object with a `type`."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
@@ -77,7 +77,7 @@ def _show(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)[:200]
 
 
-def parse_command(line: bytes) -> Command:
+def parse_command(line: bytes) -> RpcCommand:
     """The command of a line. Raises UsageError for anything that is none."""
     try:
         value = msgspec.json.decode(line)
@@ -85,7 +85,7 @@ def parse_command(line: bytes) -> Command:
         value = _parse_slowly(line)
     if not isinstance(value, dict):
         raise UsageError("a command is a JSON object")
-    return Command(value)
+    return RpcCommand(value)
 
 
 def _parse_slowly(line: bytes) -> Any:

@@ -9,7 +9,7 @@ from retinue.core.errors import UsageError
 from retinue.core.events import Compacted, Event
 from retinue.core.messages import THINKING_LEVELS
 from retinue.core.model import ModelInfo
-from retinue.serve.rpc.command import Command, Link
+from retinue.serve.rpc.command import Link, RpcCommand
 
 
 def to_model(info: ModelInfo) -> dict[str, Any]:
@@ -34,12 +34,12 @@ def to_model(info: ModelInfo) -> dict[str, Any]:
     return model
 
 
-async def set_model(link: Link, command: Command) -> Any:
+async def set_model(link: Link, command: RpcCommand) -> Any:
     """Ask another model from the next turn on."""
     return to_model(link.crew.selection.select(command.take_text("provider"), command.take_text("modelId")))
 
 
-async def cycle_model(link: Link, command: Command) -> Any:
+async def cycle_model(link: Link, command: RpcCommand) -> Any:
     """Go on to the next model."""
     chosen = link.crew.selection.cycle()
     if chosen is None:
@@ -47,24 +47,24 @@ async def cycle_model(link: Link, command: Command) -> Any:
     return {"model": to_model(chosen.model), "thinkingLevel": chosen.thinking, "isScoped": chosen.is_scoped}
 
 
-async def get_available_models(link: Link, command: Command) -> Any:
+async def get_available_models(link: Link, command: RpcCommand) -> Any:
     """The models that can be asked."""
     return {"models": [to_model(info) for info in link.crew.selection.list_models()]}
 
 
-async def set_thinking_level(link: Link, command: Command) -> Any:
+async def set_thinking_level(link: Link, command: RpcCommand) -> Any:
     """Think more or less from the next turn on."""
     link.crew.selection.think(command.take_choice("level", THINKING_LEVELS))
     return UNSET
 
 
-async def cycle_thinking_level(link: Link, command: Command) -> Any:
+async def cycle_thinking_level(link: Link, command: RpcCommand) -> Any:
     """Go on to the next level."""
     level = link.crew.selection.cycle_thinking()
     return None if level is None else {"level": level}
 
 
-async def get_available_thinking_levels(link: Link, command: Command) -> Any:
+async def get_available_thinking_levels(link: Link, command: RpcCommand) -> Any:
     """The levels that the model has."""
     return {"levels": link.crew.selection.levels}
 
@@ -72,37 +72,37 @@ async def get_available_thinking_levels(link: Link, command: Command) -> Any:
 _MODES: tuple[Literal["all", "one-at-a-time"], ...] = ("all", "one-at-a-time")
 
 
-async def set_steering_mode(link: Link, command: Command) -> Any:
+async def set_steering_mode(link: Link, command: RpcCommand) -> Any:
     """How many steering messages are said at once."""
     link.crew.tuning.steering_mode = command.take_choice("mode", _MODES)
     return UNSET
 
 
-async def set_follow_up_mode(link: Link, command: Command) -> Any:
+async def set_follow_up_mode(link: Link, command: RpcCommand) -> Any:
     """How many follow-ups are said at once."""
     link.crew.tuning.follow_up_mode = command.take_choice("mode", _MODES)
     return UNSET
 
 
-async def set_auto_compaction(link: Link, command: Command) -> Any:
+async def set_auto_compaction(link: Link, command: RpcCommand) -> Any:
     """Whether the context is summarised when it gets long."""
     link.crew.tuning.compacts = command.take_flag("enabled")
     return UNSET
 
 
-async def set_auto_retry(link: Link, command: Command) -> Any:
+async def set_auto_retry(link: Link, command: RpcCommand) -> Any:
     """Whether a reply that failed for a passing reason is asked for again."""
     link.crew.tuning.retries = command.take_flag("enabled")
     return UNSET
 
 
-async def abort_retry(link: Link, command: Command) -> Any:
+async def abort_retry(link: Link, command: RpcCommand) -> Any:
     """Give up a reply that is to be asked for again."""
     link.crew.abort_retry()
     return UNSET
 
 
-async def compact(link: Link, command: Command) -> Any:
+async def compact(link: Link, command: RpcCommand) -> Any:
     """Summarise the context now; what the main agent does at the moment is stopped."""
     instructions = command.find_text("customInstructions") or ""
     if link.compacting is not None:

@@ -7,13 +7,13 @@ from msgspec import UNSET
 from retinue.core.amounts import check_task
 from retinue.core.errors import UsageError
 from retinue.core.messages import TextContent, UserContent
-from retinue.serve.rpc.command import Command, Link
+from retinue.serve.rpc.command import Link, RpcCommand
 from retinue.serve.rpc.questions import send_notice
 
 _BEHAVIORS = ("steer", "followUp")
 
 
-async def prompt(link: Link, command: Command) -> Any:
+async def prompt(link: Link, command: RpcCommand) -> Any:
     """Start a run; while one goes on, queue the message as the caller says."""
     blocks = command.take_content()
     if await _run_command(link, command):
@@ -36,36 +36,36 @@ async def prompt(link: Link, command: Command) -> Any:
     return {"disposition": "queued"}
 
 
-async def steer(link: Link, command: Command) -> Any:
+async def steer(link: Link, command: RpcCommand) -> Any:
     """Queue a message for before the next reply."""
     link.crew.steer(_take_plain(link, command))
     return {"disposition": "queued"}
 
 
-async def follow_up(link: Link, command: Command) -> Any:
+async def follow_up(link: Link, command: RpcCommand) -> Any:
     """Queue a message for when the run would stop."""
     link.crew.follow_up(_take_plain(link, command))
     return {"disposition": "queued"}
 
 
-async def abort(link: Link, command: Command) -> Any:
+async def abort(link: Link, command: RpcCommand) -> Any:
     """Stop the main agent and all it started; answered when they are at rest."""
     await link.abort()
     return UNSET
 
 
-async def clear_queue(link: Link, command: Command) -> Any:
+async def clear_queue(link: Link, command: RpcCommand) -> Any:
     """Take back what is queued."""
     steering, follow_up = link.crew.take_back()
     return {"steering": steering, "followUp": follow_up}
 
 
-async def get_commands(link: Link, command: Command) -> Any:
+async def get_commands(link: Link, command: RpcCommand) -> Any:
     """What a prompt may begin with."""
     return {"commands": link.crew.catalogue.list()}
 
 
-async def _run_command(link: Link, command: Command) -> bool:
+async def _run_command(link: Link, command: RpcCommand) -> bool:
     """Run the command of an extension, if the message is one."""
     text = command.take_text("message")
     name, _, rest = text[1:].partition(" ")
@@ -76,7 +76,7 @@ async def _run_command(link: Link, command: Command) -> bool:
     return True
 
 
-def _take_plain(link: Link, command: Command) -> list[UserContent]:
+def _take_plain(link: Link, command: RpcCommand) -> list[UserContent]:
     """Content that is no extension's command."""
     blocks, text = command.take_content(), command.take_text("message")
     if text.startswith("/") and link.crew.commands.has(text[1:].partition(" ")[0]):
@@ -92,7 +92,7 @@ def _expand(link: Link, blocks: list[UserContent]) -> list[UserContent]:
     return blocks
 
 
-async def bash(link: Link, command: Command) -> Any:
+async def bash(link: Link, command: RpcCommand) -> Any:
     """Run a command; its output is told as it comes, and the model learns of it with the next prompt."""
     exclude = command.take_flag("excludeFromContext") if "excludeFromContext" in command.fields else False
     named = {} if command.id is UNSET else {"id": command.id}
@@ -103,7 +103,7 @@ async def bash(link: Link, command: Command) -> Any:
     return await link.crew.shell.run(command.take_text("command"), tell, exclude=exclude)
 
 
-async def abort_bash(link: Link, command: Command) -> Any:
+async def abort_bash(link: Link, command: RpcCommand) -> Any:
     """End all commands of the caller."""
     link.crew.shell.abort()
     return UNSET

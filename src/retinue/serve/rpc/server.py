@@ -15,11 +15,11 @@ from retinue.core.events import Compacted, CompactionStarted, Event
 from retinue.serve.jsonl import JsonFace
 from retinue.serve.outlet import Outlet
 from retinue.serve.rpc import models, prompts, sessions
-from retinue.serve.rpc.command import Command, Link, parse_command
+from retinue.serve.rpc.command import Link, RpcCommand, parse_command
 from retinue.serve.rpc.lines import Lines
 from retinue.serve.rpc.questions import Questions, send_notice
 
-Action = Callable[[Link, Command], Awaitable[Any]]
+Action = Callable[[Link, RpcCommand], Awaitable[Any]]
 """Returns the `data` of the answer, UNSET for none. Raises RetinueError for what is answered with an error."""
 
 ACTIONS: Mapping[str, Action] = {
@@ -113,7 +113,7 @@ class RpcServer:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, command: Command) -> None:
+    async def _run(self, command: RpcCommand) -> None:
         """Answer a command, exactly once, whatever happens."""
         action = None if command.type is None else ACTIONS.get(command.type)
         if action is None:

@@ -10,31 +10,31 @@ from msgspec import UNSET, Raw
 
 from retinue.core.errors import UsageError
 from retinue.core.jsonline import encode_json
-from retinue.serve.rpc.command import Command, Link
+from retinue.serve.rpc.command import Link, RpcCommand
 from retinue.serve.rpc.models import to_model
 
 T = TypeVar("T")
 
 
-async def new_session(link: Link, command: Command) -> Any:
+async def new_session(link: Link, command: RpcCommand) -> Any:
     """Go over to a new session."""
     await _go_over(link, link.crew.sessions.begin(command.find_text("parentSession") or None))
     return {"cancelled": False}
 
 
-async def switch_session(link: Link, command: Command) -> Any:
+async def switch_session(link: Link, command: RpcCommand) -> Any:
     """Go over to the session of a file."""
     await _go_over(link, link.crew.sessions.open(command.take_text("sessionPath")))
     return {"cancelled": False}
 
 
-async def fork(link: Link, command: Command) -> Any:
+async def fork(link: Link, command: RpcCommand) -> Any:
     """Go over to a copy that ends before something the user has said."""
     text = await _go_over(link, link.crew.sessions.fork(command.take_text("entryId")))
     return {"text": text, "cancelled": False}
 
 
-async def clone(link: Link, command: Command) -> Any:
+async def clone(link: Link, command: RpcCommand) -> Any:
     """Go over to a copy of the session."""
     await _go_over(link, link.crew.sessions.clone())
     return {"cancelled": False}
@@ -49,7 +49,7 @@ async def _go_over(link: Link, going: Awaitable[T]) -> T:
     return result
 
 
-async def set_session_name(link: Link, command: Command) -> Any:
+async def set_session_name(link: Link, command: RpcCommand) -> Any:
     """Give the session a name."""
     name = command.take_text("name").strip()
     if not name:
@@ -58,7 +58,7 @@ async def set_session_name(link: Link, command: Command) -> Any:
     return UNSET
 
 
-async def export_html(link: Link, command: Command) -> Any:
+async def export_html(link: Link, command: RpcCommand) -> Any:
     """Write the session as one HTML file; without a path, beside the work."""
     from retinue.views.export.page import export_session
 
@@ -71,7 +71,7 @@ async def export_html(link: Link, command: Command) -> Any:
     return {"path": str(target)}
 
 
-async def get_state(link: Link, command: Command) -> Any:
+async def get_state(link: Link, command: RpcCommand) -> Any:
     """How things stand."""
     crew, chronicle, tuning = link.crew, link.crew.chronicle, link.crew.tuning
     state: dict[str, Any] = {
@@ -96,33 +96,33 @@ async def get_state(link: Link, command: Command) -> Any:
     }
 
 
-async def get_messages(link: Link, command: Command) -> Any:
+async def get_messages(link: Link, command: RpcCommand) -> Any:
     """The conversation."""
     return {"messages": link.crew.chronicle.list_messages()}
 
 
-async def get_last_assistant_text(link: Link, command: Command) -> Any:
+async def get_last_assistant_text(link: Link, command: RpcCommand) -> Any:
     """What the model said last."""
     return {"text": link.crew.chronicle.find_last_text()}
 
 
-async def get_session_stats(link: Link, command: Command) -> Any:
+async def get_session_stats(link: Link, command: RpcCommand) -> Any:
     """Figures of the session."""
     return link.crew.chronicle.count()
 
 
-async def get_fork_messages(link: Link, command: Command) -> Any:
+async def get_fork_messages(link: Link, command: RpcCommand) -> Any:
     """Messages from which the session can be forked."""
     return {"messages": link.crew.chronicle.list_prompts()}
 
 
-async def get_entries(link: Link, command: Command) -> Any:
+async def get_entries(link: Link, command: RpcCommand) -> Any:
     """All entries, or those after one."""
     chronicle = link.crew.chronicle
     return {"entries": chronicle.list_entries(command.find_text("since")), "leafId": chronicle.leaf_id}
 
 
-async def get_tree(link: Link, command: Command) -> Any:
+async def get_tree(link: Link, command: RpcCommand) -> Any:
     """All entries below those they hang on."""
     chronicle = link.crew.chronicle
     return {"tree": Raw(b"".join(_render_tree(chronicle.build_tree()))), "leafId": chronicle.leaf_id}

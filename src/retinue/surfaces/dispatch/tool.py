@@ -22,7 +22,7 @@ from retinue.features.approvals.gate import deny
 from retinue.features.hooks.board import Board
 from retinue.features.hooks.spec import SPAWN
 from retinue.models.registry import OutOfReach
-from retinue.models.resolve import Choice
+from retinue.models.resolve import ModelChoice
 from retinue.surfaces.base import Caller
 from retinue.surfaces.dispatch.words import FAILED, DispatchFailed, describe_profile, explain_failure, render_result
 
@@ -55,7 +55,7 @@ class DispatchPorts:
     """Whether anything is dispatched at all."""
     is_disabled: Callable[[str], bool]
     """Whether an agent is switched off by its name."""
-    find_model: Callable[[str], Choice | None]
+    find_model: Callable[[str], ModelChoice | None]
     """The model a profile names, as `model@API_KEY_ENV`, an id or a name; None when there is none.
 
     Raises OutOfReach.
@@ -136,7 +136,7 @@ class DispatchTool:
             ),
         )
 
-    def _find_model(self, definition: Definition) -> Choice | None:
+    def _find_model(self, definition: Definition) -> ModelChoice | None:
         if not definition.model or definition.is_model_wish or definition.model == "inherit":
             return None
         try:

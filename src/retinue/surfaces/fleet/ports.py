@@ -11,7 +11,7 @@ from retinue.core.errors import ModelError, RetinueError
 from retinue.core.run import Grant, Join, Run
 from retinue.core.tool import Tool, ToolResult
 from retinue.engine.limits import Limits
-from retinue.engine.session_path import Grounds
+from retinue.engine.session_path import PathBases
 from retinue.surfaces.base import Caller
 from retinue.surfaces.fleet.status import Figures, count_context, count_tokens, measure_ms, roll_up
 from retinue.tools.registry import build_family
@@ -51,7 +51,7 @@ class FleetSettings:
     """Where a custom description may lie, the first that has text wins."""
     read_template: Callable[[Path], str | None] = lambda path: None
     """Reads one; None when there is none. Raises RetinueError."""
-    grounds: Grounds = field(default_factory=Grounds)
+    grounds: PathBases = field(default_factory=PathBases)
     """Where paths in agents' files begin."""
 
 

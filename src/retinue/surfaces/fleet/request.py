@@ -17,7 +17,7 @@ from retinue.engine.prompt import inherit_context
 from retinue.engine.request import RunRequest
 from retinue.engine.session_path import find_session_dir
 from retinue.models.registry import OutOfReach
-from retinue.models.resolve import Choice
+from retinue.models.resolve import ModelChoice
 from retinue.surfaces.fleet.ports import FleetSettings
 
 DEFAULT_AGENT = "general-purpose"
@@ -86,7 +86,7 @@ def pick_model(
     definition: Definition,
     *,
     parent: ModelInfo,
-    resolve: Callable[..., Choice],
+    resolve: Callable[..., ModelChoice],
     models: Sequence[ModelInfo],
     scope: Sequence[str] = (),
 ) -> ModelPick:
@@ -109,7 +109,7 @@ def pick_model(
     return dataclass_replace(pick, is_out_of_scope=not is_in_scope(pick.info.ref, allowed), note=note)
 
 
-def _follow_file(definition: Definition, resolve: Callable[..., Choice]) -> ModelPick | None:
+def _follow_file(definition: Definition, resolve: Callable[..., ModelChoice]) -> ModelPick | None:
     if not definition.model or definition.model == _INHERIT:
         return None
     try:

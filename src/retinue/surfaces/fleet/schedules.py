@@ -12,7 +12,7 @@ from retinue.core.errors import UsageError
 from retinue.core.run import Status
 from retinue.features.schedule.job import Job, create_job
 from retinue.features.schedule.parse import parse_schedule
-from retinue.features.schedule.scheduler import Change, Ports, Scheduler
+from retinue.features.schedule.scheduler import JobChange, Ports, Scheduler
 from retinue.features.schedule.zone import LocalZone, to_local
 from retinue.surfaces.fleet.describe import find_agent, list_names, pick_available
 from retinue.surfaces.fleet.ports import FleetPorts, ScheduledCall, ScheduleWish
@@ -51,7 +51,7 @@ def open_desk(
     return take
 
 
-def open_scheduler_ports(ports: FleetPorts, announce: Callable[[Change], None]) -> Ports:
+def open_scheduler_ports(ports: FleetPorts, announce: Callable[[JobChange], None]) -> Ports:
     """What a scheduler needs to start the agents of jobs; `ports` are the main agent's."""
     caller = ports.caller
 

@@ -18,7 +18,7 @@ from retinue.engine.request import RunRequest
 from retinue.surfaces.subagent.ports import SubagentCall, SubagentPorts
 from retinue.surfaces.subagent.result import Finish, render_error, render_run, render_update
 from retinue.surfaces.subagent.sanitise import sanitise_all
-from retinue.surfaces.subagent.watch import Watch
+from retinue.surfaces.subagent.watch import AttemptWatch
 
 Progress = Callable[[dict[str, Any]], None]
 PASSING = re.compile(
@@ -94,8 +94,8 @@ class _Attempts:
         if note:
             caller.warn(note)
 
-        def follow(run: Run) -> Watch:
-            return Watch(
+        def follow(run: Run) -> AttemptWatch:
+            return AttemptWatch(
                 manager,
                 run.id,
                 lambda value: sanitise_all(value, settings.home),

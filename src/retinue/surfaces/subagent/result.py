@@ -13,7 +13,7 @@ from retinue.core.run import Finalized, Outcome, Reason, Run, Status
 from retinue.surfaces.base import cut_text, name_rest
 from retinue.surfaces.subagent.ports import SubagentSettings
 from retinue.surfaces.subagent.sanitise import sanitise, sanitise_all
-from retinue.surfaces.subagent.watch import RUNNING, Watch
+from retinue.surfaces.subagent.watch import RUNNING, AttemptWatch
 
 TIMEOUTS = {Reason.WALL_TIMEOUT: "runtime", Reason.IDLE_TIMEOUT: "idle"}
 CANCELLED = "Subagent execution was cancelled by user."
@@ -29,7 +29,7 @@ class Finish:
 
     run: Run
     task: str
-    watch: Watch
+    watch: AttemptWatch
     """Of its last attempt."""
     attempts: int = 1
     session_id: str = ""
@@ -50,7 +50,7 @@ def render_error(code: str, message: str, *, mode: str = "single", home: str = "
     return {"content": _to_content(message), "details": details}
 
 
-def render_update(watch: Watch) -> dict[str, Any]:
+def render_update(watch: AttemptWatch) -> dict[str, Any]:
     """What a caller sees while the run works."""
     items = [*watch.calls, *([{"type": "text", "text": watch.text}] if watch.text else [])]
     usage = render_usage(watch.usage, watch.replies)

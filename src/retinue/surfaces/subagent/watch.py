@@ -12,11 +12,11 @@ RUNNING = "(running...)"
 _NAMES = {MessageFinished: "message_end", ToolFinished: "tool_result_end", TurnFinished: "turn_end"}
 
 
-class Watch:
+class AttemptWatch:
     """Follows one run from its start; every further attempt begins anew."""
 
     def __init__(
-        self, manager: Manager, run_id: str, clean: Callable[[Any], Any], on_change: Callable[["Watch"], None]
+        self, manager: Manager, run_id: str, clean: Callable[[Any], Any], on_change: Callable[["AttemptWatch"], None]
     ) -> None:
         """`clean` takes out of each text what must not be shown: once, since updates repeat what was said."""
         self.items: list[dict[str, Any]] = []

@@ -7,8 +7,8 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from retinue.core.model import FailureKind
-from retinue.models.script import Exchange, ScriptUsage
-from retinue.testing.wire.base import Asked, Spoken, SpokenBlock, WireEvent, split_pieces, to_sse, to_text
+from retinue.models.script import ScriptContext, ScriptUsage
+from retinue.testing.wire.base import Spoken, SpokenBlock, WireEvent, WireRequest, split_pieces, to_sse, to_text
 
 _STOPS = {"stop": "end_turn", "length": "max_tokens", "toolUse": "tool_use", "refusal": "refusal", "error": "end_turn"}
 _TYPES: dict[FailureKind, str] = {
@@ -40,11 +40,11 @@ _BODY = Decoder(_Body)
 class AnthropicWire:
     """`/v1/messages`."""
 
-    def parse_request(self, body: bytes, *, full: bool) -> Asked:
+    def parse_request(self, body: bytes, *, full: bool) -> WireRequest:
         asked = _BODY.decode(body)
         messages = asked.messages
         first = bytes(messages[0].content) if messages else b""
-        return Asked(
+        return WireRequest(
             model=asked.model,
             stream=asked.stream,
             position=sum(message.role == "assistant" for message in messages),
@@ -89,7 +89,7 @@ class AnthropicWire:
         return b"request-id"
 
 
-def _read_exchange(asked: _Body) -> Exchange:
+def _read_exchange(asked: _Body) -> ScriptContext:
     users: list[tuple[str, int]] = []
     for message in asked.messages:
         if message.role == "assistant":
@@ -101,7 +101,7 @@ def _read_exchange(asked: _Body) -> Exchange:
         # Tool results come back under the user's role; only what the user says begins a new exchange.
         if said or isinstance(content, str):
             users.append((said, 0))
-    return Exchange(users, to_text(orjson.loads(bytes(asked.system) or b"null")))
+    return ScriptContext(users, to_text(orjson.loads(bytes(asked.system) or b"null")))
 
 
 def _stop(spoken: Spoken) -> str:

@@ -10,7 +10,7 @@ import orjson
 from msgspec import Struct
 
 from retinue.core.model import FailureKind
-from retinue.models.script import Exchange, ScriptUsage, Stop
+from retinue.models.script import ScriptContext, ScriptUsage, Stop
 
 CREATED_S = 1_700_000_000
 """Time of creation in every reply: fixed, so that a reply is encoded once."""
@@ -53,13 +53,13 @@ class WireEvent(Struct, frozen=True):
     """Whether it carries content, so that `chunk_ms` passes before it."""
 
 
-class Asked(Struct, frozen=True):
+class WireRequest(Struct, frozen=True):
     """What a request says, as far as the server cares."""
 
     model: str
     stream: bool
     position: int
-    exchange: Exchange | None
+    exchange: ScriptContext | None
     conversation: object
     """Equal for requests of the same conversation, as well as can be seen without state."""
     include_usage: bool = True
@@ -68,7 +68,7 @@ class Asked(Struct, frozen=True):
 class WireFormat(Protocol):
     """One API."""
 
-    def parse_request(self, body: bytes, *, full: bool) -> Asked:
+    def parse_request(self, body: bytes, *, full: bool) -> WireRequest:
         """Read a request; `full` asks for the texts that a script matches on."""
         ...
 

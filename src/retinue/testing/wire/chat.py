@@ -7,8 +7,8 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from retinue.core.model import FailureKind
-from retinue.models.script import Exchange, ScriptUsage
-from retinue.testing.wire.base import CREATED_S, Asked, Mark, Spoken, WireEvent, split_pieces, to_sse, to_text
+from retinue.models.script import ScriptContext, ScriptUsage
+from retinue.testing.wire.base import CREATED_S, Mark, Spoken, WireEvent, WireRequest, split_pieces, to_sse, to_text
 
 _STOPS = {"stop": "stop", "length": "length", "toolUse": "tool_calls", "refusal": "content_filter", "error": "stop"}
 _TYPES: dict[FailureKind, tuple[str, str | None]] = {
@@ -44,10 +44,10 @@ _BODY = Decoder(_Body)
 class ChatWire:
     """`/v1/chat/completions`."""
 
-    def parse_request(self, body: bytes, *, full: bool) -> Asked:
+    def parse_request(self, body: bytes, *, full: bool) -> WireRequest:
         asked = _BODY.decode(body)
         first = next((bytes(message.content) for message in asked.messages if message.role == "user"), b"")
-        return Asked(
+        return WireRequest(
             model=asked.model,
             stream=bool(asked.stream),
             position=sum(message.role == "assistant" for message in asked.messages),
@@ -125,7 +125,7 @@ def to_openai_error(kind: FailureKind, message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": type_, "param": None, "code": code}}
 
 
-def _read_exchange(asked: _Body) -> Exchange:
+def _read_exchange(asked: _Body) -> ScriptContext:
     users: list[tuple[str, int]] = []
     system = ""
     for message in asked.messages:
@@ -136,7 +136,7 @@ def _read_exchange(asked: _Body) -> Exchange:
             users.append((to_text(orjson.loads(bytes(message.content) or b"null")), 0))
         elif message.role in ("system", "developer") and not system:
             system = to_text(orjson.loads(bytes(message.content) or b"null"))
-    return Exchange(users, system)
+    return ScriptContext(users, system)
 
 
 def _head(spoken: Spoken, kind: str) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from retinue.core.model import FailureKind
-from retinue.models.script import Exchange, ScriptUsage
-from retinue.testing.wire.base import Asked, Mark, Spoken, SpokenBlock, WireEvent, split_pieces, to_sse, to_text
+from retinue.models.script import ScriptContext, ScriptUsage
+from retinue.testing.wire.base import Mark, Spoken, SpokenBlock, WireEvent, WireRequest, split_pieces, to_sse, to_text
 
 _STOPS = {"stop": "STOP", "length": "MAX_TOKENS", "toolUse": "STOP", "refusal": "SAFETY", "error": "OTHER"}
 _STATUSES: dict[FailureKind, str] = {
@@ -37,10 +37,10 @@ _BODY = Decoder(_Body)
 class GoogleWire:
     """`/v1beta/models/<id>:generateContent` and `:streamGenerateContent`; model and mode are in the path."""
 
-    def parse_request(self, body: bytes, *, full: bool) -> Asked:
+    def parse_request(self, body: bytes, *, full: bool) -> WireRequest:
         asked = _BODY.decode(body)
         first = b"".join(bytes(part) for part in asked.contents[0].parts) if asked.contents else b""
-        return Asked(
+        return WireRequest(
             model="",
             stream=False,
             position=sum(content.role == "model" for content in asked.contents),
@@ -79,7 +79,7 @@ class GoogleWire:
         return b"x-request-id"
 
 
-def _read_exchange(asked: _Body) -> Exchange:
+def _read_exchange(asked: _Body) -> ScriptContext:
     users: list[tuple[str, int]] = []
     for content in asked.contents:
         if content.role == "model":
@@ -91,7 +91,7 @@ def _read_exchange(asked: _Body) -> Exchange:
         if any("functionResponse" not in part for part in parts):
             users.append((to_text(parts), 0))
     system = asked.system_instruction.parts if asked.system_instruction else []
-    return Exchange(users, to_text([orjson.loads(bytes(part)) for part in system]))
+    return ScriptContext(users, to_text([orjson.loads(bytes(part)) for part in system]))
 
 
 def _stop(spoken: Spoken) -> str:

@@ -8,14 +8,14 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from retinue.core.model import FailureKind
-from retinue.models.script import Exchange, ScriptUsage
+from retinue.models.script import ScriptContext, ScriptUsage
 from retinue.testing.wire.base import (
     CREATED_S,
-    Asked,
     Mark,
     Spoken,
     SpokenBlock,
     WireEvent,
+    WireRequest,
     split_pieces,
     to_sse,
     to_text,
@@ -48,14 +48,14 @@ _BODY = Decoder(_Body)
 class ResponsesWire:
     """`/v1/responses`."""
 
-    def parse_request(self, body: bytes, *, full: bool) -> Asked:
+    def parse_request(self, body: bytes, *, full: bool) -> WireRequest:
         asked = _BODY.decode(body)
         users, system, first = _read_items(asked, full=full)
-        return Asked(
+        return WireRequest(
             model=asked.model,
             stream=bool(asked.stream),
             position=_count_before(asked.previous_response_id) + sum(count for _, count in users),
-            exchange=Exchange(users, asked.instructions or system) if full else None,
+            exchange=ScriptContext(users, asked.instructions or system) if full else None,
             conversation=hash((first, asked.prompt_cache_key)),
         )
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from retinue.ui.commands.base import Command
+from retinue.ui.commands.base import SlashCommand
 from retinue.ui.menus.base import Menu
 from retinue.ui.menus.creation import CreationMenu
 from retinue.ui.menus.jobs import JobsMenu
@@ -10,7 +10,7 @@ from retinue.ui.menus.kinds import KindsMenu
 from retinue.ui.menus.preferences import PreferencesMenu
 from retinue.ui.menus.runs import RunsMenu, title_runs
 from retinue.ui.screens.overlay import hold_keys
-from retinue.ui.screens.picker import Choice
+from retinue.ui.screens.picker import PickerRow
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -24,19 +24,19 @@ MENUS: dict[str, type[Menu]] = {
 }
 
 
-async def list_rows(app: "RetinueApp") -> list[Choice]:
+async def list_rows(app: "RetinueApp") -> list[PickerRow]:
     """What there is to enter now."""
     menu = KindsMenu(app)
     crew = app.link.crew
     rows = []
     if runs := crew.lookout.runs:
-        rows.append(Choice("runs", title_runs(runs)))
+        rows.append(PickerRow("runs", title_runs(runs)))
     found = await menu.attempt(lambda: menu.open_roster().read().list())
-    rows.append(Choice("types", f"Agent types ({len(found or ())})"))
+    rows.append(PickerRow("types", f"Agent types ({len(found or ())})"))
     if crew.crew_settings.scheduling_enabled:
         jobs = await menu.attempt(crew.list_jobs)
-        rows.append(Choice("jobs", f"Scheduled jobs ({len(jobs[0]) if jobs else 0})"))
-    return [*rows, Choice("create", "Create new agent"), Choice("settings", "Settings")]
+        rows.append(PickerRow("jobs", f"Scheduled jobs ({len(jobs[0]) if jobs else 0})"))
+    return [*rows, PickerRow("create", "Create new agent"), PickerRow("settings", "Settings")]
 
 
 async def open_agents(app: "RetinueApp", words: str) -> None:
@@ -49,4 +49,4 @@ async def open_agents(app: "RetinueApp", words: str) -> None:
                 await MENUS[chosen](app).run()
 
 
-AGENTS = Command("agents", "who works, which agents there are, schedules, settings", open_agents)
+AGENTS = SlashCommand("agents", "who works, which agents there are, schedules, settings", open_agents)

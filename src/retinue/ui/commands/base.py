@@ -12,7 +12,7 @@ Run = Callable[["RetinueApp", str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class SlashCommand:
     """Something the user can call."""
 
     name: str

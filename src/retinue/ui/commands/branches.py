@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import UsageError
-from retinue.ui.commands.base import Command
+from retinue.ui.commands.base import SlashCommand
 from retinue.ui.formats import clean_line, fold_skill
 from retinue.ui.screens.main import MainScreen
 from retinue.ui.screens.overlay import hold_keys
 from retinue.ui.screens.panel import Waiting
-from retinue.ui.screens.picker import Choice, Picker
+from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.screens.prompt import Asking
 from retinue.ui.screens.tree_picker import TreePicker
 from retinue.ui.widgets.editor import Editor
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
 _CHOICES = (
-    Choice("none", "No summary", "the agent knows nothing of what you leave"),
-    Choice("plain", "Summarise", "it gets a summary of it"),
-    Choice("asked", "Summarise with your own words", "you say what it should look at"),
+    PickerRow("none", "No summary", "the agent knows nothing of what you leave"),
+    PickerRow("plain", "Summarise", "it gets a summary of it"),
+    PickerRow("asked", "Summarise with your own words", "you say what it should look at"),
 )
 
 
@@ -91,7 +91,7 @@ async def fork_session(app: "RetinueApp", words: str) -> None:
     """Go over to a new session, a copy that ends before something the user has said; that is written anew."""
     _check_said(app)
     said = app.link.crew.chronicle.list_prompts()
-    rows = [Choice(each.entry_id, clean_line(fold_skill(each.text), 200)) for each in said]
+    rows = [PickerRow(each.entry_id, clean_line(fold_skill(each.text), 200)) for each in said]
     chosen = await app.ask(Picker("Fork before", rows, chosen=said[-1].entry_id))
     if chosen:
         text = await app.link.crew.sessions.fork(chosen)
@@ -118,6 +118,6 @@ def _put_words(app: "RetinueApp", text: str) -> None:
         app.put_words(fold_skill(text))
 
 
-TREE = Command("tree", "go back to something said and take another way", show_tree)
-FORK = Command("fork", "go back to something you said, in a copy of the session", fork_session, needs_rest=True)
-CLONE = Command("clone", "go on in a copy of the session", clone_session, needs_rest=True)
+TREE = SlashCommand("tree", "go back to something said and take another way", show_tree)
+FORK = SlashCommand("fork", "go back to something you said, in a copy of the session", fork_session, needs_rest=True)
+CLONE = SlashCommand("clone", "go on in a copy of the session", clone_session, needs_rest=True)

@@ -11,12 +11,12 @@ from rich.text import Text
 
 from retinue.app import open_folder
 from retinue.core.errors import UsageError, quote
-from retinue.ui.commands.base import Command
+from retinue.ui.commands.base import SlashCommand
 from retinue.ui.formats import clean, clean_line
 from retinue.ui.keys import Hotkey, show_key
 from retinue.ui.menus.entries import EntriesMenu
 from retinue.ui.screens.overlay import hold_keys
-from retinue.ui.screens.picker import Choice, Picker
+from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.themes import THEMES
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ async def choose_theme(app: "RetinueApp", words: str) -> None:
     names = [*THEMES, *(name for name in sorted(app.available_themes) if name not in THEMES)]
     chosen: str | None = words
     if not words:
-        rows = [Choice(name, name, mark="●" if name == app.theme else "") for name in names]
+        rows = [PickerRow(name, name, mark="●" if name == app.theme else "") for name in names]
         chosen = await app.ask(Picker("Theme", rows, chosen=app.theme))
     if chosen:
         if chosen not in names:
@@ -114,9 +114,9 @@ async def decide_trust(app: "RetinueApp", words: str) -> None:
     project, trust = folder.read(approve=None)
     now = "trusted" if trust.trusted else "not trusted"
     rows = [
-        Choice("yes", "trust it", "its agents, settings, servers and hooks are used"),
-        Choice("no", "do not trust it", "none of them are"),
-        Choice("forget", "forget the decision", "it is asked again"),
+        PickerRow("yes", "trust it", "its agents, settings, servers and hooks are used"),
+        PickerRow("no", "do not trust it", "none of them are"),
+        PickerRow("forget", "forget the decision", "it is asked again"),
     ]
     listed = ", ".join(trust.protected[:6]) or "nothing that needs trust"
     chosen = await app.ask(Picker(f"{project} is {now} ({trust.reason}); it has {listed}", rows))
@@ -139,13 +139,13 @@ async def leave(app: "RetinueApp", words: str) -> None:
     app.leave()
 
 
-HELP = Command("help", "commands and keys", show_help)
-HOTKEYS = Command("hotkeys", "all keys as they are now", show_hotkeys)
-THEME = Command("theme", "choose another theme", choose_theme, "[name]")
-EXPORT = Command("export", "write this session as one HTML file", export_session, "[file]")
-TRUST = Command("trust", "whether this folder's own configuration is used", decide_trust)
-COPY = Command("copy", "copy the last reply", copy_reply)
-QUIT = Command("quit", "leave; what works is stopped and can be resumed", leave)
+HELP = SlashCommand("help", "commands and keys", show_help)
+HOTKEYS = SlashCommand("hotkeys", "all keys as they are now", show_hotkeys)
+THEME = SlashCommand("theme", "choose another theme", choose_theme, "[name]")
+EXPORT = SlashCommand("export", "write this session as one HTML file", export_session, "[file]")
+TRUST = SlashCommand("trust", "whether this folder's own configuration is used", decide_trust)
+COPY = SlashCommand("copy", "copy the last reply", copy_reply)
+QUIT = SlashCommand("quit", "leave; what works is stopped and can be resumed", leave)
 
 
 async def show_toolkit(app: "RetinueApp", words: str) -> None:
@@ -166,7 +166,7 @@ async def show_toolkit(app: "RetinueApp", words: str) -> None:
     app.show_panel(answer.title, answer.text.removeprefix(f"{answer.title}\n\n"))
 
 
-TOOLKIT = Command(
+TOOLKIT = SlashCommand(
     "toolkit", "what is set up here, and what tools did", show_toolkit, "agents|doctor|logs|activity|modules|lsp|help"
 )
 
@@ -183,5 +183,5 @@ async def show_hooks(app: "RetinueApp", words: str) -> None:
         await EntriesMenu(app, "hook").run()
 
 
-MCP = Command("mcp", "MCP servers: which there are, and whether they may be started", show_servers)
-HOOKS = Command("hooks", "hooks: which there are, and whether they may be run", show_hooks)
+MCP = SlashCommand("mcp", "MCP servers: which there are, and whether they may be started", show_servers)
+HOOKS = SlashCommand("hooks", "hooks: which there are, and whether they may be run", show_hooks)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from retinue.core.errors import UsageError, quote
 from retinue.core.figures import format_tokens
 from retinue.core.messages import THINKING_LEVELS
-from retinue.ui.commands.base import Command
+from retinue.ui.commands.base import SlashCommand
 from retinue.ui.formats import clean_line
-from retinue.ui.screens.picker import Choice, ModelPicker, ThinkingPicker
+from retinue.ui.screens.picker import ModelPicker, PickerRow, ThinkingPicker
 from retinue.ui.screens.scope_picker import ModelDraft, ScopePicker
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ async def choose_model(app: "RetinueApp", words: str) -> None:
         known = {info.ref: info for info in models}
         draft = ModelDraft(tuple(known), tuple(selection.scope))
         rows = [
-            Choice(
+            PickerRow(
                 info.ref,
                 info.ref,
                 f"{info.name} · {format_tokens(info.context_window)}",
@@ -55,7 +55,7 @@ async def choose_thinking(app: "RetinueApp", words: str) -> None:
     chosen: str | None = words
     is_kept = False
     if not words:
-        rows = [Choice(level, level, mark="●" if level == selection.thinking else "") for level in selection.levels]
+        rows = [PickerRow(level, level, mark="●" if level == selection.thinking else "") for level in selection.levels]
         keys = _describe_keys(app, "app.thinking.save")
         picker = ThinkingPicker("Thinking level", rows, chosen=selection.thinking, hint=keys)
         chosen, is_kept = await app.ask(picker), picker.is_kept
@@ -82,6 +82,6 @@ def _tell_kept(other: str) -> str:
     return ", also in other sessions" if not other else f"; kept, but {clean_line(other, 200)} decides here"
 
 
-MODEL = Command("model", "choose another model", choose_model, "[name]")
-THINKING = Command("thinking", "choose how hard it thinks", choose_thinking, "[level]")
-SCOPE = Command("scoped-models", "choose the models that keys turn through", choose_scope)
+MODEL = SlashCommand("model", "choose another model", choose_model, "[name]")
+THINKING = SlashCommand("thinking", "choose how hard it thinks", choose_thinking, "[level]")
+SCOPE = SlashCommand("scoped-models", "choose the models that keys turn through", choose_scope)

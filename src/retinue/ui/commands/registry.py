@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from retinue.core.errors import UsageError, quote
 from retinue.ui.commands import agents, branches, general, model, session
-from retinue.ui.commands.base import Command, Run
+from retinue.ui.commands.base import Run, SlashCommand
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -35,22 +35,22 @@ OWN = (
 )
 
 
-class Commands:
+class SlashCommands:
     """What can be called by a slash in one program."""
 
     def __init__(self, app: "RetinueApp") -> None:
         self._app = app
 
-    def list(self) -> list[Command]:
+    def list(self) -> list[SlashCommand]:
         """All of them; ours first, without those that the user has switched off."""
         found = {command.name: command for command in OWN if not self._is_off(command)}
         if self._app.link.is_open:
             for offer in self._app.link.crew.catalogue.list():
                 run = _run_extension(offer.name) if offer.source == "extension" else _run_skill(offer.name)
-                found.setdefault(offer.name, Command(offer.name, offer.description, run, "[words]"))
+                found.setdefault(offer.name, SlashCommand(offer.name, offer.description, run, "[words]"))
         return list(found.values())
 
-    def find(self, text: str) -> tuple[Command, str] | None:
+    def find(self, text: str) -> tuple[SlashCommand, str] | None:
         """The command that a text calls, and the words after it; None when the text calls none.
 
         Raises UsageError for a name that nothing has.
@@ -67,7 +67,7 @@ class Commands:
             raise UsageError(f"there is no command /{quote(name)[1:-1]}; /help lists all")
         return command, words.strip()
 
-    def _is_off(self, command: Command) -> bool:
+    def _is_off(self, command: SlashCommand) -> bool:
         link = self._app.link
         return command is general.TOOLKIT and link.is_open and not link.crew.commands.has(command.name)
 

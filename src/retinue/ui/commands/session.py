@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from retinue.app import list_sessions
 from retinue.core.errors import UsageError, quote
 from retinue.core.figures import format_cost, format_tokens
-from retinue.ui.commands.base import Command
+from retinue.ui.commands.base import SlashCommand
 from retinue.ui.formats import clean_line
 from retinue.ui.screens.session_picker import SessionPicker
 
@@ -83,8 +83,10 @@ async def compact_session(app: "RetinueApp", words: str) -> None:
         app.link.note("there was nothing to gain by summarising")
 
 
-NEW = Command("new", "begin a new session", begin_session, needs_rest=True)
-RESUME = Command("resume", "go on with another session", resume_session, "[name|all]", needs_rest=True)
-NAME = Command("name", "name this session", name_session, "NAME")
-SESSION = Command("session", "the figures of this session", show_session)
-COMPACT = Command("compact", "summarise the conversation so far", compact_session, "[what to keep]", needs_rest=True)
+NEW = SlashCommand("new", "begin a new session", begin_session, needs_rest=True)
+RESUME = SlashCommand("resume", "go on with another session", resume_session, "[name|all]", needs_rest=True)
+NAME = SlashCommand("name", "name this session", name_session, "NAME")
+SESSION = SlashCommand("session", "the figures of this session", show_session)
+COMPACT = SlashCommand(
+    "compact", "summarise the conversation so far", compact_session, "[what to keep]", needs_rest=True
+)

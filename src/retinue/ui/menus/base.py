@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from retinue.core.errors import RetinueError
 from retinue.ui.formats import clean
-from retinue.ui.screens.picker import Choice, Picker
+from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.screens.prompt import Asking
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Menu:
         raise NotImplementedError
 
     async def choose(
-        self, title: str, choices: Sequence[Choice], *, about: str = "", chosen: str = "", hint: str = HINT
+        self, title: str, choices: Sequence[PickerRow], *, about: str = "", chosen: str = "", hint: str = HINT
     ) -> str | None:
         """One of some rows; None to go back."""
         return await self.app.ask(Picker(title, choices, about=about, chosen=chosen, hint=hint))
@@ -38,7 +38,7 @@ class Menu:
 
     async def confirm(self, question: str, deed: str, *, about: str = "") -> bool:
         """Whether it is really to be done."""
-        rows = [Choice("no", "No, go back"), Choice("yes", deed)]
+        rows = [PickerRow("no", "No, go back"), PickerRow("yes", deed)]
         return await self.choose(question, rows, about=about, hint="→ enter · ← back") == "yes"
 
     def tell(self, text: str, *, is_bad: bool = False) -> None:

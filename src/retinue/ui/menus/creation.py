@@ -9,7 +9,7 @@ from retinue.core.errors import RetinueError
 from retinue.ui.menus.base import Menu
 from retinue.ui.menus.kinds import accept_file, choose_place
 from retinue.ui.screens.panel import Waiting
-from retinue.ui.screens.picker import Choice
+from retinue.ui.screens.picker import PickerRow
 from retinue.ui.screens.prompt import TextPage
 from retinue.views.agent import write_agent
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
 _WAYS = (
-    Choice("manual", "Step by step", "name, description, tools, model, thinking, instructions"),
-    Choice("agent", "Written by an agent", "say what it is for; you see the file before it is saved"),
+    PickerRow("manual", "Step by step", "name, description, tools, model, thinking, instructions"),
+    PickerRow("agent", "Written by an agent", "say what it is for; you see the file before it is saved"),
 )
 _OWN = "\0own"
 _TOOLS = (
-    Choice("", "All builtin tools"),
-    Choice("read, grep, find, ls", "Only reading", "read, grep, find, ls"),
-    Choice("none", "None"),
-    Choice(_OWN, "A list of your own", "names with commas between"),
+    PickerRow("", "All builtin tools"),
+    PickerRow("read, grep, find, ls", "Only reading", "read, grep, find, ls"),
+    PickerRow("none", "None"),
+    PickerRow(_OWN, "A list of your own", "names with commas between"),
 )
 
 
@@ -110,12 +110,12 @@ class CreationMenu(Menu):
 
     async def _ask_model(self, before: str) -> str | None:
         models = self.app.link.crew.selection.list_models()
-        rows = [Choice("", "That of the caller"), *(Choice(info.ref, info.ref, info.name) for info in models)]
+        rows = [PickerRow("", "That of the caller"), *(PickerRow(info.ref, info.ref, info.name) for info in models)]
         return await self.choose("Which model?", rows, chosen=before)
 
     async def _ask_thinking(self, before: str) -> str | None:
         levels = ("off", "minimal", "low", "medium", "high", "xhigh")
-        rows = [Choice("", "That of the caller"), *(Choice(level, level) for level in levels)]
+        rows = [PickerRow("", "That of the caller"), *(PickerRow(level, level) for level in levels)]
         return await self.choose("How hard does it think?", rows, chosen=before)
 
     async def _ask_prompt(self, before: str) -> str | None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from retinue.app import open_approval
 from retinue.ui.formats import clean_line
 from retinue.ui.menus.base import Menu
-from retinue.ui.screens.picker import Choice
+from retinue.ui.screens.picker import PickerRow
 from retinue.views.overview import ApprovalEntry, Kind, list_entries
 
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ _LEGEND = "✓ may be started  ? not approved  ! changed since  ✕ disabled · 
 _TITLES = {"mcp": "MCP servers", "hook": "Hooks"}
 
 
-def draw_entry(entry: ApprovalEntry) -> Choice:
+def draw_entry(entry: ApprovalEntry) -> PickerRow:
     """One row."""
     owner = "project" if entry.is_projects else "your own"
-    return Choice(entry.name, entry.name, f"{owner} · {entry.about}", _MARKS.get(entry.state, " "))
+    return PickerRow(entry.name, entry.name, f"{owner} · {entry.about}", _MARKS.get(entry.state, " "))
 
 
 class EntriesMenu(Menu):
@@ -46,7 +46,7 @@ class EntriesMenu(Menu):
                 await self._offer(found)
 
     async def _offer(self, entry: ApprovalEntry) -> None:
-        rows = [Choice("back", "Back")]
+        rows = [PickerRow("back", "Back")]
         about = f"{entry.about}\n{self.app.shorten(entry.path)}"
         if entry.needs_consent:
             approval = await self.attempt(lambda: open_approval(entry.name, self.app.request, kind=self._kind))
@@ -55,9 +55,9 @@ class EntriesMenu(Menu):
             line, lines = approval.describe()
             about = "\n".join((line, *lines))
             if approval.needs_decision:
-                rows.append(Choice("yes", "Approve it as it is", "from the next start on"))
+                rows.append(PickerRow("yes", "Approve it as it is", "from the next start on"))
             else:
-                rows.append(Choice("no", "Take the approval back", "from the next start on"))
+                rows.append(PickerRow("no", "Take the approval back", "from the next start on"))
         chosen = await self.choose(entry.name, rows, about=about)
         if chosen in ("yes", "no") and entry.needs_consent:
             await self._decide(entry, consent=chosen == "yes")

@@ -6,7 +6,7 @@ from typing import Any
 
 from retinue.core.figures import format_duration
 from retinue.ui.menus.base import Menu
-from retinue.ui.screens.picker import Choice
+from retinue.ui.screens.picker import PickerRow
 
 _MARKS = {"error": "!", "running": "⋯"}
 _DETAILS = ("id", "schedule", "scheduleType", "subagent_type", "model", "thinking", "max_turns", "isolation")
@@ -19,7 +19,7 @@ def mark_job(job: Mapping[str, Any]) -> str:
     return _MARKS.get(str(job.get("lastStatus", "")), "✓")
 
 
-def draw_job(job: Mapping[str, Any], now: datetime) -> Choice:
+def draw_job(job: Mapping[str, Any], now: datetime) -> PickerRow:
     """One row; its key is the job's id, so that equal rows stay two jobs."""
     facts = [
         str(job.get("schedule", "")),
@@ -28,7 +28,7 @@ def draw_job(job: Mapping[str, Any], now: datetime) -> Choice:
         f"last {tell_when(job.get('lastRun'), now)}",
         f"runs {job.get('runCount', 0)}",
     ]
-    return Choice(str(job.get("id", "")), str(job.get("name", "")), "  ".join(facts), mark_job(job))
+    return PickerRow(str(job.get("id", "")), str(job.get("name", "")), "  ".join(facts), mark_job(job))
 
 
 def tell_when(text: object, now: datetime) -> str:
@@ -76,7 +76,7 @@ class JobsMenu(Menu):
                 await self._offer(found)
 
     async def _offer(self, job: Mapping[str, Any]) -> None:
-        rows = [Choice("back", "Back"), Choice("cancel", "Cancel this job", "it never fires again")]
+        rows = [PickerRow("back", "Back"), PickerRow("cancel", "Cancel this job", "it never fires again")]
         if await self.choose(str(job.get("name", "")), rows, about=describe_job(job)) == "cancel":
             ident = str(job.get("id", ""))
             is_gone = await self.attempt(lambda: self.app.link.crew.cancel_job(ident))

@@ -9,7 +9,7 @@ from retinue.ui.editor_program import edit_file
 from retinue.ui.formats import clean_line
 from retinue.ui.menus.base import Menu
 from retinue.ui.screens.panel import Panel
-from retinue.ui.screens.picker import Choice
+from retinue.ui.screens.picker import PickerRow
 from retinue.ui.screens.prompt import TextPage
 from retinue.views.agent import render_portrait
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 LEGEND = "• project  ◦ global  ✕ disabled · → enter · ← back"
 _MARKS = {"project": "•", "user": "◦"}
 _DEEDS = {
-    "details": Choice("details", "Details", "its fields, tools, and what is odd about its file"),
-    "eject": Choice("eject", "Eject", "copy it to a file that you can change"),
-    "enable": Choice("enable", "Enable", "let it be run again"),
-    "edit": Choice("edit", "Edit", "change its file"),
-    "disable": Choice("disable", "Disable", "it can no longer be run"),
-    "reset": Choice("reset", "Reset to default", "delete the file; the packaged agent counts again"),
-    "delete": Choice("delete", "Delete", "delete its file"),
+    "details": PickerRow("details", "Details", "its fields, tools, and what is odd about its file"),
+    "eject": PickerRow("eject", "Eject", "copy it to a file that you can change"),
+    "enable": PickerRow("enable", "Enable", "let it be run again"),
+    "edit": PickerRow("edit", "Edit", "change its file"),
+    "disable": PickerRow("disable", "Disable", "it can no longer be run"),
+    "reset": PickerRow("reset", "Reset to default", "delete the file; the packaged agent counts again"),
+    "delete": PickerRow("delete", "Delete", "delete its file"),
 }
 
 
@@ -39,13 +39,13 @@ def list_deeds(kind: str, *, is_enabled: bool) -> list[str]:
     return ["enable", "edit", *reset, "delete"]
 
 
-def draw_kind(row: dict[str, Any]) -> Choice:
+def draw_kind(row: dict[str, Any]) -> PickerRow:
     """One agent as a row."""
     mark = _MARKS.get(row["source"], "") if row["enabled"] else "✕"
     facts = ["read-only"] if row["readonly"] else []
     facts += [row["model"]] if row["model"] else []
     about = clean_line(row["description"] or "(no description)", 90)
-    return Choice(row["name"], row["name"], " · ".join((about, *facts)), mark)
+    return PickerRow(row["name"], row["name"], " · ".join((about, *facts)), mark)
 
 
 def describe_kind(about: dict[str, Any]) -> str:
@@ -180,7 +180,7 @@ async def choose_place(menu: Menu, roster: "Roster") -> str | None:
     """`project` or `user`; None to go back."""
     shorten = menu.app.shorten
     rows = [
-        Choice("project", "This project", shorten(roster.paths.project / ".pi" / "agents")),
-        Choice("user", "For all projects", shorten(roster.paths.agent_dir / "agents")),
+        PickerRow("project", "This project", shorten(roster.paths.project / ".pi" / "agents")),
+        PickerRow("user", "For all projects", shorten(roster.paths.agent_dir / "agents")),
     ]
     return await menu.choose("Where?", rows if roster.trust.trusted else rows[::-1])

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from retinue.core.errors import RetinueError
 from retinue.ui.menus.base import Menu
-from retinue.ui.screens.picker import Choice
+from retinue.ui.screens.picker import PickerRow
 
 if TYPE_CHECKING:
     from retinue.views.overview import Preference
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 _RESET = "\0default"
 
 
-def draw_preference(item: "Preference") -> Choice:
+def draw_preference(item: "Preference") -> PickerRow:
     """One row: the key, the value and what it is for."""
-    return Choice(item.key, item.key, f"{item.shown} · {item.help}", "" if item.is_default else "●")
+    return PickerRow(item.key, item.key, f"{item.shown} · {item.help}", "" if item.is_default else "●")
 
 
 class PreferencesMenu(Menu):
@@ -64,8 +64,8 @@ class PreferencesMenu(Menu):
         """Whether a folder that nobody has decided about gets a file of its own, which then counts; None to go back."""
         own = self.app.link.crew.preferences
         rows = [
-            Choice("project", "For this folder", self.app.shorten(own.project_path)),
-            Choice("user", "For all folders", self.app.shorten(own.path)),
+            PickerRow("project", "For this folder", self.app.shorten(own.project_path)),
+            PickerRow("user", "For all folders", self.app.shorten(own.path)),
         ]
         about = "This folder is not trusted. A file that you make here is used all the same; no other file of it is."
         chosen = await self.choose("Where is the setting kept?", rows, about=about)
@@ -73,16 +73,16 @@ class PreferencesMenu(Menu):
 
     async def _pick(self, item: "Preference") -> str | None:
         rows = [
-            Choice(shown, shown, mark="●" if value == item.value else "")
+            PickerRow(shown, shown, mark="●" if value == item.value else "")
             for value, shown in ((value, item.show(value)) for value in item.choices)
         ]
-        rows.append(Choice(_RESET, "back to the default", "takes it out of the file"))
+        rows.append(PickerRow(_RESET, "back to the default", "takes it out of the file"))
         return await self.choose(item.key, rows, about=_explain(item), chosen=item.shown)
 
     async def _write(self, item: "Preference") -> str | None:
         rows = [
-            Choice("write", "Another value", item.accepts),
-            Choice(_RESET, "Back to the default", "takes it out of the file"),
+            PickerRow("write", "Another value", item.accepts),
+            PickerRow(_RESET, "Back to the default", "takes it out of the file"),
         ]
         chosen = "write" if item.is_default else await self.choose(item.key, rows, about=_explain(item))
         if chosen != "write":

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from retinue.core.run import Run, Status
 from retinue.ui.formats import clean_line
 from retinue.ui.menus.base import Menu
-from retinue.ui.screens.picker import Choice
+from retinue.ui.screens.picker import PickerRow
 from retinue.ui.screens.viewer import RunViewer
 from retinue.ui.talk import NOTHING, Glimpse, describe_activity
 from retinue.ui.tree import Outlook, find_sign, render_figures
@@ -20,14 +20,14 @@ def title_runs(runs: Sequence[Run]) -> str:
     return f"Running agents ({len(runs)}) — {running} running, {done} done"
 
 
-def draw_run(run: Run, now_ms: int, glimpse: Glimpse = NOTHING) -> Choice:
+def draw_run(run: Run, now_ms: int, glimpse: Glimpse = NOTHING) -> PickerRow:
     """One row: who, what for, how far."""
     sign, _ = find_sign(run, 0)
     figures = render_figures(run, Outlook(200, now_ms)).plain.removeprefix(" · ")
     error = run.outcome.error if run.outcome is not None else ""
     now = describe_activity(run, glimpse) if run.status is Status.RUNNING else clean_line(error, 120) if error else ""
     facts = [run.description, figures, "queued" if run.status is Status.QUEUED else now]
-    return Choice(run.id, run.agent, " · ".join(fact for fact in facts if fact), sign)
+    return PickerRow(run.id, run.agent, " · ".join(fact for fact in facts if fact), sign)
 
 
 class RunsMenu(Menu):

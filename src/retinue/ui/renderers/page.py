@@ -39,7 +39,7 @@ class PlainTable(TableElement):
             yield made
 
 
-class Page(Markdown):
+class MarkdownPage(Markdown):
     """A text of a model's."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {

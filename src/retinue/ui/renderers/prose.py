@@ -19,10 +19,10 @@ def render_markdown(text: str, app: "RetinueApp") -> RenderableType:
     safe = clean(text)
     if len(safe) > _MOST_CHARS:
         return Text(safe)
-    from retinue.ui.renderers.page import Page
+    from retinue.ui.renderers.page import MarkdownPage
 
     code_theme = "ansi_dark" if app.current_theme.dark else "ansi_light"
-    return Page(safe, code_theme=code_theme, colors=app.theme_variables)
+    return MarkdownPage(safe, code_theme=code_theme, colors=app.theme_variables)
 
 
 def stack(*parts: RenderableType | None) -> RenderableType:

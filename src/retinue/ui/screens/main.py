@@ -16,7 +16,7 @@ from retinue.ui.editor_program import edit_text
 from retinue.ui.formats import FRAME_S, clean_line
 from retinue.ui.interrupt import Stopping, describe_scope
 from retinue.ui.keys import bind
-from retinue.ui.navigation import Reading, Way
+from retinue.ui.navigation import ConversationReader, Way
 from retinue.ui.state import find_facts, find_remark
 from retinue.ui.widgets.activity_line import WorkingLine
 from retinue.ui.widgets.completion import CompletionPopup
@@ -31,7 +31,7 @@ from retinue.ui.widgets.welcome import Welcome
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
-    from retinue.ui.link import Link
+    from retinue.ui.link import ScreenLink
 
 NOTICE_S = 2.0
 """How long a word in the footer stays."""
@@ -92,7 +92,7 @@ class MainScreen(Screen[None]):
     ]
     app: "RetinueApp"
 
-    def __init__(self, link: "Link") -> None:
+    def __init__(self, link: "ScreenLink") -> None:
         super().__init__()
         self._link = link
         self._seen = -1
@@ -122,7 +122,7 @@ class MainScreen(Screen[None]):
         editor = self.query_one(Editor)
         self._completer = Completer(self.app, editor, self.query_one(CompletionPopup))
         self._stopping, self._unsaid, self._muster = Stopping(self), Unsaid(self), Muster(self)
-        self._reading = Reading(self.query_one("#conversation", Conversation))
+        self._reading = ConversationReader(self.query_one("#conversation", Conversation))
         self._searching = Searching(self.query_one(SearchLine), self._reading, editor)
         editor.asks_first = self._take_key
         editor.focus()

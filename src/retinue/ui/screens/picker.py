@@ -32,7 +32,7 @@ _DEEPEST = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PickerRow:
     """One row."""
 
     key: str
@@ -95,14 +95,14 @@ class Picker(ModalScreen[str | None]):
     ]
 
     def __init__(
-        self, title: str, choices: Sequence[Choice], *, hint: str = "", chosen: str = "", about: str = ""
+        self, title: str, choices: Sequence[PickerRow], *, hint: str = "", chosen: str = "", about: str = ""
     ) -> None:
         """`about` is what one should know to choose, in some lines."""
         super().__init__()
         self._title = title
         self._about = about
         self._choices = list(choices)
-        self._shown: list[Choice] = []
+        self._shown: list[PickerRow] = []
         self._hint = hint or "enter takes · esc leaves"
         self._chosen = chosen
         self._is_ready = False
@@ -114,12 +114,12 @@ class Picker(ModalScreen[str | None]):
         return self._title
 
     @property
-    def shown(self) -> list[Choice]:
+    def shown(self) -> list[PickerRow]:
         """The rows that match what was typed."""
         return list(self._shown)
 
     @property
-    def lit(self) -> Choice | None:
+    def lit(self) -> PickerRow | None:
         """The row that Enter would take."""
         place = self.query_one(OptionList).highlighted if self._is_ready else None
         return self._shown[place] if place is not None and place < len(self._shown) else None
@@ -129,7 +129,7 @@ class Picker(ModalScreen[str | None]):
         """What was typed."""
         return self.query_one(Input).value if self._is_ready else ""
 
-    def put(self, choices: Sequence[Choice], *, chosen: str = "", hint: str = "") -> None:
+    def put(self, choices: Sequence[PickerRow], *, chosen: str = "", hint: str = "") -> None:
         """Other rows, or the same in another form; `chosen` is lit, else the one that was."""
         was = self.lit
         self._choices = list(choices)
@@ -243,7 +243,7 @@ class Picker(ModalScreen[str | None]):
         rows.highlighted = 0 if self._shown else None
 
 
-def _draw(choice: Choice, width: int) -> Text:
+def _draw(choice: PickerRow, width: int) -> Text:
     """The notes begin below each other where the labels are not too long for that."""
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"{choice.mark or ' '} ")
@@ -275,7 +275,9 @@ class ModelPicker(KeepingPicker):
         bind("tui.input.tab", "widen", is_first=True),
     ]
 
-    def __init__(self, models: Sequence[Choice], scope: Collection[str], *, chosen: str, save: str, tab: str) -> None:
+    def __init__(
+        self, models: Sequence[PickerRow], scope: Collection[str], *, chosen: str, save: str, tab: str
+    ) -> None:
         """`scope` are those that are turned through, none for all; `save` and `tab` are keys as they are shown."""
         self._models = models
         self._scoped = [choice for choice in models if choice.key in scope]
@@ -296,7 +298,7 @@ class ModelPicker(KeepingPicker):
     def _render_title(self) -> str:
         return "Model" if not self._scoped else f"Model: {'all' if self._is_wide else 'scoped'}"
 
-    def _list_rows(self) -> Sequence[Choice]:
+    def _list_rows(self) -> Sequence[PickerRow]:
         return self._models if self._is_wide else self._scoped
 
     def _describe(self) -> str:

@@ -11,7 +11,7 @@ from retinue.core.messages import THINKING_LEVELS
 from retinue.core.model import ModelInfo
 from retinue.ui.formats import clean, clean_line
 from retinue.ui.keys import bind
-from retinue.ui.screens.picker import Choice, Picker
+from retinue.ui.screens.picker import Picker, PickerRow
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -171,14 +171,14 @@ class ScopePicker(Picker):
     def _list_meant(self) -> tuple[str, ...]:
         return tuple(choice.key for choice in self.shown) if self.needle else self._draft.rows
 
-    def _make_rows(self) -> list[Choice]:
+    def _make_rows(self) -> list[PickerRow]:
         return [self._to_choice(ref) for ref in self._draft.rows]
 
-    def _to_choice(self, ref: str) -> Choice:
+    def _to_choice(self, ref: str) -> PickerRow:
         is_in, info = self._draft.has(ref), self._infos.get(ref)
         level = self._draft.find_level(ref)
         note = "cannot be asked now" if info is None else f"{info.name}{f' · thinks: {level}' if level else ''}"
-        return Choice(ref, ref, note, "✓" if is_in else "", is_quiet=not is_in)
+        return PickerRow(ref, ref, note, "✓" if is_in else "", is_quiet=not is_in)
 
     def _describe(self) -> str:
         show, draft = self.app.keys.show, self._draft

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from retinue.core.errors import RetinueError
 from retinue.ui.formats import clean, describe_session
 from retinue.ui.keys import bind
-from retinue.ui.screens.picker import Choice, Picker
+from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.screens.prompt import Asking
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ class SessionPicker(Picker):
             f"{'all' if self._only_named else 'only named'} · {show('app.session.togglePath')} path · esc leaves"
         )
 
-    def _make_rows(self) -> list[Choice]:
+    def _make_rows(self) -> list[PickerRow]:
         chosen = [each for each in self._found if each["name"] or not self._only_named]
         rows = []
         for each in sorted(chosen, key=_ORDERS[self._order], reverse=self._order != "name"):
             label, note = describe_session(each, with_folder=self._with_folder, with_path=self._with_path)
-            rows.append(Choice(each["path"], label, note, "●" if each["path"] == self._now else ""))
+            rows.append(PickerRow(each["path"], label, note, "●" if each["path"] == self._now else ""))
         return rows
 
     def _renew(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from retinue.core.errors import RetinueError
 from retinue.ui.formats import clean, clean_line, fold_skill
 from retinue.ui.keys import bind
-from retinue.ui.screens.picker import Choice, Picker
+from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.screens.prompt import Asking
 
 if TYPE_CHECKING:
@@ -204,18 +204,18 @@ class TreePicker(Picker):
         """Whether an entry is something that the user has said."""
         return any(leaf.is_user for leaf in self._leaves if leaf.entry_id == entry_id)
 
-    def _make_rows(self) -> list[Choice]:
+    def _make_rows(self) -> list[PickerRow]:
         self._leaves = list_leaves(
             self._roots, self._chronicle.leaf_id, wanted=self._wanted, folded=frozenset(self._folded)
         )
         return [self._to_choice(leaf) for leaf in self._leaves]
 
-    def _to_choice(self, leaf: Leaf) -> Choice:
+    def _to_choice(self, leaf: Leaf) -> PickerRow:
         label = f"[{leaf.label}{f' {leaf.labelled}' if self._has_times else ''}] " if leaf.label else ""
         fork = "⑂ " if leaf.begins and leaf.indent else ""
         note = f"+{leaf.folded} folded" if leaf.folded else "" if leaf.is_present else "another way"
         mark = "❯" if leaf.is_user else " "
-        return Choice(leaf.entry_id, f"{'  ' * leaf.indent}{fork}{label}{leaf.text}", note, mark, not leaf.is_user)
+        return PickerRow(leaf.entry_id, f"{'  ' * leaf.indent}{fork}{label}{leaf.text}", note, mark, not leaf.is_user)
 
     def _describe(self) -> str:
         show = self.app.keys.show

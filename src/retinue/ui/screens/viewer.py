@@ -11,7 +11,7 @@ from textual.widgets import Static
 from retinue.core.run import Run, Status
 from retinue.ui.formats import FRAME_S, clean_line, fit_parts
 from retinue.ui.keys import bind
-from retinue.ui.navigation import Reading, Way
+from retinue.ui.navigation import ConversationReader, Way
 from retinue.ui.screens.overlay import Overlay
 from retinue.ui.talk import Talk, describe_activity
 from retinue.ui.tree import Outlook, find_sign, name_status, render_figures
@@ -111,7 +111,7 @@ class RunViewer(Overlay[None]):
 
     def on_mount(self) -> None:
         """Read what was said, and follow what is said from now on."""
-        self._reading = Reading(self.query_one(Conversation))
+        self._reading = ConversationReader(self.query_one(Conversation))
         self.query_one(Conversation).can_focus = True
         self.query_one(Conversation).focus()
         self.run_worker(self._follow(), exclusive=True)

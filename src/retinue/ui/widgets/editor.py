@@ -65,7 +65,7 @@ class Pastes:
 MOST = 1000
 
 
-class History:
+class PromptHistory:
     """Entries from old to new; after the newest comes what is being written now."""
 
     def __init__(self, entries: Sequence[str] = ()) -> None:
@@ -175,7 +175,7 @@ class Editor(TextArea, inherit_bindings=False):
         )
         # A cursor that blinks would draw the screen twice a second while nothing happens.
         self.set_reactive(TextArea.cursor_blink, False)
-        self.history_list = History()
+        self.history_list = PromptHistory()
         self.on_remembered: Callable[[str], None] = lambda text: None
         """Told of each new entry of the history."""
         self.asks_first: Callable[[events.Key], bool] = lambda event: False

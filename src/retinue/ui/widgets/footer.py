@@ -11,7 +11,7 @@ from retinue.ui.formats import clean_line, color_percent
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class FooterFacts:
     """What the footer shows."""
 
     folder: str = ""
@@ -37,10 +37,10 @@ class StatusFooter(Static):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
-        self.facts = Facts()
+        self.facts = FooterFacts()
         """What is shown."""
 
-    def show(self, facts: Facts) -> None:
+    def show(self, facts: FooterFacts) -> None:
         """Show other facts."""
         if facts != self.facts:
             self.facts = facts

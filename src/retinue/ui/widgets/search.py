@@ -10,7 +10,7 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Input, Static
 
-from retinue.ui.navigation import Reading
+from retinue.ui.navigation import ConversationReader
 from retinue.ui.widgets.editor import Editor
 from retinue.ui.widgets.line import TextLine
 
@@ -142,7 +142,7 @@ class SearchLine(Horizontal):
 class Searching:
     """Stands between one line and one conversation."""
 
-    def __init__(self, line: SearchLine, reading: Reading, editor: Editor) -> None:
+    def __init__(self, line: SearchLine, reading: ConversationReader, editor: Editor) -> None:
         self._line = line
         self._reading = reading
         self._editor = editor

@@ -6,7 +6,7 @@ import pytest
 from retinue.core.messages import ToolCall
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Effect, ToolResult
-from retinue.durable.cluster.approval import MAX_TOLD, Case, Ruling, Verdict, bound_result
+from retinue.durable.cluster.approval import MAX_TOLD, Case, RemoteVerdict, Ruling, bound_result
 from retinue.durable.cluster.approval_judge import Court
 from retinue.durable.cluster.remote_approvals import Appeals, Judged
 from retinue.engine.questions import Desk
@@ -44,7 +44,7 @@ def join(court):
     async def submit(case):
         brought.append(case)
         again = msgspec.json.decode(msgspec.json.encode(case), type=Case)
-        verdict = Verdict(key=case.key, ruling=await court.judge(again))
+        verdict = RemoteVerdict(key=case.key, ruling=await court.judge(again))
         appeals.take(msgspec.json.decode(msgspec.json.encode(verdict)))
 
     appeals = Appeals(submit)
@@ -160,7 +160,7 @@ async def test_late_yes_is_used_once():
         brought.append(case.key)
 
     appeals, first = Appeals(submit), make_case("k1", "c1", command="a")
-    late = Verdict(key="k1", ruling=Ruling(), digest=first.digest, call_id="c1")
+    late = RemoteVerdict(key="k1", ruling=Ruling(), digest=first.digest, call_id="c1")
     appeals.take(msgspec.to_builtins(late))
     appeals.open(())
     used = await appeals.ask(make_case("k2", "c2", command="a"))
@@ -175,7 +175,7 @@ async def test_yes_on_record_is_used_up():
         raise LookupError(case.key)
 
     appeals, first = Appeals(submit), make_case("k1", "c1", command="a")
-    appeals.take(msgspec.to_builtins(Verdict(key="k1", ruling=Ruling(), digest=first.digest, call_id="c1")))
+    appeals.take(msgspec.to_builtins(RemoteVerdict(key="k1", ruling=Ruling(), digest=first.digest, call_id="c1")))
     appeals.open(["c1"])
     with pytest.raises(LookupError):
         await appeals.ask(make_case("k2", "c2", command="a"))

@@ -9,11 +9,11 @@ from functools import partial
 
 import pytest
 
-from retinue.durable.local.database import Entry, Ledger, drop_run, put_pieces, put_run, read_pieces, read_runs
+from retinue.durable.local.database import RunDatabase, RunRow, drop_run, put_pieces, put_run, read_pieces, read_runs
 from retinue.durable.local.writer import Scribe
 from retinue.durable.session_files import Piece, RecordError
 
-RUN = Entry("s", "r", 1, 0, "/main.jsonl")
+RUN = RunRow("s", "r", 1, 0, "/main.jsonl")
 
 
 def piece(place, data=b"line\n"):
@@ -29,7 +29,7 @@ def read(ledger):
 
 
 def test_kept_pieces_are_read_in_order(tmp_path):
-    ledger = Ledger(tmp_path / "own" / "runs.db")
+    ledger = RunDatabase(tmp_path / "own" / "runs.db")
     ledger.transact([partial(put_run, entry=RUN), keep(piece(5)), keep(piece(0), piece(10))])
     assert read(ledger) == [[RUN], [piece(0), piece(5), piece(10)]]
     assert [oct(path.stat().st_mode & 0o777) for path in (ledger.path, ledger.path.parent)] == ["0o600", "0o700"]
@@ -37,7 +37,7 @@ def test_kept_pieces_are_read_in_order(tmp_path):
 
 
 def test_two_crews_of_one_program_lose_nothing(tmp_path):
-    first, second = Ledger(tmp_path / "runs.db"), Ledger(tmp_path / "runs.db")
+    first, second = RunDatabase(tmp_path / "runs.db"), RunDatabase(tmp_path / "runs.db")
     first.transact([partial(put_run, entry=RUN)])
     second.transact([read_runs])
     # The last one who closes the file takes its journal away: this one is not the last.
@@ -54,11 +54,11 @@ def test_link_is_refused(tmp_path):
     (tmp_path / "elsewhere.db").touch()
     (tmp_path / "runs.db").symlink_to(tmp_path / "elsewhere.db")
     with pytest.raises(RecordError, match="it is a link; check the file"):
-        Ledger(tmp_path / "runs.db").transact([read_runs])
+        RunDatabase(tmp_path / "runs.db").transact([read_runs])
 
 
 def test_longer_piece_replaces_shorter(tmp_path):
-    ledger = Ledger(tmp_path / "runs.db")
+    ledger = RunDatabase(tmp_path / "runs.db")
     ledger.transact([keep(piece(0))])
     ledger.transact([keep(piece(0, b"line\nmore\n"))])
     assert read(ledger)[1] == [piece(0, b"line\nmore\n")]
@@ -66,7 +66,7 @@ def test_longer_piece_replaces_shorter(tmp_path):
 
 
 def test_late_end_spares_the_next_attempt(tmp_path):
-    ledger = Ledger(tmp_path / "runs.db")
+    ledger = RunDatabase(tmp_path / "runs.db")
     again = RUN._replace(attempt=2, began=5)
     ledger.transact([partial(put_run, entry=RUN), keep(piece(0))])
     ledger.transact([partial(put_run, entry=again), keep(piece(5))])
@@ -78,7 +78,7 @@ def test_late_end_spares_the_next_attempt(tmp_path):
 
 
 def test_what_is_gone_takes_no_room(tmp_path):
-    ledger = Ledger(tmp_path / "runs.db")
+    ledger = RunDatabase(tmp_path / "runs.db")
     ledger.transact([partial(put_run, entry=RUN), *(keep(piece(place, bytes(100_000))) for place in range(50))])
     ledger.transact([partial(drop_run, session="s", run="r", attempt=1)])
     ledger.close()
@@ -89,11 +89,11 @@ def test_newer_version_is_refused(tmp_path):
     with sqlite3.connect(tmp_path / "runs.db") as database:
         database.execute("PRAGMA user_version = 7")
     with pytest.raises(RecordError, match="of version 7, written by a newer retinue; this one knows version 1"):
-        Ledger(tmp_path / "runs.db").transact([read_runs])
+        RunDatabase(tmp_path / "runs.db").transact([read_runs])
 
 
 def test_held_file_is_told(tmp_path):
-    ledger = Ledger(tmp_path / "runs.db", busy_s=0.05)
+    ledger = RunDatabase(tmp_path / "runs.db", busy_s=0.05)
     ledger.transact([read_runs])
     with sqlite3.connect(tmp_path / "runs.db", isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -108,11 +108,11 @@ def test_held_file_is_told(tmp_path):
 def test_damaged_file_is_told(tmp_path, content):
     (tmp_path / "runs.db").write_bytes(content)
     with pytest.raises(RecordError, match=r"it is damaged.*move it away"):
-        Ledger(tmp_path / "runs.db").transact([read_runs])
+        RunDatabase(tmp_path / "runs.db").transact([read_runs])
 
 
 def test_damage_while_open_is_told(tmp_path):
-    ledger = Ledger(tmp_path / "runs.db")
+    ledger = RunDatabase(tmp_path / "runs.db")
     ledger.transact([partial(put_run, entry=RUN), *(keep(piece(place, bytes(5000))) for place in range(50))])
     ledger.close()
     data = bytearray(ledger.path.read_bytes())
@@ -125,7 +125,7 @@ def test_damage_while_open_is_told(tmp_path):
 def test_unusable_place_is_told(tmp_path):
     (tmp_path / "runs.db").mkdir()
     with pytest.raises(RecordError, match=r"runs\.db: Is a directory; check the file, its folder"):
-        Ledger(tmp_path / "runs.db").transact([read_runs])
+        RunDatabase(tmp_path / "runs.db").transact([read_runs])
 
 
 def test_full_disk_is_told(tmp_path):
@@ -146,7 +146,7 @@ def test_full_disk_is_told(tmp_path):
     assert done.stdout.startswith(f"cannot record runs in {tmp_path}/runs.db: ") and "disk" in done.stdout
 
 
-class Counting(Ledger):
+class Counting(RunDatabase):
     commits = 0
 
     def transact(self, acts):
@@ -169,7 +169,7 @@ async def test_steps_that_fall_together_are_one_commit(tmp_path):
 
 async def test_failed_write_reaches_who_waits(tmp_path):
     (tmp_path / "runs.db").write_bytes(b"x" * 9000)
-    scribe = Scribe(Ledger(tmp_path / "runs.db"))
+    scribe = Scribe(RunDatabase(tmp_path / "runs.db"))
     found = await asyncio.gather(*(scribe.write(keep(piece(0))) for _ in range(3)), return_exceptions=True)
     (tmp_path / "runs.db").unlink()
     await scribe.write(keep(piece(0)))
@@ -178,11 +178,11 @@ async def test_failed_write_reaches_who_waits(tmp_path):
 
 
 async def test_closing_does_what_was_posted(tmp_path):
-    scribe = Scribe(Ledger(tmp_path / "runs.db"))
+    scribe = Scribe(RunDatabase(tmp_path / "runs.db"))
     await scribe.write(partial(put_run, entry=RUN))
     scribe.post(partial(drop_run, session="s", run="r", attempt=1), [tmp_path / "main.jsonl"], [tmp_path])
     await scribe.close()
-    ledger = Ledger(tmp_path / "runs.db")
+    ledger = RunDatabase(tmp_path / "runs.db")
     assert read(ledger) == [[], []]
     ledger.close()
 
@@ -197,6 +197,6 @@ def test_processes_share_the_file(tmp_path):
     command = [sys.executable, "-c", code, str(tmp_path / "runs.db")]
     started = [subprocess.Popen([*command, name]) for name in "abc"]
     assert [process.wait(50) for process in started] == [0, 0, 0]
-    ledger = Ledger(tmp_path / "runs.db")
+    ledger = RunDatabase(tmp_path / "runs.db")
     assert len(read(ledger)[0]) == 150
     ledger.close()

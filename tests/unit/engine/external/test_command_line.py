@@ -10,7 +10,7 @@ from retinue.core.definition import Definition
 from retinue.core.model import ModelInfo
 from retinue.core.tool import Effect
 from retinue.engine.budget import Lease
-from retinue.engine.external.command_line import Post
+from retinue.engine.external.command_line import ProcessPurpose
 from retinue.engine.external.program import Premises
 from retinue.engine.limits import Limits
 from retinue.engine.request import RunRequest
@@ -41,15 +41,15 @@ def make(
     session: str = "",
     words: tuple[str, str] = ("", ""),
     **fields: Any,
-) -> Post:
+) -> ProcessPurpose:
     request = replace(REQUEST, surface=surface, isolated=isolated)
     remote_request = RemoteRequest(
         runner, replace(AGENT, **fields), request, rights or Rights(()), session, Lease(), is_bare=surface == "subagent"
     )
-    return Post(remote_request, *words)
+    return ProcessPurpose(remote_request, *words)
 
 
-def flags(post: Post, *tools: str, trusted: bool | None = None) -> list[str]:
+def flags(post: ProcessPurpose, *tools: str, trusted: bool | None = None) -> list[str]:
     return post.render_flags(SETUP, list(tools), "/p.md", trusted=trusted)
 
 
@@ -123,7 +123,7 @@ def test_trust_is_passed_on(runner: Runner, trusted: bool | None, said: list[str
         (make("process", extensions=False), False),
     ],
 )
-def test_isolated_pi_has_no_extensions(post: Post, is_said: bool) -> None:
+def test_isolated_pi_has_no_extensions(post: ProcessPurpose, is_said: bool) -> None:
     assert ("--no-extensions" in flags(post)) is is_said
 
 

@@ -18,7 +18,7 @@ from retinue.core.messages import TextContent, ToolResultMessage, Usage
 from retinue.core.model import Delta
 from retinue.engine.external.events import Telling
 from retinue.engine.external.output import Stream
-from retinue.engine.external.result import Report
+from retinue.engine.external.result import ProcessReport
 from retinue.testing import FakeClock
 from retinue.testing.child import reply
 
@@ -123,7 +123,7 @@ def test_spoilt_records_do_no_harm(telling):
         {"type": "result", "output": "x"},
     ]
     for _ in range(2_000):
-        report = Report()
+        report = ProcessReport()
 
         def take(record, report=report):
             report.add(record)

@@ -2,12 +2,12 @@ import pytest
 
 from retinue.core.messages import Cost, Usage
 from retinue.core.run import Finalized
-from retinue.engine.external.result import Report, read_finalized, read_usage
+from retinue.engine.external.result import ProcessReport, read_finalized, read_usage
 from retinue.testing.child import reply
 
 
-def fold(*records: dict) -> Report:
-    report = Report()
+def fold(*records: dict) -> ProcessReport:
+    report = ProcessReport()
     for record in records:
         report.add(record.get("record", record))
     return report
@@ -98,5 +98,5 @@ def test_finalisation_must_be_valid(arguments, finalized):
 
 @pytest.mark.spec("devkit:32")
 def test_nothing_said_is_described():
-    assert Report().render("") == "(the child ended without output)"
-    assert Report().render("plain") == "plain"
+    assert ProcessReport().render("") == "(the child ended without output)"
+    assert ProcessReport().render("plain") == "plain"

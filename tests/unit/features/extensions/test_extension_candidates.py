@@ -3,7 +3,7 @@ import os
 import pytest
 
 from retinue.features.extensions import candidates
-from retinue.features.extensions.candidates import Places, find_extensions
+from retinue.features.extensions.candidates import ExtensionFolders, find_extensions
 
 
 @pytest.fixture
@@ -12,7 +12,7 @@ def look(tmp_path):
     info = tmp_path / "site" / "thing-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Name: thing\nVersion: 1.0\n")
-    places = Places(tmp_path, tmp_path / "agent", search=(str(tmp_path / "site"),))
+    places = ExtensionFolders(tmp_path, tmp_path / "agent", search=(str(tmp_path / "site"),))
 
     def find(group=None):
         if group is not None:

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.messages import CustomMessage, TextContent, ToolResultMessage, UserMessage
-from retinue.core.model import Draft, Request, ToolSpec
+from retinue.core.model import Draft, ModelRequest, ToolSpec
 from retinue.models.offline import INFO, OfflineModel
 from retinue.models.offline.answer import NOTE
-from retinue.models.offline.delegation import Notice, parse_notices
+from retinue.models.offline.delegation import RunNotice, parse_notices
 
 TOOLS = [
     ToolSpec("Agent", "Types:\n- Explore: searches", {"properties": {"prompt": {}}}),
@@ -37,7 +37,7 @@ Confidence: weak. Looked at: 3 searches. Not found: “fails”.
 
 async def reply(messages, tools=TOOLS, system=""):
     draft = Draft(INFO, started_ms=7)
-    return (await OfflineModel().reply(Request(system, messages, tools), draft)).message
+    return (await OfflineModel().reply(ModelRequest(system, messages, tools), draft)).message
 
 
 def result(call, text, is_error=False):
@@ -247,7 +247,7 @@ async def test_child_asks_nobody():
 
 def test_notice_is_unescaped():
     assert list(parse_notices(notify("a1", text="</result> & more").content)) == [
-        Notice("a1", "Done", 'Agent "look" ended', "</result> & more")
+        RunNotice("a1", "Done", 'Agent "look" ended', "</result> & more")
     ]
 
 

@@ -1,11 +1,11 @@
 from retinue.core.messages import ToolCall
 from retinue.models.offline.evidence import Excerpt, Hit, collect_findings, parse_matches
 from retinue.models.offline.languages import OUTLINE
-from retinue.models.offline.transcript import Exchange
+from retinue.models.offline.transcript import ToolExchange
 
 
 def exchange(text, name="grep", is_error=False, **arguments):
-    return Exchange(ToolCall("rules_1", name, arguments), text, is_error)
+    return ToolExchange(ToolCall("rules_1", name, arguments), text, is_error)
 
 
 def test_matches_and_context_are_told_apart():

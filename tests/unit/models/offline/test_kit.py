@@ -1,11 +1,11 @@
 import pytest
 
 from retinue.core.model import ToolSpec
-from retinue.models.offline.kit import Find, Kit, List, Read, Search, to_action
+from retinue.models.offline.kit import Find, Kit, List, Read, SearchAction, to_action
 
 ACTIONS = [
-    Search("a|b 'c'", limit=7),
-    Search("x y", "src/a b.py", ignore_case=True, literal=True, context=2),
+    SearchAction("a|b 'c'", limit=7),
+    SearchAction("x y", "src/a b.py", ignore_case=True, literal=True, context=2),
     Find("*", 3000),
     Find("*.py", 10, "src"),
     Read("docs/it's.md", 5, 20),

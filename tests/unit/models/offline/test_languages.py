@@ -2,37 +2,37 @@ import re
 
 import pytest
 
-from retinue.models.offline.languages import Line, define_pattern, is_test, is_vendored, read_line, weigh_path
+from retinue.models.offline.languages import CodeLine, define_pattern, is_test, is_vendored, read_line, weigh_path
 
 
 @pytest.mark.parametrize(
     ("path", "text", "line"),
     [
-        ("a.py", "async def fetch(url):", Line("definition", "function", "fetch")),
-        ("a.py", "    def close(self) -> None:", Line("definition", "method", "close")),
-        ("a.py", "LIMIT: int = 5", Line("definition", "constant", "LIMIT")),
-        ("a.py", "    timeout: float = 3.0", Line("definition", "field", "timeout")),
-        ("a.py", "        call(timeout=3.0)", Line("code")),
-        ("a.py", "from a import b", Line("import")),
-        ("a.ts", "export async function* walk<T>(", Line("definition", "function", "walk")),
-        ("a.ts", "  private async send(message: string) {", Line("definition", "method", "send")),
-        ("a.ts", "export const load = async (path) => {", Line("definition", "function", "load")),
-        ("a.js", "module.exports.Pool = Pool", Line("definition", "export", "Pool")),
-        ("a.js", "  if (ready) {", Line("code")),
-        ("a.go", "func (s *Server) Listen(addr string) error {", Line("definition", "method", "Listen")),
-        ("a.rs", "    pub(crate) async fn poll(&self) {", Line("definition", "function", "poll")),
-        ("a.rs", "pub mod wire;", Line("import")),
-        ("a.java", "    public static String join(List<String> parts) {", Line("definition", "method", "join")),
-        ("a.c", "static int read_line(struct buf *b, char *out) {", Line("definition", "function", "read_line")),
-        ("a.c", "#define MAX_LINE 4096", Line("definition", "macro", "MAX_LINE")),
-        ("a.c", "}", Line("end")),
-        ("a.h", "} buf_t;", Line("definition", "type", "buf_t")),
-        ("a.rb", "  def self.build(name)", Line("definition", "method", "build")),
-        ("a.sh", "cleanup() {", Line("definition", "function", "cleanup")),
-        ("Makefile", "test: build", Line("definition", "target", "test")),
-        ("a.md", "## How it works", Line("heading", "section", "How it works")),
-        ("a.toml", "[tool.ruff]", Line("key", "setting", "tool.ruff")),
-        ("a.py", "# def gone(): pass", Line("comment")),
+        ("a.py", "async def fetch(url):", CodeLine("definition", "function", "fetch")),
+        ("a.py", "    def close(self) -> None:", CodeLine("definition", "method", "close")),
+        ("a.py", "LIMIT: int = 5", CodeLine("definition", "constant", "LIMIT")),
+        ("a.py", "    timeout: float = 3.0", CodeLine("definition", "field", "timeout")),
+        ("a.py", "        call(timeout=3.0)", CodeLine("code")),
+        ("a.py", "from a import b", CodeLine("import")),
+        ("a.ts", "export async function* walk<T>(", CodeLine("definition", "function", "walk")),
+        ("a.ts", "  private async send(message: string) {", CodeLine("definition", "method", "send")),
+        ("a.ts", "export const load = async (path) => {", CodeLine("definition", "function", "load")),
+        ("a.js", "module.exports.Pool = Pool", CodeLine("definition", "export", "Pool")),
+        ("a.js", "  if (ready) {", CodeLine("code")),
+        ("a.go", "func (s *Server) Listen(addr string) error {", CodeLine("definition", "method", "Listen")),
+        ("a.rs", "    pub(crate) async fn poll(&self) {", CodeLine("definition", "function", "poll")),
+        ("a.rs", "pub mod wire;", CodeLine("import")),
+        ("a.java", "    public static String join(List<String> parts) {", CodeLine("definition", "method", "join")),
+        ("a.c", "static int read_line(struct buf *b, char *out) {", CodeLine("definition", "function", "read_line")),
+        ("a.c", "#define MAX_LINE 4096", CodeLine("definition", "macro", "MAX_LINE")),
+        ("a.c", "}", CodeLine("end")),
+        ("a.h", "} buf_t;", CodeLine("definition", "type", "buf_t")),
+        ("a.rb", "  def self.build(name)", CodeLine("definition", "method", "build")),
+        ("a.sh", "cleanup() {", CodeLine("definition", "function", "cleanup")),
+        ("Makefile", "test: build", CodeLine("definition", "target", "test")),
+        ("a.md", "## How it works", CodeLine("heading", "section", "How it works")),
+        ("a.toml", "[tool.ruff]", CodeLine("key", "setting", "tool.ruff")),
+        ("a.py", "# def gone(): pass", CodeLine("comment")),
     ],
 )
 def test_lines_are_recognised(path, text, line):

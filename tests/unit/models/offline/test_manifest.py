@@ -1,5 +1,5 @@
 from retinue.models.offline.evidence import Excerpt, Findings
-from retinue.models.offline.manifest import Facts, collect_facts
+from retinue.models.offline.manifest import ManifestFacts, collect_facts
 
 
 def facts_of(path, text):
@@ -9,7 +9,7 @@ def facts_of(path, text):
 def test_pyproject_is_read_with_places():
     text = '[project]\nname = "jar"\ndescription = "Keeps."\nrequires-python = ">=3.11"\ndependencies = ["a>=1"]\n'
 
-    assert facts_of("pyproject.toml", text + '[project.scripts]\njar = "jar.cli:main"') == Facts(
+    assert facts_of("pyproject.toml", text + '[project.scripts]\njar = "jar.cli:main"') == ManifestFacts(
         name="jar",
         description="Keeps.",
         source="pyproject.toml:3",
@@ -22,13 +22,15 @@ def test_pyproject_is_read_with_places():
 def test_a_cut_manifest_still_tells_its_name():
     text = '[project]\nname = "jar"\n[tool.x]\nvalues = [\n  "a",'
 
-    assert facts_of("pyproject.toml", text) == Facts(name="jar")
+    assert facts_of("pyproject.toml", text) == ManifestFacts(name="jar")
 
 
 def test_package_json_gives_scripts():
     text = '{\n "name": "jar",\n "scripts": {\n  "test": "vitest"\n }\n}'
 
-    assert facts_of("package.json", text) == Facts(name="jar", scripts=[("npm run test", "vitest", "package.json:4")])
+    assert facts_of("package.json", text) == ManifestFacts(
+        name="jar", scripts=[("npm run test", "vitest", "package.json:4")]
+    )
 
 
 def test_make_targets_carry_their_help():

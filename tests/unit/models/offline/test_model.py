@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.messages import AssistantMessage, TextContent, ToolResultMessage, UserMessage
-from retinue.core.model import Draft, Request, ToolSpec
+from retinue.core.model import Draft, ModelRequest, ToolSpec
 from retinue.models.offline import INFO, OfflineModel
 
 TOOLS = [
@@ -15,7 +15,7 @@ WRAP_UP = "You have reached your turn limit. Do not call any more tools: give yo
 
 async def reply(messages, tools=TOOLS, watcher=None):
     draft = Draft(INFO, started_ms=7, watcher=watcher)
-    return (await OfflineModel().reply(Request("", messages, tools), draft)).message
+    return (await OfflineModel().reply(ModelRequest("", messages, tools), draft)).message
 
 
 def answer_calls(message, text, is_error=False):
