@@ -21,13 +21,13 @@ from retinue.engine.prompt import Place, build_sections, render_prompt
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import Policy, RunConfig
 from retinue.engine.runner import LiveRun
-from retinue.engine.setup import RunSetup
 from retinue.models.resolve import ModelChoice
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.settings.run_config import build_surfaces
 from retinue.settings.subagents import CrewSettings
 from retinue.testing.clock import EventCollector
+from retinue.testing.runs import build_setup
 from retinue.tools.policy import Rights
 from retinue.tools.registry import ToolOptions, build_tools
 
@@ -61,7 +61,7 @@ class World:
         session.append_session_info("main")
         model = ScriptedModel(parse_script(list(replies)))
         sections = build_sections(cwd=str(tmp_path), tools={})
-        self.root = LiveRun(RunSetup("main", tmp_path, model, sections=sections), session, clock=clock)
+        self.root = LiveRun(build_setup("main", tmp_path, model, sections=sections), session, clock=clock)
         self.events = EventCollector()
         self.root.bus.listen(self.events, pieces=False)
         host, policy = RunHost(clock, Models(), self.survey), policy or Policy(surfaces=SURFACES)

@@ -30,10 +30,10 @@ from retinue.engine.notify import CUSTOM_TYPE
 from retinue.engine.recovery import read_remains
 from retinue.engine.request import RunRequest, store_request
 from retinue.engine.runner import LiveRun
-from retinue.engine.setup import RunSetup
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.surfaces.fleet.records import LifeRecords
+from retinue.testing.runs import build_setup
 
 SAMPLE = 2
 REQUEST = store_request(RunRequest(agent="a", task="child-00", description="d", surface="fleet"))
@@ -64,7 +64,7 @@ def queued(run_id: str, *, parent_id: str = "old", depth: int = 1) -> RunQueued:
 def open_main(path: Path | None = None) -> LiveRun:
     clock = SystemClock()
     session = Session.create(cwd="/", directory=None, path=path, clock=clock, new_id=make_uuid)
-    return LiveRun(RunSetup("new", Path("/"), ScriptedModel(parse_script([{"text": "."}]))), session, clock=clock)
+    return LiveRun(build_setup("new", Path("/"), ScriptedModel(parse_script([{"text": "."}]))), session, clock=clock)
 
 
 class Waiting:

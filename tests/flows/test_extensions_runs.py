@@ -10,11 +10,11 @@ from retinue.core.model import ModelInfo
 from retinue.core.run import Reason, Status
 from retinue.engine.clock import SystemClock
 from retinue.engine.runner import LiveRun
-from retinue.engine.setup import RunSetup
 from retinue.features.extensions.handlers import Handlers
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.testing.clock import EventCollector
+from retinue.testing.runs import build_setup
 from retinue.tools.registry import ToolOptions, build_tools
 from tests.flows.extension_world import World
 
@@ -33,7 +33,7 @@ class Trial:
         clock = SystemClock()
         session = Session.create(cwd=cwd, directory=None, clock=clock, new_id=lambda: uuid4().hex)
         models = loaded.collect("models")
-        setup = RunSetup(
+        setup = build_setup(
             "r1",
             Path(cwd),
             models[0] if models else ScriptedModel(parse_script(replies)),

@@ -8,11 +8,11 @@ from retinue.core.run import Status
 from retinue.engine.clock import SystemClock
 from retinue.engine.prompt import Identity, Place, build_append, build_replace, render_prompt
 from retinue.engine.runner import LiveRun
-from retinue.engine.setup import RunSetup
 from retinue.features.memory import Memory, plan_memory
 from retinue.features.skills import Skills
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
+from retinue.testing.runs import build_setup
 from retinue.tools.policy import BUILTIN_OFFERS, Rights, Terms, decide_tools
 from retinue.tools.registry import ToolOptions, build_tools
 
@@ -39,7 +39,7 @@ def child(tmp_path, home):
             can_write=plan.can_write,
             tools={name: tools[name] for name in plan.extra},
         )
-        setup = RunSetup(
+        setup = build_setup(
             "r1",
             tmp_path,
             ScriptedModel(parse_script(replies)),

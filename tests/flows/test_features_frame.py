@@ -11,10 +11,10 @@ from retinue.core.run import Reason, Status
 from retinue.engine.clock import SystemClock
 from retinue.engine.limits import Limits
 from retinue.engine.runner import LiveRun
-from retinue.engine.setup import RunSetup
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.testing.clock import EventCollector
+from retinue.testing.runs import build_setup
 
 
 class Mark:
@@ -43,7 +43,9 @@ def start(replies, *features, **limits):
     clock = SystemClock()
     session = Session.create(cwd="/", directory=None, clock=clock, new_id=lambda: uuid4().hex)
     model = ScriptedModel(parse_script(replies))
-    setup = RunSetup("r1", Path("/"), model, sections={"preamble": "Hi."}, features=features, limits=Limits(**limits))
+    setup = build_setup(
+        "r1", Path("/"), model, sections={"preamble": "Hi."}, features=features, limits=Limits(**limits)
+    )
     run = LiveRun(setup, session, clock=clock)
     events = EventCollector()
     run.bus.listen(events)

@@ -8,8 +8,8 @@ import pytest
 from retinue.core.definition import DeclaredTools, Definition
 from retinue.core.errors import RetinueError
 from retinue.core.run import Outcome, Reason, Status
-from retinue.engine.setup import RunSetup
 from retinue.features.memory import MAX_BYTES, Memory, MemoryPlan, plan_memory
+from retinue.testing.runs import build_setup
 from retinue.tools.policy import BUILTIN_OFFERS, Rights, Terms, decide_tools
 from retinue.tools.registry import ToolOptions, build_tools
 
@@ -37,7 +37,7 @@ def remember(project, home):
             can_write=can_write,
             tools={name: tools[name] for name in add},
         )
-        setup = RunSetup("r", project, None, tools={name: tools[name] for name in have}, sections={"a": "A"})
+        setup = build_setup("r", project, None, tools={name: tools[name] for name in have}, sections={"a": "A"})
         entered = await feature.enter(setup)
         ended = Outcome(Status.COMPLETED, Reason.DONE)
         assert await feature.leave(ended) is ended

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from retinue.core.run import Outcome, Reason, Status
-from retinue.engine.setup import RunSetup
 from retinue.features import skills
 from retinue.features.skills import Skill, Skills, find_skill_roots, list_skills, preload_skill, render_catalogue
+from retinue.testing.runs import build_setup
 from retinue.tools.registry import ToolOptions, build_tools
 
 HEAD = "---\nname: {name}\ndescription: {about}\n---\nBody of {name}."
@@ -24,7 +24,7 @@ def body(name, *roots):
 
 async def enter(selection, roots, *, tools=("read",), sections=None):
     made = build_tools(ToolOptions(), tools)
-    setup = RunSetup("r", Path("/"), None, tools=made, sections=sections or {"a": "A"})
+    setup = build_setup("r", Path("/"), None, tools=made, sections=sections or {"a": "A"})
     feature = Skills(selection, roots)
     ended = Outcome(Status.COMPLETED, Reason.DONE)
     assert await feature.leave(ended) is ended

@@ -14,10 +14,10 @@ from retinue.engine.limits import Bounds
 from retinue.engine.manager import Manager
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
-from retinue.engine.setup import RunSetup
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.testing.clock import EventCollector
+from retinue.testing.runs import build_setup
 from tests.runners import is_durable, make_backend
 
 SLOW = {"text": "done", "delay_ms": 100}
@@ -29,7 +29,7 @@ def make_run(run_id, replies, path=None, tree=None):
         session = Session.open(path, clock=clock, new_id=lambda: uuid4().hex, tree=tree)
     else:
         session = Session.create(cwd="/", directory=None, path=path, clock=clock, new_id=lambda: uuid4().hex, tree=tree)
-    return LiveRun(RunSetup(run_id, Path("/"), ScriptedModel(parse_script(replies))), session, clock=clock)
+    return LiveRun(build_setup(run_id, Path("/"), ScriptedModel(parse_script(replies))), session, clock=clock)
 
 
 class Outfits:

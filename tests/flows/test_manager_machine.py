@@ -22,10 +22,10 @@ from retinue.engine.notify import CUSTOM_TYPE, list_told
 from retinue.engine.recovery import read_remains
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
-from retinue.engine.setup import RunSetup
 from retinue.sessions.log import Session
 from retinue.surfaces.fleet.post import open_notifier
 from retinue.testing.clock import FakeClock
+from retinue.testing.runs import build_setup
 
 SLOTS, BUDGET = 2, 12_000
 INFO = ModelInfo("p", "m", "a", max_tokens=300)
@@ -82,7 +82,7 @@ class Crew:
         new = {"clock": self.clock, "new_id": make_uuid}
         is_old = path is not None and path.exists()
         session = Session.open(path, **new) if is_old else Session.create(cwd="/", directory=None, path=path, **new)
-        return LiveRun(RunSetup(run_id, Path("/"), model), session, clock=self.clock)
+        return LiveRun(build_setup(run_id, Path("/"), model), session, clock=self.clock)
 
     def _render(self, runs, *, is_group, is_partial):
         first, *others = ({"id": run.id, "attempt": run.attempt} for run in runs)

@@ -11,9 +11,9 @@ from retinue.core.tool_table import BUILTIN_TOOLS
 from retinue.engine.clock import SystemClock
 from retinue.engine.limits import Limits
 from retinue.engine.runner import LiveRun
-from retinue.engine.setup import RunSetup
 from retinue.models.offline import OfflineModel
 from retinue.sessions.log import Session
+from retinue.testing.runs import build_setup
 from retinue.tools.registry import ToolOptions, build_tools
 
 FILES = {
@@ -175,7 +175,7 @@ def start(folder: Path, tools=BUILTIN_TOOLS, **setup) -> LiveRun:
     clock = SystemClock()
     session = Session.create(cwd=str(folder), directory=None, clock=clock, new_id=lambda: uuid4().hex)
     setup = {"sections": {"preamble": "Hi."}, "tools": build_tools(ToolOptions(), tools), **setup}
-    return LiveRun(RunSetup("r1", folder, OfflineModel(), **setup), session, clock=clock)
+    return LiveRun(build_setup("r1", folder, OfflineModel(), **setup), session, clock=clock)
 
 
 async def ask(folder: Path, question: str, tools=BUILTIN_TOOLS, **setup) -> str:

@@ -21,12 +21,12 @@ from retinue.engine.clock import SystemClock
 from retinue.engine.limits import WRAP_UP_TEXT, Limits
 from retinue.engine.loop import NUDGE_TEXT
 from retinue.engine.runner import LiveRun
-from retinue.engine.setup import RunSetup
 from retinue.models.retry import RetryPolicy
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.compaction import CompactionConfig
 from retinue.sessions.log import Session
 from retinue.testing.clock import EventCollector
+from retinue.testing.runs import build_setup
 
 
 class Tool:
@@ -53,7 +53,7 @@ def start(replies, tools=(), *, pieces=True, **setup):
     clock = SystemClock()
     session = Session.create(cwd="/", directory=None, clock=clock, new_id=lambda: uuid4().hex)
     setup = {"retry": RetryPolicy(base_delay_ms=1), "sections": {"preamble": "Hi."}, **setup}
-    run = LiveRun(RunSetup("r1", Path("/"), model, tools=made, **setup), session, clock=clock)
+    run = LiveRun(build_setup("r1", Path("/"), model, tools=made, **setup), session, clock=clock)
     events = EventCollector()
     run.bus.listen(events, pieces=pieces)
     return run, events

@@ -6,12 +6,11 @@ import pytest
 from retinue.core.errors import ToolFailed
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import ToolContext
-from retinue.engine.setup import RunSetup
 from retinue.features.sandbox import Boundaries, Confined, find_workspace
-from retinue.models.scripted import ScriptedModel
 from retinue.sandbox.probe import Machine, Probe
 from retinue.sandbox.status import Backend
 from retinue.settings.subagents import Sandbox
+from retinue.testing.runs import build_setup
 from retinue.tools.process_tree import TreeProbe
 from retinue.tools.shell.bash import BashTool
 from tests.flows.sandbox_world import need_status
@@ -26,8 +25,7 @@ def build(home: Path, *backends: Backend, **settings: object) -> tuple[Boundarie
 
 
 async def enter(feature: Confined, work: Path) -> ToolContext:
-    model = object.__new__(ScriptedModel)
-    setup = await feature.enter(RunSetup(run_id="r", cwd=work, model=model))
+    setup = await feature.enter(build_setup("r", work))
     return ToolContext(work, confinement=setup.confinement)
 
 

@@ -10,10 +10,10 @@ from retinue.core.run import Outcome, Reason, Status
 from retinue.engine.clock import SystemClock
 from retinue.engine.limits import Limits
 from retinue.engine.runner import LiveRun
-from retinue.engine.setup import RunSetup
 from retinue.features.worktree.feature import Worktree
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
+from retinue.testing.runs import build_setup
 from retinue.tools.registry import ToolOptions, build_tools
 from tests.flows.worktree_world import World, git
 
@@ -30,7 +30,7 @@ def start(world: World, replies: list[object], cwd: Path | None = None, **wishes
     feature = Worktree(world.records, description="do it", tmp=world.tmp, **wishes)  # type: ignore[arg-type]
     clock = SystemClock()
     session = Session.create(cwd="/", directory=None, clock=clock, new_id=lambda: uuid4().hex)
-    setup = RunSetup(
+    setup = build_setup(
         "r1",
         cwd or world.repo,
         ScriptedModel(parse_script(replies)),

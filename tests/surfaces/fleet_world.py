@@ -13,7 +13,6 @@ from retinue.engine.inbox import to_text
 from retinue.engine.limits import Bounds, Limits
 from retinue.engine.manager import Manager
 from retinue.engine.runner import LiveRun
-from retinue.engine.setup import RunSetup
 from retinue.features.transcript import Transcripts
 from retinue.models.resolve import Names, resolve_model
 from retinue.models.scripted import ScriptedModel, parse_script
@@ -24,6 +23,7 @@ from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, map_fleet_to
 from retinue.surfaces.fleet.post import open_notifier
 from retinue.surfaces.fleet.records import LifeRecords
 from retinue.testing.clock import EventCollector, FakeClock
+from retinue.testing.runs import build_setup
 from tests.runners import make_backend
 
 SONNET = ModelInfo("anthropic", "claude-sonnet-4-5", "scripted", "Claude Sonnet 4.5", context_window=200_000)
@@ -108,7 +108,9 @@ class Fleet:
             session = Session.create(cwd=self.folder, directory=None, path=path, clock=self.clock, new_id=make_uuid)
         player = ScriptedModel(parse_script(script), model, sleep=self.clock.sleep)
         features = [] if run_id == "main" else [ChildTools(lambda setup: map_fleet_tools(self.caller(setup)))]
-        setup = RunSetup(run_id, self.folder, player, tools=tools or {}, limits=limits or Limits(), features=features)
+        setup = build_setup(
+            run_id, self.folder, player, tools=tools or {}, limits=limits or Limits(), features=features
+        )
         return LiveRun(setup, session, clock=self.clock)
 
     def find_grant(self, run_id):

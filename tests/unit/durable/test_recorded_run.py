@@ -5,9 +5,9 @@ from retinue.core.tool import Refusing, ToolContext
 from retinue.durable.recorded_run import Recorded
 from retinue.durable.session_files import RecordError
 from retinue.engine.model_choice import unwrap
-from retinue.engine.setup import RunSetup
 from retinue.models.script_file import parse_script
 from retinue.models.scripted import ScriptedModel
+from retinue.testing.runs import build_setup
 from retinue.tools.registry import ToolOptions, build_tools, rename_tools
 
 
@@ -23,7 +23,7 @@ class FakeKeeper:
 
 
 async def enter(tools, keeper, tmp_path):
-    setup = RunSetup(run_id="r", cwd=tmp_path, model=ScriptedModel(parse_script([{"text": "x"}])), tools=tools)
+    setup = build_setup("r", cwd=tmp_path, model=ScriptedModel(parse_script([{"text": "x"}])), tools=tools)
     return await Recorded(keeper).enter(setup)
 
 

@@ -8,6 +8,7 @@ from retinue.core.errors import IsolationFailed, RetinueError
 from retinue.core.run import Outcome, Reason, Status
 from retinue.engine.loop import Ending
 from retinue.engine.setup import Enclosure, RunSetup
+from retinue.testing.runs import build_setup
 
 DONE = Outcome(Status.COMPLETED, Reason.DONE, "text")
 MODEL: Any = None
@@ -34,7 +35,7 @@ class Feature:
 
 async def enter(*features: Feature) -> tuple[Enclosure, RunSetup | Ending]:
     enclosure = Enclosure()
-    return enclosure, await enclosure.enter(RunSetup("r", Path("/"), MODEL, features=features))
+    return enclosure, await enclosure.enter(build_setup("r", Path("/"), MODEL, features=features))
 
 
 async def test_features_are_left_in_reverse() -> None:

@@ -25,10 +25,10 @@ from retinue.engine.remote_children import Guests, narrow_grant
 from retinue.engine.request import RunRequest, store_request
 from retinue.engine.run_table import Register
 from retinue.engine.runner import LiveRun
-from retinue.engine.setup import RunSetup
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.testing.clock import FakeClock
+from retinue.testing.runs import build_setup
 
 REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
 DONE = Outcome(Status.COMPLETED, Reason.DONE, text="done")
@@ -58,7 +58,7 @@ class Inn:
         self.main = folder / "main.jsonl"
         session = Session.create(cwd="/", directory=None, path=self.main, clock=clock, new_id=make_uuid)
         session.append_custom("opened", {})
-        self.root = LiveRun(RunSetup("main", Path("/"), ScriptedModel(parse_script([]))), session, clock=clock)
+        self.root = LiveRun(build_setup("main", Path("/"), ScriptedModel(parse_script([]))), session, clock=clock)
         self.runs = Register("main", self.root.bus)
         self.admission = Admission(Bounds(), self.runs, clock, make_uuid, self.main)
         self.live, self.ends, self.events = {"one": Follower(), "two": Follower()}, [], []

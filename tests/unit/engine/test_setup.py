@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from retinue.engine.setup import RunSetup
 from retinue.models.scripted import ScriptedModel, parse_script
+from retinue.testing.runs import build_setup
 
-SETUP = RunSetup("r", Path("/x"), ScriptedModel(parse_script([])), sections={"a": "b"})
+SETUP = build_setup("r", Path("/x"), ScriptedModel(parse_script([])), sections={"a": "b"})
 
 
 def test_change_leaves_the_original():

@@ -12,12 +12,12 @@ from retinue.durable.cluster.remote_approvals import Appeals, Judged
 from retinue.engine.questions import Desk
 from retinue.engine.rights import RevokedTools, RevokedToolsHook
 from retinue.engine.run_config import Origin
-from retinue.engine.setup import RunSetup
 from retinue.features.approvals.gate import Approving, Book, GatePorts
 from retinue.features.approvals.rules import Rule
 from retinue.features.hooks.feature import StopReview
 from retinue.models.script_file import parse_script
 from retinue.models.scripted import ScriptedModel
+from retinue.testing.runs import build_setup
 from retinue.tools.registry import ToolOptions, build_tools
 
 TOOLS = build_tools(ToolOptions())
@@ -25,7 +25,7 @@ TOOLS = build_tools(ToolOptions())
 
 def make_setup(folder, *features, hooks=()):
     model = ScriptedModel(parse_script([{"text": "x"}]))
-    return RunSetup(run_id="r", cwd=folder, model=model, tools=TOOLS, hooks=hooks, features=features)
+    return build_setup("r", cwd=folder, model=model, tools=TOOLS, hooks=hooks, features=features)
 
 
 async def open_court(folder, *rules):

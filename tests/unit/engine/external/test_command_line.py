@@ -15,14 +15,14 @@ from retinue.engine.external.program import Premises
 from retinue.engine.limits import Limits
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import RemoteRequest, Runner
-from retinue.engine.setup import RunSetup
+from retinue.testing.runs import build_setup
 from retinue.tools.policy import Rights
 
 AGENT = Definition(name="a", dialect="codingcode", source="user", path="a.md")
 REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
 MODEL: Any = SimpleNamespace(info=ModelInfo(provider="p", id="m", api="own"))
 EFFECTS = {"read": Effect.READ, "bash": Effect.EXECUTE, "write": Effect.WRITE}
-SETUP = RunSetup(
+SETUP = build_setup(
     "r",
     Path("/"),
     MODEL,
