@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Habits": "settings.habits",
+    "Habits": "settings.user_state",
     "Handle": "views.runs",
     "Request": "settings.request",
     "Retinue": "app.retinue",
