@@ -10,6 +10,9 @@ from msgspec import Struct
 
 from retinue.core.messages import Usage
 
+BRANCH_PREFIX = "pi-agent-"
+"""How the names of worktrees and of their branches begin; the id of the run follows."""
+
 
 class Status(StrEnum):
     """Where a run stands; the last four are final."""

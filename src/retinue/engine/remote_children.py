@@ -28,7 +28,7 @@ from retinue.core.events import (
 )
 from retinue.core.fold import fold
 from retinue.core.messages import Message
-from retinue.core.run import Grant, Outcome, Reason, Run, Status
+from retinue.core.run import BRANCH_PREFIX, Grant, Outcome, Reason, Run, Status
 from retinue.engine.bus import Bus
 from retinue.engine.limits import ASKED
 from retinue.engine.request import RunRequest, read_request, store_request
@@ -41,7 +41,7 @@ MOST = 1000
 MAX_NAME, MAX_LINE, MAX_TEXT = 200, 2_000, 200_000
 """Characters that are kept of a name, of a line, and of what was said."""
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_BRANCH = re.compile(r"pi-agent-[A-Za-z0-9_-]{1,90}")
+_BRANCH = re.compile(rf"{BRANCH_PREFIX}[A-Za-z0-9_-]{{1,90}}")
 _KEPT = ("model", "thinking", "isolated", "isolation", "allow_write", "join", "is_background", *ASKED)
 """What of a request means the same here: nothing that names a file or a folder."""
 

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from retinue.core.environment import OWN, READING, SHELL, WRITING, select
+from retinue.core.run import BRANCH_PREFIX
 from retinue.sandbox.gitdirs import GitDirs, list_steering, read_git_dirs, read_lender
 
 Mode: TypeAlias = Literal["read_only", "workspace_write", "off"]
@@ -69,8 +70,6 @@ HOME_DIRS = (".config/autostart", ".config/systemd", ".config/git", ".config/fis
 
 _COPIES = "retinue/worktrees"
 """In the agent directory: the repositories that runs in copies write."""
-_COPY_PREFIX = "pi-agent-"
-"""How the names of copies begin."""
 _LINKED_FOLDERS = ("agents", "subagents", "extensions", "skills", "prompts")
 _SET_BY_US = {"GIT_PAGER": "cat", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"}
 
@@ -247,7 +246,7 @@ def _list_pointed(workspace: str, git: GitDirs, wishes: SandboxWishes) -> tuple[
 
 def list_worktree_parts(git: GitDirs) -> tuple[str, ...]:
     """What of the common repository is written from a checkout of the user's beside the main one."""
-    if os.path.basename(git.own).startswith(_COPY_PREFIX):
+    if os.path.basename(git.own).startswith(BRANCH_PREFIX):
         # Git's own record of a copy: whoever lets `.git` lead there would have the objects of all.
         return ()
     return (os.path.join(git.common, "objects"), os.path.join(git.common, "logs"), git.own)

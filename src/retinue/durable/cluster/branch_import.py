@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from retinue.core.errors import RetinueError, quote
+from retinue.core.run import BRANCH_PREFIX
 from retinue.durable.cluster.assignment import Assignment, unpack_assignment
 from retinue.durable.cluster.database import Database
 from retinue.durable.cluster.repository import MAX_BUNDLE, Workspace, find_workspace
@@ -21,7 +22,7 @@ from retinue.durable.cluster.snapshots import Link, apply_chain
 from retinue.durable.cluster.workspace_bundle import Parcel, check_bundle, check_parcel, drop_sent, release
 from retinue.durable.recorded_run import SNAPSHOT
 from retinue.durable.session_files import SESSION
-from retinue.features.worktree.copies import BRANCH_PREFIX, hold_registry
+from retinue.features.worktree.copies import hold_registry
 from retinue.features.worktree.saved_work import ABANDONED_REFS, render_message
 from retinue.tools.git import GitResult
 

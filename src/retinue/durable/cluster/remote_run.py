@@ -24,7 +24,7 @@ from retinue.core.events import (
     Warned,
 )
 from retinue.core.messages import AssistantMessage, TextContent, UserContent
-from retinue.core.run import Outcome, Question, Reason, Status
+from retinue.core.run import BRANCH_PREFIX, Outcome, Question, Reason, Status
 from retinue.durable.cluster.approval import Wants
 from retinue.durable.cluster.approval_judge import Court, Hearing, OpenBelow, is_end
 from retinue.durable.cluster.assignment import Assignment, Cover, WordKind
@@ -42,7 +42,6 @@ from retinue.engine.runner import LiveRun
 from retinue.engine.scope import run_shielded
 from retinue.engine.setup import RunSetup
 from retinue.features.approvals.gate import ALLOW, ALLOW_AGAIN
-from retinue.features.worktree.copies import BRANCH_PREFIX
 from retinue.features.worktree.feature import RULE, render_kept
 from retinue.features.worktree.saved_work import KeptCopy
 from retinue.sessions.entry import check_session_id

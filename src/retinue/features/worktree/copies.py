@@ -18,6 +18,7 @@ from typing import NoReturn
 import msgspec
 
 from retinue.core.errors import IsolationFailed, quote
+from retinue.core.run import BRANCH_PREFIX
 from retinue.features.worktree.records import CopyRecord, Records, check_name
 from retinue.features.worktree.repository import WORK_TIMEOUT_S, ObjectStore, Undone, make_repository, read_head
 from retinue.sandbox.open_beneath import remove_tree
@@ -27,7 +28,6 @@ from retinue.tools.git import GitGuard, load_guard, run_git
 _ATTEMPTS = 4
 _DISTURBED = ("fatal: failed to read", "fatal: could not create directory")
 _PATIENCE_S = 30.0
-BRANCH_PREFIX = "pi-agent-"
 MAX_DESCRIPTION = 200
 """Characters of a description in a commit."""
 

@@ -15,8 +15,8 @@ import msgspec
 
 from retinue.core.errors import quote
 from retinue.core.jsonline import clean_text
+from retinue.core.run import BRANCH_PREFIX
 from retinue.features.worktree.copies import (
-    BRANCH_PREFIX,
     MAX_DESCRIPTION,
     discard_copy,
     hold_registry,

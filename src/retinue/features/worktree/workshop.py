@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import quote
-from retinue.core.run import Outcome
+from retinue.core.run import BRANCH_PREFIX, Outcome
 from retinue.engine.run_config import RunPlan
 from retinue.engine.setup import Feature, RunSetup
 from retinue.features.worktree.copies import Copy, CopyRequest, adopt_copy, create_copy, is_directory, refuse
@@ -130,7 +130,7 @@ def _unlock(record: CopyRecord, records: Records) -> None:
         locks += [f"{record.git_dir}/{name}" for name in ("HEAD.lock", "index.lock", "logs/HEAD.lock")]
     heads = os.path.join(record.common, "refs", "heads")
     with suppress(OSError):
-        names = [name for name in os.listdir(heads) if name.startswith(f"pi-agent-{record.run_id}")]
+        names = [name for name in os.listdir(heads) if name.startswith(f"{BRANCH_PREFIX}{record.run_id}")]
         locks += [f"{heads}/{name}" for name in names if name.endswith(".lock")]
     for path in locks:
         with suppress(OSError):
@@ -178,7 +178,6 @@ class Workshop:
 
     async def find_branch(self, run_id: str, cwd: Path) -> str:
         """The branch that somebody has saved the work of a run to; empty when there is none."""
-        from retinue.features.worktree.copies import BRANCH_PREFIX
         from retinue.tools.git import run_git
 
         name = f"{BRANCH_PREFIX}{run_id}"
