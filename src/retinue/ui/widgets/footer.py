@@ -15,7 +15,6 @@ class FooterFacts:
     """What the footer shows."""
 
     folder: str = ""
-    branch: str = ""
     model: str = ""
     thinking: str = "off"
     input: int = 0
@@ -23,7 +22,6 @@ class FooterFacts:
     cost: float = 0.0
     percent: int | None = None
     window: int = 0
-    compactions: int = 0
     status: str = ""
     """What a command or a feature wants to be seen, such as how many agents run."""
 
@@ -54,7 +52,7 @@ class StatusFooter(Static):
         """Draw again; what matters least is left out first when it is narrow, and what a key would do never."""
         facts, width = self.facts, max(0, self.size.width)
         status = clean_line(facts.status, 200)
-        left = clean_line(facts.folder, 60) + (f" ({clean_line(facts.branch, 40)})" if facts.branch else "")
+        left = clean_line(facts.folder, 60)
         needed = cell_len(status) + 2 if status else 0
         parts = self._draw_parts()
         while parts and needed + sum(part.cell_len for part in parts) > width and (needed or len(parts) > 1):
@@ -80,8 +78,6 @@ class StatusFooter(Static):
             parts.append(Text(f"↑{format_tokens(facts.input)} ↓{format_tokens(facts.output)} "))
         if cost := format_cost(facts.cost):
             parts.append(Text(f"{cost} "))
-        if facts.compactions:
-            parts.append(Text(f"⇊{facts.compactions} "))
         if facts.percent is not None:
             color = color_percent(facts.percent)
             # The line is quiet already.
