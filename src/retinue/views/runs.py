@@ -160,8 +160,6 @@ class Handle:
 
     async def events(self) -> AsyncIterator[Event]:
         """What happens in it from now on, until it is finished; pieces of replies included once it works."""
-        from retinue.views.runs import follow_run
-
         async for event in follow_run(self._manager, self._run):
             yield event
             if isinstance(event, RunFinished) and self._run.status.is_final:
