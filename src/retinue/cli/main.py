@@ -64,8 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Open /dev/null for closed standard streams; otherwise a file we open could get descriptor 1 and receive our
-    output."""
+    """Open /dev/null for closed standard streams, so that no file of ours gets descriptor 1 and receives our output."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)

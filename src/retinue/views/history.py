@@ -98,8 +98,7 @@ class Chronicle:
         return self._session.context().messages
 
     def list_recent(self, count: int) -> tuple[list[Message], bool]:
-        """About `count` messages from the end of the conversation, and whether that is all of it. Reads no more
-        than needed."""
+        """About the last `count` messages, and whether that is the whole conversation. Reads no more than needed."""
         if len(self._session) < count:
             return self.list_messages(), True
         return self._session.present.read_recent(count)
@@ -174,8 +173,7 @@ class Chronicle:
 
 
 class Backlog:
-    """Reads the conversation as it was when this was created: call `run` in a thread, then `settle` in the event
-    loop."""
+    """Reads the conversation as it was at creation: call `run` in a thread, then `settle` in the event loop."""
 
     def __init__(self, chronicle: Chronicle, session: Session) -> None:
         self._chronicle = chronicle

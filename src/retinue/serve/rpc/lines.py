@@ -1,5 +1,4 @@
-"""Non-blocking line reader for a file descriptor, with bounded memory. Only LF ends a line; a CR before it is
-dropped."""
+"""Non-blocking line reader with bounded memory. Only LF ends a line; a CR before it is dropped."""
 
 import asyncio
 import os
