@@ -74,7 +74,7 @@ class Stopping:
         return f"{describe_runs(runs)} · {key} {key} stops {'it' if runs == 1 else 'them'}"
 
     def stop(self) -> None:
-        """Stop the agent; on a second press its runs. If nothing works, a double press opens the conversation tree."""
+        """Stop the agent; on a second press its runs. If nothing works, a double press runs `doubleEscapeAction`."""
         if not self._link.is_open:
             return
         app, now_s, runs = self._screen.app, time.monotonic(), self.runs

@@ -199,7 +199,7 @@ def name_status(run: Run) -> str:
 class Lingering:
     """Decides how long finished runs stay visible: a success briefly, a failure longer.
 
-    A round is a reply of the main agent that called tools: by then it could have seen the result.
+    A round is a reply of the main agent that called tools: by then the finished run has been visible for a while.
     """
 
     SUCCESS = (1, 30_000)
