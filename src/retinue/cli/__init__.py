@@ -1,1 +1,1 @@
-"""The command line: parses arguments, starts a face. Heavy imports happen inside the commands."""
+"""The command line: parses arguments and starts a front end. Commands import heavy modules lazily."""

@@ -1,4 +1,4 @@
-"""`retinue agents`: lists agents, shows one, and makes, copies, switches and deletes their files."""
+"""`retinue agents`: list and show agents; create, copy, enable, disable and delete their files."""
 
 import json
 import shlex
@@ -27,7 +27,7 @@ _OWN_FLAGS = {
 
 
 def run_agents(options: Options) -> int:
-    """Do what the words say; without any, list."""
+    """Run the action in `options.words`; without one, list the agents."""
     action, *names = options.words or [""]
     if action and action not in ACTIONS:
         raise UsageError(f"retinue agents does not know {quote(action)}; it knows {', '.join(ACTIONS)}")
@@ -48,7 +48,7 @@ def run_agents(options: Options) -> int:
 
 
 def _offer(roster: "Roster", path: str, *, is_approved: bool) -> None:
-    """Ask whether a new file of a folder that nobody has decided about is used."""
+    """Ask whether to use a new agent file in a folder that is not trusted."""
     if not is_approved and sys.stdin.isatty():
         question = "This folder is not trusted. Use this one file all the same? [y/N] "
         is_approved = _ask(question).lower() in ("y", "yes")
@@ -82,7 +82,7 @@ def _change(roster: "Roster", action: str, name: str, options: Options) -> str:
 def _delete(roster: "Roster", name: str, *, is_sure: bool) -> str:
     definition = roster.find(name)
     if definition.source == "builtin":
-        return str(roster.files.delete(name))  # which says why not
+        return str(roster.files.delete(name))  # raises with the reason
     if not is_sure:
         if not sys.stdin.isatty():
             raise UsageError(f"this deletes {definition.path}; say --yes")
@@ -113,7 +113,7 @@ def _create(roster: "Roster", name: str, options: Options) -> str:
 
 
 def _interview(options: Options) -> None:
-    """Ask for what was not given; an empty answer leaves a field out."""
+    """Ask for fields that were not given as options; an empty answer leaves a field out."""
     if options.description is None:
         options.description = _ask("When is it used, in a sentence? ")
     if options.tools is None:

@@ -1,4 +1,4 @@
-"""`retinue cluster`: what the workers of a cluster are doing, what a run has left there, throwing away what is old."""
+"""`retinue cluster`: show workers and runs of a cluster, fetch the result of a run, delete old runs."""
 
 import json
 import sys
@@ -17,11 +17,10 @@ SHOWN_GONE = 3
 SHOWN_KEPT = 10
 MOST_DAYS = 36_500
 SILENT_MS = 3000
-"""A worker that gives signs of life gives them more often."""
+"""A working worker sends heartbeats more often than this."""
 
 
 def run_cluster(options: Options) -> int:
-    """Show the cluster, fetch from it, or tidy it."""
     verb, *rest = options.words or ["status"]
     if verb not in ("status", "prune", "fetch"):
         raise UsageError(f"retinue cluster knows no {quote(verb)}; it knows status, fetch RUN and prune --days N")
@@ -73,7 +72,7 @@ def _prune(options: Options) -> int:
 
 
 def render_kept(kept: list[dict[str, Any]]) -> list[str]:
-    """What was not thrown away, and how to get it."""
+    """Render the runs that were not deleted, and how to fetch them."""
     changed = [left["id"] for left in kept if left["hasChanges"]]
     unheard = [left["id"] for left in kept if not left["hasChanges"]]
     lines = []
@@ -96,7 +95,7 @@ def _list_some(names: list[str]) -> str:
 
 
 def render_state(state: dict[str, Any]) -> list[str]:
-    """The whole picture as lines for a person."""
+    """Render the cluster state as lines of text."""
     there = [worker for worker in state["workers"] if not worker["gone"]]
     waiting = sum(queue["waiting"] for queue in state["queues"])
     working = sum(queue["working"] for queue in state["queues"])

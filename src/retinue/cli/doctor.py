@@ -1,4 +1,4 @@
-"""`retinue doctor`: what is wrong with the configuration, and what to do about it."""
+"""`retinue doctor`: what is wrong with the configuration, and how to fix it."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from retinue.core.terminal import escape_line
 
 
 def run_doctor(options: Options) -> int:
-    """Print the report; 1 when a check fails."""
+    """Print the report; exit status 1 if a check fails."""
     report = run_checkup(to_request(options))
     if options.json:
         sys.stdout.write(json.dumps(report.to_json()) + "\n")

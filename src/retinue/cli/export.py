@@ -1,4 +1,4 @@
-"""`retinue export SESSION`: one self-contained HTML file of a session with all its runs."""
+"""`retinue export SESSION`: write a session with all its runs as one self-contained HTML file."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ from retinue.core.terminal import escape_text
 
 
 def run_export(options: Options) -> int:
-    """Write the file; its path goes to standard output, or the page itself with `-o -`."""
+    """Write the file and print its path; with `-o -`, print the page itself."""
     from retinue.views.export.page import export_session, render_export
     from retinue.views.report import find_session_file
 

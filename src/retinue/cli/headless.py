@@ -1,6 +1,6 @@
-"""`retinue -p`: one headless run. Answers on standard output, everything else on standard error.
+"""`retinue -p`: headless runs. Answers go to standard output, everything else to standard error.
 
-Signals end the run cleanly with the session intact: SIGINT 130, SIGTERM 143, SIGHUP 129, a closed pipe quietly.
+Signals end the run cleanly and keep the session intact: SIGINT 130, SIGTERM 143, SIGHUP 129, a closed pipe silently.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
 def run_headless(options: Options) -> int:
-    """Run the prompts one after the other; returns the exit status."""
+    """Run the prompts one after the other, or start the RPC server or the UI; returns the exit status."""
     if options.mode == "rpc":
         from retinue.cli.rpc import run_rpc
 
@@ -53,17 +53,17 @@ def run_headless(options: Options) -> int:
 
 
 def run_until_done(headless: "Headless") -> int:
-    """Run to the end or to a signal; returns the exit status."""
+    """Run until the work is done or a signal arrives; returns the exit status."""
     try:
         status = asyncio.run(headless.run())
     except asyncio.CancelledError:
         status = 0
-    # A signal may have come while everything was being closed.
+    # A signal may have arrived during shutdown.
     return headless.ended_by or status
 
 
 class Headless:
-    """Something a crew does without a terminal; what it is, a subclass says in `_work`."""
+    """Base for commands that run agents without the UI; subclasses implement `_work`."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -72,14 +72,14 @@ class Headless:
         self._task: asyncio.Task[object] | None = None
         self._progress: Progress | None = None
         self.ended_by = 0
-        """Exit status of the signal that ended the run."""
+        """The exit status of the signal that ended the run; 0 for none."""
 
     async def run(self) -> int:
-        """Work, with signals and a closed pipe ending it in good order."""
+        """Open a Retinue and do the work; signals and a closed pipe end it cleanly."""
         self._catch_signals()
         async with Retinue(request=self._to_request(), say=self._say) as crew:
             self._crew = crew
-            # What was loaded until here stays until the end: the collector need not look at it again and again.
+            # Everything loaded so far lives until the end, so the garbage collector need not scan it again.
             gc.freeze()
             gc.set_threshold(20_000, 20, 50)
             self._open_face(crew)
@@ -96,12 +96,12 @@ class Headless:
         raise NotImplementedError
 
     def _print(self, text: str) -> None:
-        """An answer: as it is for a program that reads it, harmless for a terminal that obeys it."""
+        """Print an answer: unchanged for a program, escaped for a terminal, which would obey control characters."""
         text = escape_text(text) if sys.stdout.isatty() else text
         self._outlet.write(f"{text}\n".encode(errors="replace"))
 
     async def _drain(self) -> None:
-        """Wait for the reader of our output, but not for ever once the run was ended by a signal."""
+        """Wait until our output has been read; after a signal, only for a limited time."""
         try:
             async with asyncio.timeout(DRAIN_S if self.ended_by else None):
                 await self._outlet.drain()
@@ -138,7 +138,7 @@ class Headless:
         loop.call_later(0.12, tick)
 
     def _say(self, text: str) -> None:
-        """One message for the person, in a row of its own."""
+        """Print a message to the user on a line of its own."""
         if self._progress is not None:
             self._progress.clear()
         say(text)
@@ -148,7 +148,7 @@ class Headless:
             self._say(event.text)
 
     def _follow(self, crew: Retinue, progress: "Progress") -> None:
-        """Let a terminal show what happens."""
+        """Show the progress of the run on a terminal."""
         crew.listen(lambda event: progress(event) if event.run_id == crew.run_id else progress.tell_crew(event))
 
     def _catch_signals(self) -> None:
@@ -158,14 +158,14 @@ class Headless:
             loop.add_signal_handler(number, self._end, status)
 
     def _end(self, status: int) -> None:
-        """A signal: the first one ends the run in good order, a second one at once. Nothing shown is lost by either."""
+        """The first signal ends the run cleanly, a second one at once. Neither loses output that was already shown."""
         if self.ended_by:
             self._leave()
         self.ended_by = status
         if self._crew is None and self._task is not None:
             self._task.cancel()
         elif self._crew is not None and not self._crew.abort():
-            # At rest: only the reader of our output can be what we wait for.
+            # Idle: we can only be waiting for the reader of our output.
             asyncio.get_running_loop().call_later(DRAIN_S, self._leave)
 
     def _leave(self) -> None:
@@ -197,7 +197,7 @@ class _Prompts(Headless):
         return status
 
     async def _run_command(self, crew: Retinue, name: str, words: str) -> None:
-        """Show what a command has to say; the main agent hears nothing of it."""
+        """Run a slash command and show its output; the main agent does not see it."""
         if name == "toolkit" and (reason := self._find_objection(words)):
             say(reason)
             return
@@ -205,10 +205,10 @@ class _Prompts(Headless):
         if shown and self._options.mode == "text":
             self._print(shown.rstrip())
         elif shown:
-            say(shown)  # the stream is the agent's
+            say(shown)  # standard output is reserved for the agent's events
 
     def _find_objection(self, words: str) -> str:
-        """Why a report cannot be shown here; empty when it can."""
+        """Why a `/toolkit` report cannot be shown in this mode; empty if it can."""
         if self._options.mode != "text":
             return f"/toolkit prints text, which has no place in --mode {self._options.mode}; leave --mode out"
         if words.lower().split()[:1] == ["activity"]:
@@ -216,7 +216,7 @@ class _Prompts(Headless):
         return ""
 
     def _report(self, outcome: Outcome) -> int:
-        """Print the answer and say what went wrong; returns the exit status."""
+        """Print the answer or the error; returns the exit status."""
         if self._options.mode == "text" and outcome.text and outcome.status is Status.COMPLETED:
             self._print(outcome.text)
         if outcome.status is Status.COMPLETED:
@@ -234,7 +234,7 @@ class _Prompts(Headless):
 
 
 def _find_command(crew: Retinue, blocks: list[UserContent]) -> tuple[str, str] | None:
-    """The command that a prompt calls, and the text behind it; a slash before anything else means nothing."""
+    """The known slash command in a prompt and its arguments; None for any other prompt."""
     first = blocks[0]
     if len(blocks) > 1 or not isinstance(first, TextContent) or not first.text.startswith("/"):
         return None
@@ -243,7 +243,7 @@ def _find_command(crew: Retinue, blocks: list[UserContent]) -> tuple[str, str] |
 
 
 def show_wait(event: Event) -> None:
-    """The pause before another attempt as a note to people."""
+    """Print the pause before a retry."""
     if isinstance(event, RetryScheduled):
         pause = f"{event.delay_ms / 1000:.1f} s ({event.attempt} of {event.max_attempts})"
         say(f"{event.error}; trying again in {pause}")

@@ -1,4 +1,4 @@
-"""What commands have in common that do as lines on standard input say, until there are no more."""
+"""Base class for commands that serve another program over lines on standard input."""
 
 from retinue.app import Retinue
 from retinue.cli.headless import Headless
@@ -7,7 +7,7 @@ from retinue.serve.rpc.lines import Lines
 
 
 class Listening(Headless):
-    """Serves another program; what it says, a subclass reads from `_lines` in `_work`."""
+    """Subclasses read requests from `_lines` in `_work`."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -17,7 +17,7 @@ class Listening(Headless):
         crew.listen(self._show_warning, pieces=False)
 
     def _end(self, status: int) -> None:
-        """The first signal ends it as the end of the input does, a second one at once."""
+        """The first signal has the same effect as the end of the input; a second one ends at once."""
         if self.ended_by:
             self._leave()
         self.ended_by = status

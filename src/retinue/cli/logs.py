@@ -1,4 +1,4 @@
-"""`retinue logs` and `retinue activity`: what the tools did in this project, as lines or as counts per tool."""
+"""`retinue logs` and `retinue activity`: tool calls in this project, as lines or as counts per tool."""
 
 import json
 import sys
@@ -10,13 +10,13 @@ from retinue.views.toolkit import MOST, filter_logs, find_limit, open_log, rende
 
 
 def show_logs(options: Options) -> int:
-    """The newest calls and figures about them."""
+    """Print the newest calls and statistics about them."""
     if options.limit and not (options.limit.isascii() and options.limit.isdigit()):
         raise UsageError(f"--limit must be a whole number, not {quote(options.limit)}")
     words = [f"--{name}" for name in ("search", "fetch", "convert") if getattr(options, name)]
     entries = select_logs(open_log().read(), tool=options.tool, run=options.run)
     most = MOST if options.json and not options.limit else find_limit(("--limit", options.limit))
-    # A limit counts what is shown: the last search is the last one, whatever came after it.
+    # The limit applies after the filter: `--search --limit 1` shows the last search.
     found = filter_logs(entries, words)
     found = found[max(0, len(found) - most) :]
     if options.json:
@@ -26,7 +26,7 @@ def show_logs(options: Options) -> int:
 
 
 def show_activity(options: Options) -> int:
-    """How often each tool was called and how that went."""
+    """Print the number of calls and failures per tool."""
     entries = open_log().read()
     if options.json:
         tools: dict[str, dict[str, int]] = {}

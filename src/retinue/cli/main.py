@@ -1,4 +1,4 @@
-"""Entry point: parse, dispatch, and turn every error into one line and an exit status."""
+"""Entry point: parses arguments, runs the command, and turns every error into one line and an exit status."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from importlib import import_module
 from retinue.cli.options import HELP, Options, parse_arguments
 from retinue.core.errors import RetinueError
 
-# Where each command is, since only one of them is ever loaded.
+# Module and function of each command; only the one that is used is imported.
 _COMMANDS = {
     "": ("headless", "run_headless"),
     "activity": ("logs", "show_activity"),
@@ -30,7 +30,6 @@ _COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status."""
     if sys.stdin is None or sys.stdout is None or sys.stderr is None:
         _open_streams()
     if os.environ.get("RETINUE_DEBUG"):
@@ -59,13 +58,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _silence()
         return 0
-    except Exception as error:  # the last resort of this face: a bug of ours, not the user's mistake
+    except Exception as error:  # last resort: a bug in retinue, not a user error
         return _crash(error)
     return status
 
 
 def _open_streams() -> None:
-    """Put nothing in the place of streams that are closed: else a file of ours gets the number that we print to."""
+    """Open /dev/null for closed standard streams, so that no file of ours gets descriptor 1 and receives our output."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)
@@ -130,7 +129,7 @@ def _silence_stdout_errors() -> None:
 
 
 def _silence() -> None:
-    """The reader of our output is gone: keep the interpreter from complaining about it on the way out."""
+    """The reader of our output is gone: keep the interpreter from reporting that at exit."""
     from contextlib import suppress
 
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""`retinue mcp`: serves the delegation tools to an MCP host on standard input and output, until the host is done."""
+"""`retinue mcp`: serve the delegation tools to an MCP host on standard input and output."""
 
 from dataclasses import replace
 from importlib.metadata import version

@@ -1,4 +1,4 @@
-"""`retinue models`: what can be asked here."""
+"""`retinue models`: list the available models."""
 
 import json
 import sys
@@ -12,13 +12,13 @@ from retinue.core.terminal import escape_line
 
 
 def list_models(options: Options) -> int:
-    """Print the models, as a table or as JSON."""
+    """Print the models as a table or as JSON."""
     request, is_whole = to_request(options), True
     if options.refresh:
         from retinue.app import refresh_models
 
         is_whole = refresh_models(request, say)
-        # Who is asked is no choice of a model.
+        # With `--refresh`, `--provider` says which provider to query; it is not a choice of model.
         request = replace(request, provider=None) if not options.model else request
     found = find_models(request, say)
     if options.json:

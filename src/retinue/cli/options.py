@@ -1,7 +1,7 @@
-"""The command line as data: flags, prompts and files, with errors that name the closest flag.
+"""Command line parser: flags, prompts and files, with errors that suggest the closest flag.
 
-Hand-written: half of what argparse costs at start-up, pi's two-letter short flags, and one clear sentence per mistake.
-Must not import anything heavy.
+Hand-written because argparse takes twice as long at start-up and lacks pi's two-letter short flags. Must not import
+anything heavy.
 """
 
 import os
@@ -88,7 +88,7 @@ Without a key in the environment or a local model server the built-in rule-based
 
 
 class Options:
-    """What the user asked for. No dataclass: importing those costs more than all the rest of `--help`."""
+    """The parsed command line. Not a dataclass: importing dataclasses costs more than all the rest of `--help`."""
 
     def __init__(self, command: str = "") -> None:
         self.command = command
@@ -166,7 +166,7 @@ COMMANDS = (
     "worker",
 )
 _MOST_WORDS = {"agents": 2, "cluster": 2, "run": None, "schedules": 2, "trust": 1, "why": 2, "export": 1}
-"""Arguments a command takes; None: any number. The others take none."""
+"""Maximum number of arguments per command (None: any number); commands not listed take none."""
 
 _EVERYWHERE: dict[str, tuple[str, Kind]] = {
     "-C": ("directory", "value"),
@@ -320,7 +320,7 @@ _CONFLICTS = (
 
 
 def parse_arguments(arguments: Sequence[str]) -> Options:
-    """Read a command line. Raises UsageError with one sentence for the first mistake."""
+    """Parse a command line. Raises UsageError with one sentence for the first mistake."""
     rest, only_prompts = list(arguments), False
     place = _find_command(arguments)
     options = Options(command="" if place is None else rest.pop(place))
@@ -341,7 +341,7 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
 
 
 def _find_command(arguments: Sequence[str]) -> int | None:
-    """Where the command is: it is the first word, and only flags that every command has may stand before it."""
+    """The index of the command: the first word, which only flags common to all commands may precede."""
     index = 0
     while index < len(arguments):
         word = arguments[index]
@@ -398,7 +398,7 @@ def _describe_unknown(name: str, command: str, flags: dict[str, tuple[str, Kind]
         return f"{name} belongs to a command: retinue {owner} {name}"
     from difflib import get_close_matches
 
-    # Without the dashes, which make short words look alike.
+    # Compare without the dashes, which make short flags look similar.
     words = {flag.lstrip("-"): flag for flag in flags}
     close = get_close_matches(name.lstrip("-"), words, 1, 0.6)
     hint = f"; did you mean {words[close[0]]}?" if close else "; see retinue --help"
@@ -406,7 +406,7 @@ def _describe_unknown(name: str, command: str, flags: dict[str, tuple[str, Kind]
 
 
 def _check_command(word: str) -> None:
-    """Ask back for an only word that is nearly a command: nobody wants to pay for an answer to it."""
+    """Reject a single word that is nearly a command name: the user should not pay for a model's answer to a typo."""
     meant = next((name for name in COMMANDS if _is_one_edit(word.lower(), name)), "")
     if word == meant:
         raise UsageError(f"a command comes before its options: retinue {meant} …; to send the word: retinue -p {word}")
@@ -418,7 +418,7 @@ def _check_command(word: str) -> None:
 
 
 def _is_one_edit(word: str, name: str) -> bool:
-    """Whether at most one letter is wrong, missing or too much, or two letters have changed places."""
+    """Whether at most one letter is wrong, missing or extra, or two adjacent letters are swapped."""
     while word and name and word[0] == name[0]:
         word, name = word[1:], name[1:]
     while word and name and word[-1] == name[-1]:
@@ -442,11 +442,11 @@ def _check(options: Options, seen: dict[str, str]) -> None:
 
 
 _ARGUMENTS = slice(45, 47)
-"""Of what the kernel tells of a process, behind its name: where in memory the command line begins and ends."""
+"""Fields of /proc/self/stat after the process name: the start and end address of the command line."""
 
 
 def cover(secrets: Iterable[str]) -> None:
-    """Write stars over these arguments, wherever they stand by themselves or behind an equals sign."""
+    """Overwrite secrets in our own command line with stars, as whole arguments or after an equals sign."""
     wanted = {os.fsencode(secret) for secret in secrets if secret}
     if not wanted or not sys.platform.startswith("linux"):
         return

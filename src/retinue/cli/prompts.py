@@ -1,7 +1,4 @@
-"""From the command line to what the app is asked for: flags, standard input, `@file` arguments and words.
-
-Everything is read with a bound, nothing can hang, and each mistake is one clear sentence.
-"""
+"""Builds prompts and the Request from flags, standard input, `@file` arguments and words, with size and time limits."""
 
 import os
 import select
@@ -15,11 +12,11 @@ from retinue.core.messages import ImageContent, TextContent, UserContent
 from retinue.views.prompt_files import MAX_PROMPT_BYTES, decode_text, read_attachment
 
 STDIN_WAIT_S = 3.0
-"""How long an open pipe that says nothing is listened to when there is a prompt without it."""
+"""Seconds to wait for a silent pipe on standard input when there is also a prompt."""
 
 
 def collect_prompts(options: Options) -> list[list[UserContent]]:
-    """One list of content blocks per prompt; the first one carries standard input and files."""
+    """Return one list of content blocks per prompt; the first includes standard input and files."""
     piped = read_stdin(wait_s=STDIN_WAIT_S if options.prompts or options.files else None)
     texts, images = list[str](), list[ImageContent]()
     for name in options.files:
@@ -30,7 +27,8 @@ def collect_prompts(options: Options) -> list[list[UserContent]]:
     words = list(options.prompts) or [""]
     for word in words:
         check_text(word, "the prompt")
-    # pi puts nothing between them, so that the last word of a file and the first one of the prompt become one.
+    # pi joins standard input and prompt without a separator, which merges the last word of one with the first of the
+    # other.
     first = "\n\n".join(filter(None, (piped.strip(), f"{''.join(texts)}{words[0]}")))
     if not first.strip() and not images:
         raise UsageError('the prompt is empty; say something, as in: retinue -p "What does this project do?"')
@@ -45,7 +43,7 @@ def collect_prompts(options: Options) -> list[list[UserContent]]:
 
 
 def read_stdin(wait_s: float | None) -> str:
-    """What is piped in; empty for a terminal, a closed descriptor, or a pipe that stays silent."""
+    """Text piped to standard input; empty for a terminal, a closed descriptor or a silent pipe."""
     try:
         mode = os.fstat(0).st_mode
         if os.isatty(0) or stat.S_ISCHR(mode):
@@ -71,7 +69,7 @@ def read_stdin(wait_s: float | None) -> str:
 
 
 def check_text(text: str, where: str) -> None:
-    """Raise UsageError for an argument that was not UTF-8."""
+    """Raises UsageError if an argument was not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -79,7 +77,6 @@ def check_text(text: str, where: str) -> None:
 
 
 def to_request(options: Options) -> Request:
-    """What the flags ask for."""
     tools = () if options.no_tools else None if options.tools is None else _split(options.tools)
     return Request(
         model=options.model or None,

@@ -1,6 +1,6 @@
-"""`retinue --mode rpc`: a program drives the main agent with pi's commands, until it closes standard input.
+"""`retinue --mode rpc`: another program controls the main agent with pi's commands until it closes standard input.
 
-Signals end it as they end a headless run: SIGINT 130, SIGTERM 143, SIGHUP 129.
+Signals end it like a headless run: SIGINT 130, SIGTERM 143, SIGHUP 129.
 """
 
 from retinue.app import Retinue
@@ -12,7 +12,7 @@ from retinue.serve.rpc.server import RpcServer
 
 
 def run_rpc(options: Options) -> int:
-    """Serve until the caller is done; returns the exit status."""
+    """Serve until the caller closes standard input; returns the exit status."""
     if options.prompts or options.files:
         raise UsageError('--mode rpc takes no prompts and no @files: send {"type": "prompt", …} on standard input')
     return run_until_done(_Rpc(options))

@@ -1,4 +1,4 @@
-"""`retinue run AGENT TASK`: one run of an agent. The answer, or with `--json` the whole result of the tool."""
+"""`retinue run AGENT TASK`: run one agent and print its answer, or with `--json` the whole tool result."""
 
 import json
 import sys
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def run_agent(options: Options) -> int:
-    """Run the agent; returns the exit status."""
     if not options.words and not options.json:
         raise UsageError('say which agent and what to do, as in: retinue run explorer "Where is the parser?"')
     agent, *words = options.words or [""]
@@ -30,7 +29,7 @@ def run_agent(options: Options) -> int:
     try:
         return run_until_done(_AgentRun(options, agent, task))
     except RetinueError as error:
-        # Whoever parses the result gets one, also when nothing could be opened.
+        # A program that parses the result gets one even if nothing could be opened.
         sys.stdout.write(json.dumps(_describe_failure(str(error))) + "\n")
         return 1
 
@@ -47,7 +46,7 @@ class _AgentRun(Headless):
         self._words = task
 
     def _to_request(self) -> Request:
-        # The session is the agent's own; there is no main agent that could have one.
+        # There is no main agent, so only the subagent has a session.
         return replace(super()._to_request(), session=SessionWish("children"))
 
     async def _work(self, crew: Retinue) -> int:
@@ -60,7 +59,7 @@ class _AgentRun(Headless):
         return status
 
     def _follow(self, crew: Retinue, progress: "Progress") -> None:
-        """The agent's run takes the place of the main agent, which does nothing here; before that nothing is shown."""
+        """Show the agent's run in place of the main agent's; show nothing before it starts."""
         progress.rest()
 
         def hear(event: Event) -> None:
@@ -74,7 +73,7 @@ class _AgentRun(Headless):
         crew.listen(hear, pieces=False)
 
     def _report(self, result: dict[str, Any]) -> int:
-        """Print the result or the answer in it; returns the exit status."""
+        """Print the result or its answer; returns the exit status."""
         text, details = result["content"][0]["text"], result["details"]
         error = details.get("error", {}).get("code", "")
         is_cut = error == "SUBAGENT_OUTPUT_TRUNCATED" and details["results"][0]["exitCode"] == 0
@@ -83,7 +82,7 @@ class _AgentRun(Headless):
             self._outlet.write(json.dumps(result).encode() + b"\n")
             return 1 if is_failed else 0
         if not is_failed:
-            # Only a model's context has to be spared; a person or a pipe gets all of it.
+            # Output is shortened only to save a model's context; a user or a pipe gets all of it.
             answer = details["results"][0]["output"] if is_cut else text
             self._print(answer)
             return 0

@@ -1,4 +1,4 @@
-"""`retinue schedules`: agents that start by themselves later, and taking them back."""
+"""`retinue schedules`: list and cancel scheduled agents."""
 
 import json
 import sys
@@ -12,7 +12,6 @@ from retinue.core.terminal import escape_line
 
 
 def run_schedules(options: Options) -> int:
-    """List the scheduled agents of this project, or cancel one."""
     if options.words:
         return _cancel(options.words)
     jobs, problems = list_schedules()

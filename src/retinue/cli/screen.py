@@ -1,4 +1,4 @@
-"""`retinue` on a terminal: opens the UI."""
+"""`retinue` on a terminal: starts the terminal UI."""
 
 import gc
 
@@ -9,11 +9,10 @@ from retinue.core.messages import UserContent
 
 
 def run_screen(options: Options) -> int:
-    """Open the UI; returns the exit status."""
     from retinue.ui.terminal_restore import end_at_once
 
     end_at_once()
-    gc.disable()  # until everything is loaded: nothing of it is garbage
+    gc.disable()  # until everything is loaded: none of it is garbage
     from retinue.ui.app import RetinueApp
 
     first: list[str] | list[list[UserContent]] = options.prompts

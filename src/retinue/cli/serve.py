@@ -9,7 +9,7 @@ from retinue.core.errors import ConfigError, UsageError, quote
 
 
 def run_serve(options: Options) -> int:
-    """Serve until a signal; returns the exit status."""
+    """Serve until a signal arrives; returns the exit status."""
     port = _read_port(options.port)
     try:
         from retinue.serve.browser import serve_browser
@@ -30,7 +30,7 @@ def _read_port(text: str) -> int:
 
 
 def _build_command(options: Options) -> list[str]:
-    """The program of each window: this one, with the same flags."""
+    """The command line for each browser window: this program with the same flags."""
     command = [sys.executable, "-P", "-m", "retinue"]
     for flag, value in (
         ("--model", options.model),

@@ -1,4 +1,4 @@
-"""`retinue sessions`: what can be continued."""
+"""`retinue sessions`: list the sessions that can be continued."""
 
 import json
 import sys

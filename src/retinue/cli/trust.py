@@ -1,7 +1,7 @@
 """`retinue trust [DIR]`, and the trust question on a plain terminal.
 
-With `--mcp NAME`, `--hook NAME`, `--extension PATH` or `--file PATH` the same for one MCP server, hook, extension or
-agent file, which is used only when the user agreed to it as it is.
+`--mcp NAME`, `--hook NAME`, `--extension PATH` or `--file PATH` decide about one MCP server, hook, extension or agent
+file. It is used only if the user approved its current content.
 """
 
 import shlex
@@ -18,7 +18,7 @@ _KINDS = ("mcp", "hook", "extension", "file")
 
 
 def run_trust(options: Options) -> int:
-    """Show a decision, or save or forget one."""
+    """Show, save or delete a trust decision."""
     if any(getattr(options, kind) for kind in _KINDS):
         return _decide_entry(options)
     folder = open_folder(options.words[0] if options.words else None)
@@ -41,7 +41,7 @@ def run_trust(options: Options) -> int:
 
 
 def _decide_entry(options: Options) -> int:
-    """Show an entry or a file whole, and agree to it or take that back."""
+    """Show an entry or a file in full, and approve it or revoke the approval."""
     (kind, name), *others = [(kind, getattr(options, kind)) for kind in _KINDS if getattr(options, kind)]
     if others:
         raise UsageError(f"--{kind} and --{others[0][0]}: decide about one of them at a time")
@@ -58,12 +58,12 @@ def _decide_entry(options: Options) -> int:
 
 
 _ANSWERS = {"y": (True, False), "a": (True, True), "n": (False, False), "v": (False, True), "": (False, False)}
-"""What a letter decides, and whether it is remembered."""
+"""What each letter decides: trusted, and whether the decision is saved."""
 _TRIES = 3
 
 
 def ask_trust(options: Options) -> None:
-    """Ask whether this folder's own configuration is used; the answer counts as the flag would."""
+    """Ask whether to use this folder's configuration; the answer has the same effect as the flag."""
     is_attended = all(end is not None and end.isatty() for end in (sys.stdin, sys.stderr))
     if options.approve or options.no_approve or not is_attended:
         return

@@ -1,4 +1,4 @@
-"""`retinue why AGENT TOOL`: the chain that grants or refuses a tool."""
+"""`retinue why AGENT TOOL`: show the rules that grant or refuse a tool."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def explain_right(options: Options) -> int:
-    """Print every link of the chain on each surface; the answer is what is printed, not the exit status."""
+    """Print each rule on each surface; the exit status is 0 for a refused tool too."""
     if len(options.words) != 2:
         raise UsageError("say which agent and which tool, as in: retinue why Explore bash")
     agent, tool = options.words

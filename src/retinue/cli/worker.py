@@ -1,7 +1,7 @@
-"""`retinue worker`: takes runs from the database of a cluster, until a signal ends it.
+"""`retinue worker`: takes runs from the database of a cluster until a signal ends it.
 
-The first SIGINT or SIGTERM ends it in good order: nothing new is taken, what is at work may finish, the rest is given
-back. The second one ends it at once; the other workers notice that.
+The first SIGINT or SIGTERM stops it cleanly: it takes no new runs, lets current runs finish and gives the rest back.
+The second one ends it at once; the other workers then take over its runs.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
 def run_worker(options: Options) -> int:
-    """Work until a signal, whose exit status it is; returns only by an error."""
+    """Work until a signal arrives, which decides the exit status; returns only on an error."""
     wish = WorkerWish(
         database=options.database,
         slots=read_number("--slots", options.slots or str(WorkerWish.slots), 1, MOST_SLOTS),
@@ -34,14 +34,14 @@ def run_worker(options: Options) -> int:
 
 
 def read_number(flag: str, text: str, least: int, most: int) -> int:
-    """A whole number that somebody has typed. Raises UsageError."""
+    """Parse a whole number. Raises UsageError."""
     if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= most):
         raise UsageError(f"{flag} must be a whole number from {least} to {most}, not {quote(text)}")
     return int(text)
 
 
 class _Shift:
-    """One worker with the signals that end it."""
+    """One worker and its signal handlers."""
 
     def __init__(self, wish: WorkerWish) -> None:
         self._wish = wish
@@ -49,12 +49,12 @@ class _Shift:
         self._ended_by = 0
 
     async def run(self) -> NoReturn:
-        """Work, and end the process."""
+        """Work, then end the process."""
         loop = asyncio.get_running_loop()
         for number, status in _SIGNALS.items():
             loop.add_signal_handler(number, self._end, status)
         await start_worker(self._wish, self._stop, say)
-        # All is given back. What the engine still holds on to, threads among it, need not be taken apart.
+        # Everything was given back. Threads and other engine resources need no orderly shutdown.
         sys.stderr.flush()
         os._exit(self._ended_by)
 

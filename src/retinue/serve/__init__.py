@@ -1,1 +1,1 @@
-"""Faces for programs and plain terminals; they know the app and core only."""
+"""Front ends for programs and plain terminals. They import only the app and core layers."""

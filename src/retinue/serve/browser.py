@@ -1,7 +1,7 @@
-"""The terminal UI in a browser: one program for each window, on loopback, for whoever has the token.
+"""`retinue serve`: the terminal UI in a browser, one process per window, on loopback, protected by a token.
 
-Another page in the same browser must get nothing: the host and the origin of every request are checked. The token opens
-the websocket, which is all that has a secret. It is never a cookie: browsers send those to every port of a host.
+Other pages in the same browser must get no access, so the Host and Origin of every request are checked. Only the
+websocket is secret, and the token opens it. The token is never a cookie: browsers send cookies to every port of a host.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from textual_serve.server import Server
 from retinue.core.terminal import escape_line
 
 SERVED = "RETINUE_SERVED"
-"""Set for a program whose terminal is a browser."""
+"""Set in the environment of a process whose terminal is a browser."""
 
 _PAGE = Path(__file__).with_suffix(".html")
 _PROTOCOL = "retinue"
-"""What our page asks the websocket for; the token is asked for behind it, as headers are not a page's to set."""
+"""The websocket subprotocol of our page. The token is sent as a second subprotocol because pages cannot set headers."""
 _Cells = Annotated[int, Meta(gt=0, lt=1000)]
 _Respond = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -63,7 +63,7 @@ _decoder = msgspec.json.Decoder(_Keys | _Resize | _Ping | _Blur | _Focus)
 
 
 class BrowserServer(Server):
-    """textual's, behind a guard."""
+    """textual-serve's server with token, Host and Origin checks."""
 
     def __init__(self, command: Sequence[str], port: int, token: str) -> None:
         super().__init__(f"exec {join(command)}", host="127.0.0.1", port=port, title="retinue")
@@ -72,7 +72,7 @@ class BrowserServer(Server):
 
     @property
     def address(self) -> str:
-        """What to open; browsers send nobody what stands behind the #, our page reads it."""
+        """The URL to open; the token is in the fragment, which browsers do not send and our page reads."""
         return f"http://{self._host}/#{self._token}"
 
     async def _make_app(self) -> web.Application:
@@ -83,7 +83,7 @@ class BrowserServer(Server):
         return app
 
     async def handle_index(self, request: web.Request) -> web.Response:
-        """Our own page: textual's asks another host for a font, and runs what is written in it."""
+        """Serve our own page: textual's loads a font from another host and has inline scripts."""
         given = request.query.get("fontsize", "")
         size = given if _is_number(given, 2) else "16"
         page = Template(_PAGE.read_text(encoding="utf-8"))
@@ -95,12 +95,12 @@ class BrowserServer(Server):
         return web.Response(text=text, content_type="text/javascript")
 
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
-        """A program for our own page, if it has the token."""
+        """Start a program for our page. Requires the token and our Origin."""
         offered = request.headers.get("Sec-WebSocket-Protocol", "").replace(" ", "").encode(errors="replace")
         is_right = secrets.compare_digest(offered, f"{_PROTOCOL},{self._token}".encode())
         if not is_right or request.headers.get("Origin") != f"http://{self._host}":
             raise web.HTTPForbidden(text="the token is missing or wrong: use the address that retinue serve printed\n")
-        # aiohttp would complain of what it does not know, the token, in the log.
+        # aiohttp would log a warning about unknown subprotocols, which would include the token.
         headers = request.headers.copy()
         del headers["Sec-WebSocket-Protocol"]
         plain = request.clone(headers=headers)
@@ -110,7 +110,7 @@ class BrowserServer(Server):
         return await super().handle_websocket(plain)
 
     async def _process_messages(self, websocket: web.WebSocketResponse, app_service: AppService) -> None:
-        """Pass on what our page sends; whoever sends anything else is another one."""
+        """Forward messages from our page; close the connection on any other message."""
         async for message in websocket:
             try:
                 sent = _decoder.decode(message.data)
@@ -130,11 +130,11 @@ class BrowserServer(Server):
                     await app_service.focus()
 
     async def handle_download(self, request: web.Request) -> web.StreamResponse:
-        """Nothing: the program offers no file, and the browser would ask for it without the token."""
+        """Always 404: the program offers no downloads, and the browser would request them without the token."""
         raise web.HTTPNotFound
 
     async def on_startup(self, app: web.Application) -> None:
-        """Nothing is printed from here."""
+        """Overridden so that nothing is printed."""
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Respond) -> web.StreamResponse:
@@ -145,14 +145,14 @@ class BrowserServer(Server):
             return await handler(request)
         except ConnectionError:
             raise
-        except (OSError, ValueError):  # a path that no file can have
+        except (OSError, ValueError):  # a path that cannot exist
             raise web.HTTPBadRequest from None
 
     async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         if isinstance(response, web.WebSocketResponse):
             response.headers["Sec-WebSocket-Protocol"] = _PROTOCOL
             return
-        # The terminal in the page writes its own styles; nothing else may be in the page itself.
+        # The terminal in the page sets inline styles; no other inline content is allowed.
         policy = (
             "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
             f"img-src 'self' data:; font-src 'self'; connect-src 'self' ws://{self._host}; "
@@ -171,7 +171,7 @@ class BrowserServer(Server):
 
 
 def _shorten(record: logging.LogRecord) -> bool:
-    """One line for a request that failed: anybody on this machine can send what makes the server complain."""
+    """Log a failed request as one line, because anyone on this machine can trigger these errors."""
     error = record.exc_info[1] if record.exc_info else None
     if error is not None:
         text = escape_line(" ".join(f"{type(error).__name__}: {error}".split()), 200)
@@ -184,7 +184,7 @@ def _is_number(text: str, digits: int) -> bool:
 
 
 async def serve_browser(command: Sequence[str], port: int, tell: Callable[[str], None]) -> int:
-    """Serve until a signal comes; `tell` gets the address. Raises OSError when the port is taken."""
+    """Serve until a signal arrives; `tell` receives the URL. Raises OSError if the port is in use."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
@@ -204,7 +204,7 @@ async def serve_browser(command: Sequence[str], port: int, tell: Callable[[str],
 
 
 def _catch_signals() -> "asyncio.Future[int]":
-    """The exit status of the signal that comes."""
+    """A future with the exit status of the signal that arrives."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 

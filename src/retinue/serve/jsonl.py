@@ -1,7 +1,4 @@
-"""The JSON face: a run's events as pi's event stream, one ASCII JSON object a line.
-
-Knows events and pi's names for them; nothing of how runs work.
-"""
+"""JSON front end: a run's events as pi's event stream, one ASCII JSON object per line."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,14 +11,14 @@ from retinue.core.messages import AssistantMessage, Message
 from retinue.core.run import Reason
 
 Life = Callable[[ev.Event], dict[str, Any] | None]
-"""The record of an event about a subagent; None when it has none."""
+"""Makes the record of a subagent's event; None if the event has no record."""
 
 
 class JsonFace:
-    """Turns events into records. One face follows one run; of the runs below it, it tells the life."""
+    """Turns the events of one run into records; of its subagents, it reports only lifecycle events."""
 
     def __init__(self, write: Callable[[bytes], None], life: Life | None = None, run_id: str = "") -> None:
-        """`run_id` is the run it follows; without it, whatever was not queued is that run."""
+        """`run_id` is the run to follow; if empty, every run that was not queued is treated as that run."""
         self._write = write
         self._life = life
         self._run_id = run_id
@@ -30,11 +27,11 @@ class JsonFace:
         self._messages: list[Message] = []
 
     def open(self, header: dict[str, Any]) -> None:
-        """The session header, the first record."""
+        """Write the session header, the first record."""
         self._print(header)
 
     def __call__(self, event: ev.Event) -> None:
-        """Print the records of one event."""
+        """Write the records of one event."""
         if isinstance(event, ev.Asked | ev.Answered):
             self._print(_describe_question(event))
             return
@@ -97,7 +94,7 @@ class JsonFace:
         )
 
     def _call_changed(self, event: ev.CallChanged) -> None:
-        """Nothing has come of it yet; the arguments are what is new."""
+        """There is no result yet; only the arguments have changed."""
         self._print(
             {
                 "type": "tool_execution_update",
@@ -180,7 +177,7 @@ class JsonFace:
 
 
 def _describe_question(event: ev.Asked | ev.Answered) -> dict[str, Any]:
-    """What a run wants decided, whole; and how that was answered."""
+    """Describe a question in full, or its answer."""
     if isinstance(event, ev.Answered):
         return {"type": "subagents:answer", "id": event.question_id, "answer": event.answer, "by": event.by}
     question = event.question

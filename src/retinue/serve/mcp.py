@@ -1,7 +1,7 @@
-"""The delegation tools as an MCP server: JSON-RPC, one message a line, for any MCP host.
+"""MCP server for the delegation tools: JSON-RPC, one message per line. Knows the protocol, not agents.
 
-Written here and not taken from the library, which takes a second to load: a host starts this anew for each of its
-sessions, and needs five methods of it. Knows the protocol and nothing of agents.
+Not based on the MCP library, which takes a second to import: a host starts this process for each of its sessions,
+and only five methods are needed.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from retinue.core.jsonline import encode_json
 from retinue.core.messages import ToolResultMessage
 
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-"""Of the protocol, newest first; for these methods they are alike."""
+"""Supported protocol versions, newest first; our methods are the same in all of them."""
 PULSE_S = 2.0
-"""Between signs of life while a call works: hosts give up on calls that are silent."""
+"""Seconds between progress notifications during a call: hosts give up on silent calls."""
 MAX_CALLS = 64
 MAX_MESSAGE = 500
 INSTRUCTIONS = """\
@@ -29,7 +29,7 @@ _PARSE, _INVALID, _UNKNOWN, _PARAMS = -32700, -32600, -32601, -32602
 
 
 class _Refused(Exception):
-    """A request that gets an error for an answer."""
+    """The request gets an error response."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class _Refused(Exception):
 
 
 class McpFrontend:
-    """One conversation with a host."""
+    """One connection to an MCP host."""
 
     def __init__(self, delegation: Delegation, write: Callable[[bytes], None], version: str) -> None:
         self._delegation = delegation
@@ -46,7 +46,7 @@ class McpFrontend:
         self._calls: dict[str | int, asyncio.Task[None]] = {}
 
     async def serve(self, lines: AsyncIterable[bytes | None]) -> None:
-        """Answer until the input ends; what is under way then is cancelled."""
+        """Answer requests until the input ends, then cancel running calls."""
         async with asyncio.TaskGroup() as group:
             async for line in lines:
                 self._take(line, group)
@@ -67,7 +67,7 @@ class McpFrontend:
         method, request_id, params = message.get("method"), message.get("id"), message.get("params")
         params = {} if params is None else params
         if not isinstance(method, str):
-            # An answer to a question: we ask none.
+            # A response; we send no requests, so it is ignored.
             if "result" not in message and "error" not in message:
                 self._fail(_read_id(request_id), _INVALID, "the message has no method")
             return
@@ -84,7 +84,7 @@ class McpFrontend:
             self._fail(known, error.code, str(error))
 
     def _hear(self, method: str, params: Any) -> None:
-        """A notification; those we do not know are for others."""
+        """Handle a notification; unknown ones are ignored."""
         if method == "notifications/cancelled" and isinstance(params, dict):
             task = self._calls.pop(_read_id(params.get("requestId")) or "", None)
             if task is not None:
@@ -134,7 +134,7 @@ class McpFrontend:
                 beating = group.create_task(pulse.beat())
                 result = await self._delegation.call(str(request_id), name, arguments, pulse.tell)
                 beating.cancel()
-            # A host that has cancelled expects no answer.
+            # A host that has cancelled a call expects no answer.
             if self._calls.get(request_id) is asyncio.current_task():
                 self._send(request_id, _to_result(result))
         finally:
@@ -153,7 +153,7 @@ class McpFrontend:
 
 
 class _Pulse:
-    """Tells the host that a call is alive, if it asked for that."""
+    """Sends progress notifications for a call if the host asked for them."""
 
     def __init__(self, token: Any, notify: Callable[[str, dict[str, Any]], None], describe: Callable[[], str]) -> None:
         self._token = token if isinstance(token, str | int) and not isinstance(token, bool) else None
@@ -162,13 +162,12 @@ class _Pulse:
         self._count = 0
 
     async def beat(self) -> None:
-        """Say from time to time what goes on; ends by cancelling."""
+        """Notify regularly until cancelled."""
         while self._token is not None:
             self.tell(self._describe())
             await asyncio.sleep(PULSE_S)
 
     def tell(self, message: str) -> None:
-        """Say what goes on now."""
         if self._token is None:
             return
         self._count += 1
@@ -186,7 +185,7 @@ def _describe(tool: Any) -> dict[str, Any]:
 
 
 def _to_result(message: ToolResultMessage) -> dict[str, Any]:
-    """A result as hosts read it; what is for programs goes where no model looks."""
+    """Convert a result for MCP; details for programs go into `_meta`, which models do not see."""
     blocks = []
     for block in msgspec.to_builtins(message.content):
         kept = {"type": block["type"], **{key: block[key] for key in ("text", "data", "mimeType") if key in block}}

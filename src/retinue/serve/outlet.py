@@ -1,18 +1,15 @@
-"""Bytes to a file descriptor without ever blocking the event loop, in order, and quiet when the reader is gone.
-
-Knows nothing of what is written.
-"""
+"""Ordered, non-blocking writes to a file descriptor; ignores a closed reader."""
 
 import asyncio
 import os
 import select
 from collections.abc import Callable
 
-_SAFE_WRITE = 4096  # PIPE_BUF: what a writable pipe takes without blocking
+_SAFE_WRITE = 4096  # PIPE_BUF: a writable pipe accepts this much without blocking
 
 
 class Outlet:
-    """One output, usually standard output. When the reader stops reading, a thread waits for it."""
+    """One output, usually standard output. While the reader is slow, a thread does the writing."""
 
     def __init__(self, fd: int, on_closed: Callable[[], None] | None = None) -> None:
         self._fd = fd
@@ -22,7 +19,7 @@ class Outlet:
         self.is_closed = False
 
     def write(self, data: bytes) -> None:
-        """Write now if that cannot block, else as soon as the reader is ready."""
+        """Write now if that cannot block, else when the reader is ready."""
         if self.is_closed:
             return
         if self._flushing is not None:
@@ -43,7 +40,7 @@ class Outlet:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the reader has not yet taken all that was written."""
+        """Whether written data is still waiting for the reader."""
         return self._flushing is not None
 
     async def drain(self) -> None:
@@ -56,12 +53,12 @@ class Outlet:
         try:
             return bool(select.select((), (self._fd,), (), 0)[1])
         except (OSError, ValueError):
-            return True  # let the write itself find out
+            return True  # let the write itself fail
 
     def _flush(self) -> None:
-        """In a thread: may block as long as the reader does."""
+        """Runs in a thread; blocks while the reader does."""
         while self._waiting:
-            # One look only: the event loop adds to the list at any moment.
+            # Copy the list once: the event loop may append to it at any moment.
             taken = list(self._waiting)
             view = memoryview(b"".join(taken))
             while view:

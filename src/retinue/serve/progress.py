@@ -1,6 +1,6 @@
-"""What a person sees on a plain terminal while a run works: one line per tool call and a status line that moves.
+"""Progress of a run on a plain terminal: one line per tool call and an animated status line.
 
-Writes to standard error only. Untrusted text is escaped before it reaches the terminal. Knows events and nothing else.
+Writes to standard error only. Untrusted text is escaped before it reaches the terminal.
 """
 
 import time
@@ -17,13 +17,12 @@ _SHOWN_ARGUMENTS = ("command", "pattern", "query", "url", "prompt", "description
 
 
 class Progress:
-    """Follows one run."""
+    """Shows the progress of one run and its subagents."""
 
     def __init__(self, write: Callable[[str], None], *, columns: int, model: str, color: bool = True) -> None:
         self._write = write
         self._columns = max(20, columns)
         self.model = model
-        """What the run asks."""
         self._color = color
         self._begun_s = time.monotonic()
         self._painted_s = 0.0
@@ -37,7 +36,6 @@ class Progress:
         self._active = 0
 
     def __call__(self, event: ev.Event) -> None:
-        """Show one event."""
         match event:
             case ev.TurnStarted():
                 self._is_resting = False
@@ -72,7 +70,7 @@ class Progress:
         self._status()
 
     def tell_crew(self, event: ev.Event) -> None:
-        """Show what becomes of the runs that the main one started: a line at their start and one at their end."""
+        """Print a line when a subagent starts and when it ends."""
         if isinstance(event, ev.RunQueued):
             self._crew[event.run_id] = event.run.agent, event.run.description
         agent, description = self._crew.get(event.run_id, ("", ""))
@@ -96,18 +94,18 @@ class Progress:
         self._line(f"  {self._paint('!', 33)} {escape_line(event.error, 300)}; {pause}")
 
     def tick(self) -> None:
-        """Move the status line although nothing happened."""
+        """Redraw the status line when no event has arrived."""
         if not self._is_resting:
             self._frame += 1
             self._status(force=True)
 
     def rest(self) -> None:
-        """Take the status line away."""
+        """Remove the status line until the next turn."""
         self.clear()
         self._is_resting = True
 
     def close(self) -> None:
-        """Take the status line away and leave a summary."""
+        """Remove the status line and print a summary."""
         self.rest()
         self._write(f"{self._paint(f'{escape_line(self.model, 120)} · {self._list_figures()}', 2)}\n")
 
@@ -125,7 +123,7 @@ class Progress:
         if not force and now_s - self._painted_s < 0.1:
             return
         self._painted_s = now_s
-        # A narrow terminal cuts off what matters least.
+        # The least important facts come last, where a narrow terminal cuts the line.
         facts = (self._doing, self._list_figures(), escape_line(self.model, 120))
         text = f"{_SPINNER[self._frame % len(_SPINNER)]} {' · '.join(facts)}"
         self._write(f"\r\x1b[K{self._paint(text[: self._columns - 1], 2)}")
@@ -136,7 +134,7 @@ class Progress:
         self._write(f"{text}\n")
 
     def clear(self) -> None:
-        """Make room for a line of others; the next event or tick paints the status again."""
+        """Remove the status line before other output; the next event or tick redraws it."""
         if self._has_status:
             self._write("\r\x1b[K")
             self._has_status = False
@@ -146,7 +144,7 @@ class Progress:
 
 
 def _describe(arguments: dict[str, Any]) -> str:
-    """A call in a few words: where it looks and for what."""
+    """Describe a tool call in a few words."""
     path, offset = arguments.get("path"), arguments.get("offset")
     place = f"{path}:{offset}" if path and offset else str(path or "")
     said = next((str(arguments[name]) for name in _SHOWN_ARGUMENTS if arguments.get(name)), "")

@@ -1,1 +1,1 @@
-"""The terminal UI: a state folded from events, and small widgets that show it. Textual is known here only."""
+"""The terminal UI: state computed from events, and widgets that show it. Only this package imports Textual."""

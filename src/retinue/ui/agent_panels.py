@@ -1,6 +1,6 @@
-"""The agents around the editor: the tree above it, the list below it, and the keys that choose one.
+"""The agent tree above the editor, the agent list below it, and the keys that select in the list.
 
-Decides how many lines each of the two may have, so that the editor and the footer are always in sight.
+Limits the height of both so that the editor and the footer always stay visible.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AgentTree(Static):
-    """Shows runs; asks for nothing."""
+    """Shows runs as a tree; display only."""
 
     DEFAULT_CSS = """
     AgentTree {
@@ -34,7 +34,6 @@ class AgentTree(Static):
         self._lines: list[Text] = []
 
     def show(self, runs: Sequence[Run], outlook: Outlook) -> None:
-        """Draw the runs as they are now."""
         lines = render_tree(runs, outlook)
         if lines == self._lines:
             return
@@ -45,7 +44,7 @@ class AgentTree(Static):
 
 
 class Muster:
-    """Who is shown where."""
+    """Decides which runs the tree and the list show, and how many lines each may have."""
 
     def __init__(self, screen: "MainScreen") -> None:
         self._screen = screen
@@ -54,10 +53,10 @@ class Muster:
         self._fleet = screen.query_one(FleetList)
         self._lingering = Lingering()
         self.is_moving = False
-        """Whether runs are shown, whose figures change by themselves."""
+        """Whether runs are shown, whose figures change without events."""
 
     def show(self, now_ms: int) -> None:
-        """The runs as they are now."""
+        """Show the current runs."""
         if not self._link.is_open:
             return
         lookout, own = self._link.crew.lookout, self._link.crew.crew_settings
@@ -81,7 +80,7 @@ class Muster:
         self.is_moving = bool(shown) or self._fleet.has_rows
 
     def take_key(self, key: str) -> bool:
-        """Whether a key is for the list: down or left in an empty editor goes there."""
+        """Handle a key for the list; False if it is not for it. Down or left in an empty editor opens the list."""
         fleet, app = self._fleet, self._screen.app
         keys = app.keys
         if not fleet.is_active:
@@ -99,12 +98,12 @@ class Muster:
         return keys.means(key, "tui.select.cancel")
 
     def _find_room(self) -> int:
-        """Lines for agents: two thirds of the screen without what must be there; the rest is the conversation's."""
+        """Lines for agents: two thirds of the screen minus the other widgets; the rest belongs to the conversation."""
         others = self._screen.query("#bottom > *").exclude("#agents").exclude("#fleet")
         used = sum(each.outer_size.height for each in others if each.display)
         return max(0, self._screen.size.height * 2 // 3 - used)
 
     def _share(self, room: int, *, has_tree: bool) -> int:
-        """Rows of the list: half of the room beside a tree, and enough to choose from when somebody does."""
+        """Rows of the list: half of the room if there is a tree, and at least LEAST_ROWS while the list is active."""
         rows = min(ROWS, room // 2 if has_tree else room)
         return max(rows, LEAST_ROWS) if self._fleet.is_active else rows

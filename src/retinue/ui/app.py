@@ -1,4 +1,4 @@
-"""The terminal program: a screen, a link to the crew, and what commands may ask of it."""
+"""The Textual application: the main screen, the link to the session, and services for slash commands."""
 
 import asyncio
 import gc
@@ -43,7 +43,7 @@ Answer = TypeVar("Answer")
 
 
 class RetinueApp(App[int], inherit_bindings=False):
-    """Opens the screen first and the crew after it, so that one sees something at once."""
+    """Shows the screen first and opens the session afterwards, so that the user sees something at once."""
 
     TITLE = "retinue"
     ENABLE_COMMAND_PALETTE = False
@@ -53,35 +53,35 @@ class RetinueApp(App[int], inherit_bindings=False):
     """
 
     def __init__(self, request: Request, *, first_words: Sequence[str | Sequence[UserContent]] = ()) -> None:
-        """`first_words` are said one after the other as soon as there is an agent; those with files are prompts."""
+        """`first_words` are sent one after the other when the agent is ready; content lists are sent as prompts."""
         no_color = os.environ.get("NO_COLOR")
         super().__init__()
         if no_color is not None:
-            os.environ["NO_COLOR"] = no_color  # textual takes it away, but what agents start shall know it too
+            os.environ["NO_COLOR"] = no_color  # textual removes it, but subprocesses of agents need it too
         self.request = request
         self.keys = KeyTable()
         self._wanted_keys: Mapping[str, tuple[str, ...]] = {}
         self.habits: Habits | None = None
-        """What is kept of the user; None until it is read, and where there is no home."""
+        """Stored user preferences; None until they are read, and if there is no home directory."""
         self.double_escape = "tree"
-        """What Escape does when it is pressed twice at rest."""
+        """The command that pressing Escape twice runs while the agent is idle."""
         self.tree_filter = "default"
-        """How much of a session the tree shows at first."""
+        """The initial filter of the session tree."""
         self.external_editor = ""
-        """The command the user wishes to write with."""
+        """The editor command from the user's settings."""
         self.pasteboard = Pasteboard()
         self.now_ms: Callable[[], int] = lambda: round(time.time() * 1000)
-        """The clock of everything on the screen that moves or counts; it stands still where screens are compared."""
+        """The clock for everything on screen that moves or counts; tests that compare screens freeze it."""
         self.link = ScreenLink(request)
         self.speech = Speech(self)
         self._first_words = first_words
         self.ended_badly = ""
-        """Why it could not go on, for standard error."""
+        """The error to print on standard error after the UI has closed."""
         self.crash: Exception | None = None
-        """A bug of ours that ended it."""
+        """The unhandled exception that ended the program."""
         self._ending: ShutdownWatch | None = None
         self._early: list[Event] | None = []
-        """What was typed before there was an editor to take it; None from then on."""
+        """Keys and pastes that arrived before the editor existed; None afterwards."""
         self._safety = SafeText()
         for theme in THEMES.values():
             self.register_theme(theme)
@@ -89,34 +89,32 @@ class RetinueApp(App[int], inherit_bindings=False):
 
     @cached_property
     def commands(self) -> "SlashCommands":
-        """What can be called by a slash; loaded when it is first asked for."""
         from retinue.ui.commands.registry import SlashCommands
 
         return SlashCommands(self)
 
     @property
     def folder(self) -> str:
-        """The working directory, short."""
+        """The working directory, abbreviated with `~`."""
         return self.shorten(Path.cwd())
 
     def shorten(self, path: str | Path) -> str:
-        """A path as people say it: below the home directory with a tilde."""
+        """Abbreviate the home directory in a path to `~`."""
         home, text = os.path.expanduser("~"), str(path)
         return f"~{text[len(home) :]}" if text == home or text.startswith(f"{home}/") else text
 
     def on_mount(self) -> None:
-        """Open the crew as soon as there is something to see."""
+        """Open the session after the first refresh."""
         self._watch_for_end()
-        # The terminal has forgotten the screen while the program was in the background.
+        # The terminal lost the screen content while the program was suspended.
         self.app_resume_signal.subscribe(self, lambda app: self.refresh(layout=True))
         self.call_after_refresh(self._begin)
 
     def get_default_screen(self) -> Screen[None]:
-        """The one that is always there."""
         return MainScreen(self.link)
 
     async def on_event(self, event: Event) -> None:
-        """Keep what is typed while nobody can take it yet."""
+        """Keep keys and pastes that arrive before the editor exists."""
         if self._early is not None and isinstance(event, Key | Paste):
             self._early.append(event)
         else:
@@ -125,13 +123,13 @@ class RetinueApp(App[int], inherit_bindings=False):
     async def _begin(self) -> None:
         early, self._early = self._early or (), None
         for event in early:
-            # Typed before the screen was there, the terminal made a line feed of Enter.
+            # Before the UI started, the terminal turned Enter into a line feed.
             is_enter = isinstance(event, Key) and event.key == "ctrl+j"
             await super().on_event(Key("enter", "\r") if is_enter else event)
         self.run_worker(self._open(), exclusive=True, group="open")
 
     def _watch_for_end(self) -> None:
-        """Where there is a real terminal, its end and signals end the program in good order."""
+        """On a real terminal, shut down cleanly when the terminal closes or a signal arrives."""
         if self.is_headless or sys.platform == "win32":
             return
         from retinue.ui.shutdown import ShutdownWatch
@@ -152,7 +150,7 @@ class RetinueApp(App[int], inherit_bindings=False):
             return
         self._take_resend_key()
         if not self.is_headless:
-            # What was loaded until here stays: the collector need not stop the screen to look at it again and again.
+            # Everything loaded so far lives until the end; scanning it again would only pause the UI.
             gc.enable()
             gc.freeze()
             gc.set_threshold(20_000, 20, 50)
@@ -161,7 +159,7 @@ class RetinueApp(App[int], inherit_bindings=False):
         self.speech.take_early()
 
     async def _read_habits(self) -> None:
-        """Theme, keys and history of the user; nothing of the project."""
+        """Read the user's theme, keys and history; reads nothing from the project."""
         from retinue.ui.startup import read_habits
 
         habits, kept = await asyncio.to_thread(read_habits)
@@ -183,7 +181,7 @@ class RetinueApp(App[int], inherit_bindings=False):
         self.set_keymap(self.keys.keymap)
 
     def _take_resend_key(self) -> None:
-        """`abortResendKey`, where the user's keybindings.json says nothing about it."""
+        """Apply `abortResendKey` unless the user's keybindings.json binds the action."""
         key = self.link.crew.crew_settings.abort_resend_key
         if not key or self.habits is None or "app.resend" in self._wanted_keys:
             return
@@ -193,7 +191,7 @@ class RetinueApp(App[int], inherit_bindings=False):
             self.link.note(f"abortResendKey: found {quote(key)}; expected a key such as f8; using f9", "warning")
 
     async def _ask_trust(self) -> None:
-        """Before anything of a folder is read that brings its own configuration: whether that is used."""
+        """Ask whether to use the folder's own configuration, before any of it is read."""
         if self.request.approve is not None:
             return
         from retinue.ui.screens.trust import TrustScreen
@@ -210,48 +208,46 @@ class RetinueApp(App[int], inherit_bindings=False):
             self.link.note(note)
 
     def _keep(self, work: Callable[[], None]) -> None:
-        """Write something small without making the screen wait."""
+        """Run a small write in a thread."""
         self.run_worker(work, thread=True, group="keep")
 
     async def ask(self, screen: ModalScreen[Answer]) -> Answer | None:
-        """Show something over the screen and wait for what it gives back."""
+        """Show a modal screen and wait for its result."""
         return await self.push_screen_wait(screen)
 
     def show_panel(self, title: str, text: RenderableType) -> None:
-        """Show a report."""
         self.push_screen(Panel(title, Text(clean(text)) if isinstance(text, str) else text))
 
     def view_run(self, run_id: str) -> None:
-        """Look at one run; the main agent is what the main screen shows."""
+        """Open the viewer for a run; does nothing for the main agent, which the main screen shows."""
         run = self.link.crew.lookout.find(run_id) if self.link.is_open else None
         if run is not None:
             self.push_screen(RunViewer(run))
 
     def put_words(self, text: str) -> None:
-        """Put words into the editor, to be changed and sent."""
+        """Put text into the editor."""
         for screen in self.screen_stack:
             for editor in screen.query(Editor):
                 editor.put(text)
 
     def choose_theme(self, name: str) -> None:
-        """Another theme, from now on and next time."""
+        """Apply a theme and save the choice."""
         self.theme = name
         if (habits := self.habits) is not None:
             self._keep(lambda: habits.choose_theme(name))
 
     def leave(self) -> None:
-        """Go, without a question: whatever works is stopped and can be resumed."""
+        """Exit without asking; running work is stopped and can be resumed."""
         self.exit(0)
 
     async def on_unmount(self) -> None:
-        """Close the crew."""
         await self.link.close()
         self.pasteboard.close()
         if self._ending is not None:
             self._ending.settle()
 
     def get_driver_class(self) -> type[Driver]:
-        """textual's for this platform; ours where it is a terminal."""
+        """textual's driver for this platform, or ours on a terminal."""
         teach_keys()
         if sys.platform == "win32" or os.environ.get("TEXTUAL_DRIVER"):
             return super().get_driver_class()
@@ -260,13 +256,13 @@ class RetinueApp(App[int], inherit_bindings=False):
         return TerminalDriver
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """textual's, and after them the barrier that nothing unsafe gets through."""
+        """textual's filters, then ours, which removes unsafe characters."""
         return [*super().get_line_filters(), self._safety]
 
     def _handle_exception(self, error: Exception) -> None:
-        """End with one line instead of a page that shows all variables, keys among them."""
+        """End with one line instead of textual's traceback, which shows all variables including API keys."""
         if self._exit:
-            return  # what is half open while it closes
+            return  # errors while closing are harmless
         self.crash = self.crash or error
         if self.is_headless:
             super()._handle_exception(error)

@@ -1,7 +1,7 @@
-"""What a conversation on the screen is made of: one class for each kind of thing that is shown. Data only.
+"""The blocks of a conversation on screen, one class per kind. Data only.
 
-A block's version grows whenever it changes, so that whoever shows it can tell without comparing. Texts are as they
-came; widgets make them safe for a terminal.
+A block's version grows with every change, so that views need not compare contents. Texts are not escaped; widgets do
+that.
 """
 
 from dataclasses import dataclass, field
@@ -12,18 +12,16 @@ Tone = Literal["info", "warning", "error"]
 
 @dataclass(slots=True, kw_only=True)
 class Block:
-    """Anything in a conversation."""
-
     version: int = 0
 
     def touch(self) -> None:
-        """Note a change."""
+        """Record a change."""
         self.version += 1
 
 
 @dataclass(slots=True)
 class UserBlock(Block):
-    """What the user, or somebody on their behalf, said."""
+    """A message from the user, or sent on the user's behalf."""
 
     text: str
     images: int = 0
@@ -31,7 +29,7 @@ class UserBlock(Block):
 
 @dataclass(slots=True)
 class ReplyBlock(Block):
-    """One reply of the model without its calls; grows while it is live."""
+    """A reply of the model without its tool calls; grows while it is streamed."""
 
     text: str = ""
     thinking: str = ""
@@ -43,7 +41,7 @@ class ReplyBlock(Block):
 
 @dataclass(slots=True)
 class ToolBlock(Block):
-    """One tool call and what came of it."""
+    """A tool call and its result."""
 
     call_id: str
     name: str
@@ -55,12 +53,12 @@ class ToolBlock(Block):
     duration_ms: int | None = None
     started_ms: int = 0
     changes: str = ""
-    """Which hooks have changed what of it."""
+    """Which hooks changed the arguments or the result."""
 
 
 @dataclass(slots=True)
 class NoteBlock(Block):
-    """Something a person should know that nobody said."""
+    """An informational message, warning or error for the user."""
 
     text: str
     tone: Tone = "info"
@@ -68,7 +66,7 @@ class NoteBlock(Block):
 
 @dataclass(slots=True)
 class ReportBlock(Block):
-    """Runs have ended: what their parent was told, as data for a box."""
+    """Finished runs, as their parent was notified of them."""
 
     runs: list[dict[str, Any]]
     text: str = ""
@@ -76,7 +74,7 @@ class ReportBlock(Block):
 
 @dataclass(slots=True)
 class CommandBlock(Block):
-    """A command that the user ran beside the conversation."""
+    """A shell command that the user ran."""
 
     command: str
     output: str = ""
@@ -88,7 +86,7 @@ class CommandBlock(Block):
 
 @dataclass(slots=True)
 class SummaryBlock(Block):
-    """What stands for the conversation before it."""
+    """A summary that replaces the conversation before it."""
 
     summary: str
     tokens_before: int = 0

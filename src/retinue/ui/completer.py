@@ -1,4 +1,4 @@
-"""Completion at work: looks at what is written, asks for what it could become, and puts the choice into the editor."""
+"""Connects the editor with the completion popup: finds completions for the text and inserts the chosen one."""
 
 import asyncio
 import time
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from retinue.ui.widgets.editor import Editor
 
 STALE_S = 10.0
-"""How old the list of files may be when somebody begins to name one."""
+"""Maximum age in seconds of the file list when the user starts to type a file name."""
 KEPT_S = 2.0
-"""How long lists that are read from files are used again, so that not every key reads them."""
+"""Seconds for which lists read from files are cached, so that not every key reads them again."""
 Item = TypeVar("Item")
 
 
 class Completer:
-    """Stands between one editor and one popup."""
+    """Completion for one editor and one popup."""
 
     def __init__(self, app: "RetinueApp", editor: "Editor", popup: "CompletionPopup") -> None:
         self._app = app
@@ -51,7 +51,7 @@ class Completer:
         """The text for which the user has closed the popup."""
 
     def look(self, *, is_asked: bool = False) -> bool:
-        """See what is being written now; whether anything can be completed."""
+        """Update the popup for the text before the cursor; returns whether there are completions."""
         before = self._editor.before_cursor
         if not is_asked and before in (self._closed_for, self._seen):
             return self._popup.is_open
@@ -65,19 +65,18 @@ class Completer:
             self._refresh_files()
         elif token.command == "resume":
             self._refresh_sessions()
-        # An argument may be left out, so none is taken before one was chosen.
+        # An argument is optional, so none is preselected.
         self._popup.show(complete(token, self._stock), is_lit=token.kind != "argument")
         return self._popup.is_open
 
     def close(self) -> None:
-        """Show nothing."""
         self._token, self._is_asked, self._seen = None, False, None
         self._popup.close()
 
     def take_key(self, key: str) -> bool:
-        """Whether a key was meant for the popup, and has done its work."""
+        """Handle a key for the popup; False if it is not for it."""
         keys, popup = self._app.keys, self._popup
-        self.look()  # keys can come faster than the messages that say the text has changed
+        self.look()  # keys can arrive before the message that the text has changed
         if not popup.is_open:
             return keys.means(key, "tui.input.tab") and self._begin()
         if keys.means(key, "tui.select.cancel"):
@@ -96,7 +95,7 @@ class Completer:
         return True
 
     def _begin(self) -> bool:
-        """Complete because somebody asks for it; a single possibility is taken at once."""
+        """Complete on request; if there is only one possibility, insert it at once."""
         if not self._editor.text.strip():
             return True
         if self.look(is_asked=True) and len(self._popup.rows) == 1:
@@ -104,7 +103,7 @@ class Completer:
         return True
 
     def _confirm(self) -> bool:
-        """Enter takes what is lit, unless what is written is complete: then it is sent."""
+        """Enter inserts the highlighted row, unless the text is already complete: then it is sent."""
         lit, token = self._popup.lit, self._token
         if lit is None or token is None or (is_complete(token, [lit]) and not lit.goes_on):
             self.close()
@@ -113,14 +112,14 @@ class Completer:
         return True
 
     def take_lit(self) -> None:
-        """Put what is lit, or else the first, into the editor."""
+        """Insert the highlighted row, or else the first one."""
         rows, token = self._popup.rows, self._token
         chosen = self._popup.lit or (rows[0] if rows else None)
         if chosen is None or token is None:
             return
         self.close()
         self._editor.replace_before(token.length, chosen.text)
-        if not chosen.goes_on and token.kind != "command":  # behind a command its argument comes next
+        if not chosen.goes_on and token.kind != "command":  # after a command, its arguments can be completed
             self._closed_for = self._editor.before_cursor
 
     def _list_commands(self) -> Sequence[CompletionCommand]:
@@ -131,7 +130,7 @@ class Completer:
         return link.crew.catalogue.list_agents() if link.is_open else ()
 
     def _list_arguments(self, command: str) -> Sequence[tuple[str, str]]:
-        """Only what is cheap to know."""
+        """List only values that are cheap to get."""
         if not self._app.link.is_open:
             return ()
         selection = self._app.link.crew.selection
@@ -154,7 +153,7 @@ class Completer:
             self._app.run_worker(self._list_sessions(), group="sessions", exclusive=True)
 
     async def _list_sessions(self) -> None:
-        """Files are looked at, so this is done beside the screen."""
+        """Runs beside the UI because it reads files."""
         try:
             found = await asyncio.to_thread(list_sessions, self._app.request, everything=False)
         except (OSError, RetinueError):
@@ -183,7 +182,7 @@ class Completer:
 
 
 def _keep(read: Callable[[], Sequence[Item]]) -> Callable[[], Sequence[Item]]:
-    """The same list for a moment."""
+    """Cache the result of `read` for KEPT_S seconds."""
     found: Sequence[Item] = ()
     read_s = -KEPT_S
 

@@ -1,6 +1,6 @@
-"""What can come next where the cursor is: commands and their arguments, files, agents. Pure.
+"""Completion of commands, arguments, files and agents at the cursor, without widgets.
 
-`find_token` says what is being written, `complete` what it could become.
+`find_token` finds what is being typed, `complete` lists what it could become.
 """
 
 import re
@@ -13,7 +13,7 @@ from retinue.views.prompt_files import AGENT_PREFIX, render_mention
 
 
 def rank_matches(needle: str, texts: Sequence[str]) -> list[int]:
-    """The places of the texts that match, best first; all of them, in order, without a needle."""
+    """Indexes of the matching texts, best first; all of them, in order, for an empty needle."""
     words = needle.lower().split()
     if not words:
         return list(range(len(texts)))
@@ -27,7 +27,7 @@ def rank_matches(needle: str, texts: Sequence[str]) -> list[int]:
 
 
 def _score(word: str, text: str) -> int | None:
-    """How far a text is from what was typed: 0 when it begins with it, None when it is not in it at all."""
+    """Distance of a text from the typed word: 0 if the text starts with it, None if it does not match."""
     at = text.find(word)
     if at == 0:
         return 0
@@ -44,13 +44,13 @@ def _score(word: str, text: str) -> int | None:
 
 
 _FUZZY_CHARS = 2
-"""Letters that must be there before names are searched for them with gaps between."""
+"""Letters that must be typed before names are matched with gaps."""
 _MOST_RANKED = 2000
-"""Names with gaps that are compared with each other; more letters leave fewer."""
+"""Maximum number of fuzzy matches that are ranked; typing more letters leaves fewer."""
 
 
 class FileIndex:
-    """Finds names by a part of them; those that a terminal could not show are left out."""
+    """Finds file names by a part of them; names that a terminal cannot show are left out."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         self._names = [name for name in names if _is_plain(name)]
@@ -62,7 +62,7 @@ class FileIndex:
         return len(self._names)
 
     def find(self, needle: str, most: int) -> list[str]:
-        """The names that fit best; the nearest ones without a needle."""
+        """The best matching names; the first ones for an empty needle."""
         low = needle.lower().removeprefix("./")
         if not low:
             return self._names[:most]
@@ -71,7 +71,7 @@ class FileIndex:
         return [self._names[at] for at in found]
 
     def _narrow(self, low: str) -> list[int]:
-        """Those that hold it; what has been typed before has narrowed them already."""
+        """Indexes of names that contain `low`; starts from the previous result if that was for a part of it."""
         before, kept = self._narrowed
         places = kept if before and before in low else range(len(self._lows))
         lows = self._lows
@@ -80,7 +80,7 @@ class FileIndex:
         return found
 
     def _rank(self, low: str, places: Sequence[int], most: int) -> list[int]:
-        """Whole paths that begin with it, then names that do, then names that hold it, then all others."""
+        """Order: paths that start with it, base names that start with it, base names that contain it, others."""
         ranks: tuple[list[int], ...] = ([], [], [], [])
         lows, bases = self._lows, self._bases
         for at in places:
@@ -92,10 +92,10 @@ class FileIndex:
         return [at for rank in ranks for at in rank[:most]][:most]
 
     def _guess(self, low: str, most: int) -> list[int]:
-        """Those that hold the letters in this order, with gaps between."""
+        """Indexes of names that contain the letters in this order, with gaps."""
         if len(low) < _FUZZY_CHARS:
             return []
-        # Each gap ends at the next letter, so that no name can make this slow.
+        # Each gap ends at the next letter, so no name can make the expression slow.
         letters = [re.escape(sign) for sign in low]
         gaps = re.compile(letters[0] + "".join(f"[^{letter}]*{letter}" for letter in letters[1:]))
         places = [at for at, name in enumerate(self._lows) if gaps.search(name)][:_MOST_RANKED]
@@ -108,7 +108,7 @@ def _is_plain(name: str) -> bool:
 
 MOST = 50
 MOST_AGENTS = 5
-"""Agents among the files, so that both are seen."""
+"""Maximum number of agents among the files, so that both are visible."""
 Kind = Literal["command", "argument", "mention", "path"]
 _MENTION = re.compile(r'(?:^|[\s(\[,])@("[^"\n]*|[^\s"]*)$')
 _COMMAND = re.compile(r"/([^\s/]*)$")
@@ -118,32 +118,32 @@ _WORD = re.compile(r"[^\s\"']*$")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is being written before the cursor."""
+    """The text before the cursor that can be completed."""
 
     kind: Kind
     needle: str
-    """What was typed of it."""
+    """The part that was typed."""
     length: int
-    """Characters before the cursor that a completion replaces."""
+    """The number of characters before the cursor that a completion replaces."""
     command: str = ""
-    """Whose argument it is."""
+    """The command that the argument belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """One thing it could become."""
+    """One possible completion."""
 
     label: str
     text: str
-    """What replaces the token."""
+    """The text that replaces the token."""
     note: str = ""
     goes_on: bool = False
-    """More can be completed behind it, as behind a folder."""
+    """More can be completed after it, as after a directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionCommand:
-    """A command as far as completion cares."""
+    """A slash command with the fields that completion shows."""
 
     name: str
     help: str = ""
@@ -152,17 +152,17 @@ class CompletionCommand:
 
 @dataclass(slots=True)
 class CompletionSources:
-    """All there is to complete from; asked only when it is needed."""
+    """Where completions come from; each source is called only when needed."""
 
     commands: Callable[[], Sequence[CompletionCommand]] = lambda: ()
     arguments: Callable[[str], Sequence[tuple[str, str]]] = lambda command: ()
-    """The values a command takes, each with a note."""
+    """The values of a command's argument, each with a note."""
     agents: Callable[[], Sequence[tuple[str, str]]] = lambda: ()
     files: FileIndex = field(default_factory=FileIndex)
 
 
 def find_token(before: str, *, is_asked: bool = False) -> Token | None:
-    """What is being written, given the text before the cursor; with `is_asked` also a word that may be a path."""
+    """Find the token before the cursor; with `is_asked`, also a word that may be a path."""
     if "\n" not in before:
         if found := _COMMAND.fullmatch(before):
             return Token("command", found[1], len(before))
@@ -178,7 +178,7 @@ def find_token(before: str, *, is_asked: bool = False) -> Token | None:
 
 
 def complete(token: Token, stock: CompletionSources) -> list[Suggestion]:
-    """What a token could become, best first."""
+    """List the completions of a token, best first."""
     match token.kind:
         case "command":
             return _complete_command(token.needle, stock.commands())
@@ -191,7 +191,7 @@ def complete(token: Token, stock: CompletionSources) -> list[Suggestion]:
 
 
 def is_complete(token: Token, found: Sequence[Suggestion]) -> bool:
-    """Whether what was typed is already one of the completions, so that Enter means to send it."""
+    """Whether the typed text already is one of the completions, so that Enter should send it."""
     if token.kind == "command":
         return any(each.label == f"/{token.needle}" for each in found)
     return any(each.label in (token.needle, f"@{token.needle}") and not each.goes_on for each in found)
@@ -221,7 +221,7 @@ def _complete_mention(needle: str, stock: CompletionSources) -> list[Suggestion]
     typed = needle[len(AGENT_PREFIX) :] if is_agent else needle
     order = rank_matches(typed, [name for name, _ in agents])[: MOST if is_agent else MOST_AGENTS]
     found = [agents[at] for at in order]
-    # Files are what most people look for, but a name that was begun may mean either.
+    # Files come first because most users look for them, but agents whose name starts with the typed text precede them.
     is_begun = [is_agent or (bool(typed) and name.lower().startswith(typed.lower())) for name, _ in found]
     near = [_suggest_agent(*agent) for agent, leads in zip(found, is_begun, strict=True) if leads]
     far = [_suggest_agent(*agent) for agent, leads in zip(found, is_begun, strict=True) if not leads]
@@ -236,7 +236,7 @@ def _suggest_agent(name: str, note: str) -> Suggestion:
 def _suggest_file(name: str, text: str) -> Suggestion:
     is_folder = name.endswith("/")
     if is_folder and text.startswith('@"'):
-        text = text.removesuffix('"')  # so that one can go on into it
+        text = text.removesuffix('"')  # so that the user can continue with a file in it
     return Suggestion(
         text if not text.startswith("@") else f"@{name}", text if is_folder else f"{text} ", "", is_folder
     )

@@ -1,4 +1,4 @@
-"""The terminal as textual drives it: odd key sequences, a terminal that goes away, and no escape codes in texts."""
+"""Terminal driver for Textual: extra key sequences, a terminal that disappears, and removal of unsafe characters."""
 
 import os
 import re
@@ -17,35 +17,32 @@ if TYPE_CHECKING:
 
 
 class PatientFile:
-    """A terminal's output that swallows what cannot be written any more: a writer that dies would hold up everybody."""
+    """Terminal output that ignores write errors: if textual's writer thread died, the whole program would hang."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
 
     def write(self, text: str) -> int:
-        """Write, or not."""
         try:
             return self._file.write(text)
         except (OSError, ValueError):
             return len(text)
 
     def flush(self) -> None:
-        """Let it out, or not."""
         try:
             self._file.flush()
         except (OSError, ValueError):
-            # What is left in the buffer would fail again at the interpreter's end.
+            # The rest of the buffer would fail again at interpreter exit.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._file.fileno())
             os.close(nowhere)
 
     def fileno(self) -> int:
-        """Of the file behind it."""
         return self._file.fileno()
 
 
 class TerminalDriver(LinuxDriver):
-    """textual's, writing patiently."""
+    """textual's driver with output that ignores write errors."""
 
     def __init__(self, app: "App[Any]", **named: Any) -> None:
         super().__init__(app, **named)
@@ -53,13 +50,14 @@ class TerminalDriver(LinuxDriver):
 
 
 def is_gone(fileno: int = 0) -> bool:
-    """Whether the terminal at a descriptor has been closed; the end of a pipe counts too."""
+    """Whether the terminal (or pipe) at a descriptor has been closed."""
     poll = select.poll()
     poll.register(fileno, 0)
     return any(state & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, state in poll.poll(0))
 
 
-# All of these have no width, so that leaving them out changes no layout; lone surrogates have and cannot be written.
+# These characters have no width, so removing them does not change the layout. Lone surrogates have a width but cannot
+# be written.
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
@@ -67,10 +65,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class SafeText(LineFilter):
-    """Leaves out what could command a terminal, and links that hide where they lead."""
+    """Removes control characters that a terminal would obey, and hyperlinks, which hide their target."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same segments without it."""
         return [_clean(segment) for segment in segments]
 
 
@@ -85,7 +82,7 @@ def _clean(segment: Segment) -> Segment:
 
 
 class Combined(Enum):
-    """Keys with Alt, by textual's names for them."""
+    """Keys with Alt, by textual's names."""
 
     ENTER = "alt+enter"
     BRACKET = "alt+ctrl+right_square_bracket"
@@ -97,7 +94,7 @@ class Combined(Enum):
 _SENT = {
     "\x1b\r": Combined.ENTER,
     "\x1b\x1d": Combined.BRACKET,
-    # textual calls these three ctrl+left, ctrl+right and ctrl+w, so that nobody could give them another meaning.
+    # textual maps these three to ctrl+left, ctrl+right and ctrl+w, so they could not be bound separately.
     "\x1bb": Combined.B,
     "\x1bf": Combined.F,
     "\x1b\x7f": Combined.BACKSPACE,
@@ -106,7 +103,7 @@ _SENT = {
 
 
 def teach_keys() -> None:
-    """Let textual know them. Only terminals with a newer protocol tell them apart by themselves."""
+    """Register the key sequences with textual; only terminals with a newer protocol distinguish these keys."""
     from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 
     known: dict[str, object] = ANSI_SEQUENCES_KEYS  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""The user's own editor: on a file, or to write a prompt."""
+"""Runs the user's external editor on a file or on a prompt."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def find_editor(wished: str = "") -> list[str]:
-    """The wished command, or that of `$VISUAL` or `$EDITOR`; empty when there is none. Raises UsageError."""
+    """The configured command, or `$VISUAL` or `$EDITOR`; empty if none is set. Raises UsageError."""
     names = {"externalEditor": wished, "VISUAL": os.environ.get("VISUAL", ""), "EDITOR": os.environ.get("EDITOR", "")}
     name, words = next(((name, words.strip()) for name, words in names.items() if words.strip()), ("", ""))
     try:
@@ -28,14 +28,14 @@ def find_editor(wished: str = "") -> list[str]:
 
 
 async def edit_file(app: "RetinueApp", path: str | Path, *, fallback: str = "") -> bool:
-    """Let the user's editor change a file; False when there is none that can be used here. Raises UsageError."""
+    """Open a file in the user's editor; False if none can be used here. Raises UsageError."""
     command = find_editor(app.external_editor) or shlex.split(fallback)
     if not command:
         return False
     try:
-        # Nothing may be painted over the editor meanwhile, but agents go on working.
+        # Nothing may be painted over the editor, but agents continue to work.
         with app.suspend(), app.batch_update():
-            # Whatever happens in here, the terminal must be taken back.
+            # `_run` must not raise, because the terminal has to be restored afterwards.
             status = await asyncio.to_thread(_run, [*command, str(path)])
     except SuspendNotSupported:
         return False
@@ -45,7 +45,7 @@ async def edit_file(app: "RetinueApp", path: str | Path, *, fallback: str = "") 
 
 
 def _run(words: list[str]) -> str:
-    """Run a program to its end; what went wrong. MUST NOT raise."""
+    """Run a program and return what went wrong; empty on success. MUST NOT raise."""
     try:
         status = subprocess.run(words, check=False).returncode
     except OSError as error:
@@ -54,11 +54,11 @@ def _run(words: list[str]) -> str:
 
 
 FALLBACK = "nano"
-"""The program for those who have named none."""
+"""The editor to use if the user has set none."""
 
 
 async def edit_text(app: "RetinueApp", text: str) -> str:
-    """The text as the user leaves it. Raises RetinueError when there is no editor, or no terminal to hand over."""
+    """Edit a text in the user's editor. Raises RetinueError if there is none or the UI cannot be suspended."""
     fallback = FALLBACK if shutil.which(FALLBACK) else ""
     if not find_editor(app.external_editor) and not fallback:
         raise UsageError("set VISUAL or EDITOR to the program you like to write with")

@@ -1,4 +1,4 @@
-"""What Escape and Ctrl+C do on the main screen: stop the agent, then its runs, go back, leave."""
+"""What Escape and Ctrl+C do on the main screen: stop the agent, then its runs, go back, exit."""
 
 import time
 from collections.abc import Iterable
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def count_working(runs: Iterable[Run]) -> int:
-    """How many runs are not finished."""
     return sum(not run.status.is_final for run in runs)
 
 
@@ -30,30 +29,30 @@ def describe_scope(key: str, count: int) -> str:
 
 @dataclass(slots=True)
 class Twice:
-    """A key that means more when it is pressed again soon."""
+    """Detects a key that is pressed twice within a time."""
 
     within_s: float
     _last_s: float = float("-inf")
 
     def press(self, now_s: float) -> bool:
-        """Whether this is the second time."""
+        """Record a press; returns whether it is the second one."""
         is_second = now_s - self._last_s < self.within_s
         self._last_s = float("-inf") if is_second else now_s
         return is_second
 
     def arm(self, now_s: float) -> None:
-        """Count something else as the first time."""
+        """Count something else as the first press."""
         self._last_s = now_s
 
 
 AGAIN_S = 2.0
-"""How long a second press counts."""
+"""Seconds within which a second press counts after a hint was shown."""
 DOUBLE_S = 0.6
-"""How quickly a key must come again to count as twice where nothing was said about it."""
+"""Seconds within which a double press counts where no hint was shown."""
 
 
 class Stopping:
-    """The presses so far, and what the next one means."""
+    """Counts key presses and decides what the next one does."""
 
     def __init__(self, screen: "MainScreen") -> None:
         self._screen = screen
@@ -64,18 +63,18 @@ class Stopping:
 
     @property
     def runs(self) -> int:
-        """How many work besides the agent."""
+        """The number of working subagents."""
         return count_working(self._link.crew.lookout.runs) if self._link.is_open else 0
 
     def describe(self) -> str:
-        """What can be stopped while the agent rests; empty when nothing can."""
+        """A hint about what can be stopped while the agent is idle; empty if nothing can."""
         runs, key = self.runs, self._screen.app.keys.show("app.interrupt")
         if not runs or self._link.state.is_busy:
             return ""
         return f"{describe_runs(runs)} · {key} {key} stops {'it' if runs == 1 else 'them'}"
 
     def stop(self) -> None:
-        """Stop the agent. Again, or at rest twice, its runs; at rest without any, go back in what was said."""
+        """Stop the agent; on a second press its runs. If nothing works, a double press runs `doubleEscapeAction`."""
         if not self._link.is_open:
             return
         app, now_s, runs = self._screen.app, time.monotonic(), self.runs
@@ -91,7 +90,7 @@ class Stopping:
             self._screen.action_call(f"/{app.double_escape}")
 
     def clear_or_leave(self) -> None:
-        """Copy what is selected, empty the editor, or stop the agent; twice with nothing to do leaves."""
+        """Copy the selection, clear the editor or stop the agent; if there is nothing to do, a second press exits."""
         app, editor = self._screen.app, self._screen.query_one(Editor)
         if self._copy_selected():
             return
@@ -107,7 +106,7 @@ class Stopping:
             self._screen.tell(f"{app.keys.show('app.clear')} again leaves{scope}")
 
     def _interrupt(self) -> None:
-        """Stop the agent and what it waits for; its runs go on, and a second press stops those."""
+        """Stop the agent; its runs continue, and a second press stops those."""
         self._screen.action_take_back()
         self._link.crew.abort(spares_runs=True)
         if runs := self.runs:
@@ -117,7 +116,7 @@ class Stopping:
             self._screen.tell(f"{describe_runs(runs)} {verb} on; {key} again stops {noun}")
 
     def _copy_selected(self) -> bool:
-        """Copy what is selected, where the key that empties is also the one that copies; whether anything is."""
+        """Copy the selection if one key both clears and copies; returns whether there was a selection."""
         screen, editor = self._screen, self._screen.query_one(Editor)
         keys = screen.app.keys
         if not set(keys.find("app.clear")) & set(keys.find("tui.input.copy")):

@@ -1,6 +1,6 @@
-"""The keys: which action each has, by default and as the user sets them in pi's `keybindings.json`. Pure.
+"""Key bindings: the default keys of each action, and changes from pi's `keybindings.json`. Must not know widgets.
 
-Names of actions are pi's, so that one file serves both programs. Knows no widget.
+Actions have pi's names, so that one file serves both programs.
 """
 
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from textual.binding import Binding
 
 NO_KEY = "no-key"
-"""What an action is bound to that the user has switched off; no terminal sends it."""
+"""The binding of an action that the user has switched off; no terminal sends this key."""
 KEPT = frozenset({"tui.select.cancel"})
-"""Actions that always have a key: without this one nobody gets out of a list."""
+"""Actions that always have a key: without this one, a user could not leave a list."""
 
-# Sections of `/hotkeys`, then id, default keys as Textual spells them, and what it does.
+# By section of `/hotkeys`: action, default keys in Textual's spelling, and help.
 _TABLE: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Talking": (
         ("tui.input.submit", "enter", "send; while the agent works: say it before its next reply"),
@@ -207,10 +207,10 @@ class Hotkey:
 
 
 class KeyTable:
-    """The keys as they are now."""
+    """The default keys with the user's changes."""
 
     def __init__(self, wanted: Mapping[str, tuple[str, ...]] | None = None) -> None:
-        """`wanted`: keys by action, spelled as pi does; none switches an action off."""
+        """`wanted`: keys by action in pi's spelling; an empty tuple switches an action off."""
         self._wanted = {
             action: tuple(to_textual(key) for key in keys)
             for action, keys in (wanted or {}).items()
@@ -219,25 +219,24 @@ class KeyTable:
 
     @property
     def keymap(self) -> dict[str, str]:
-        """What Textual is told: only what differs from the default."""
+        """Textual's keymap; only what differs from the defaults."""
         return {action: ",".join(keys) or NO_KEY for action, keys in self._wanted.items()}
 
     def find(self, action: str) -> tuple[str, ...]:
-        """The keys of an action."""
         default = tuple(key for key in DEFAULTS.get(action, "").split(",") if key)
         return self._wanted.get(action, default)
 
     def means(self, key: str, action: str) -> bool:
-        """Whether a key is one of an action's."""
+        """Whether a key is bound to an action."""
         return key in self.find(action)
 
     def show(self, action: str) -> str:
-        """The first key of an action for people; empty when it has none."""
+        """The first key of an action as shown to the user; empty if it has none."""
         keys = self.find(action)
         return show_key(keys[0]) if keys else ""
 
     def list(self) -> "list[Hotkey]":
-        """All of them, in sections."""
+        """All actions, by section."""
         return [
             Hotkey(section, action, self.find(action), text)
             for section, rows in _TABLE.items()
@@ -246,22 +245,22 @@ class KeyTable:
 
 
 def to_textual(key: str) -> str:
-    """A key as pi spells it in Textual's spelling."""
+    """Convert a key from pi's spelling to Textual's."""
     key = key.lower()
     name = "+" if key.endswith("+") else key.rpartition("+")[2]
     modifiers = key[: len(key) - len(name)].strip("+").split("+") if len(key) > len(name) else []
     if "shift" in modifiers and len(name) == 1 and name.isalpha() and len(modifiers) == 1:
-        return name.upper()  # a terminal sends the capital letter itself
+        return name.upper()  # terminals send the capital letter itself
     ordered = [each for each in _ORDER if each in modifiers]
     return "+".join([*ordered, _NAMES.get(name, name)])
 
 
 def show_key(key: str) -> str:
-    """A key of Textual's for people."""
+    """Convert a key from Textual's spelling to what the user sees."""
     *modifiers, name = key.split("+")
     return "+".join([*modifiers, _SHOWN.get(name, name)])
 
 
 def bind(action: str, method: str, *, is_first: bool = False) -> Binding:
-    """Let an action's keys call a method; with `is_first` before whatever has the focus sees them."""
+    """Bind an action's keys to a method; with `is_first`, before the focused widget sees them."""
     return Binding(DEFAULTS[action] or NO_KEY, method, "", show=False, priority=is_first, id=action)

@@ -1,6 +1,6 @@
-"""The one connection between the screen and a crew: opens it, folds its events, passes on what the user wants.
+"""Connects the screen with a session: opens it, applies its events to the state, and sends prompts.
 
-Widgets ask the link and never the crew for what changes; the link knows no widget.
+Widgets read changing state from the link, never from the session. The link must not know widgets.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from retinue.views.history import Backlog, Stats
 
 LONG = 2000
-"""Entries from which on a session is read to its beginning while its end is shown already."""
+"""Sessions with at least this many entries show their end first, while the rest is read in a thread."""
 READ_AFTER_S = 0.3
-"""How long after its end."""
+"""Seconds to wait before the rest is read."""
 
 
 class ScreenLink:
-    """An open crew and what the screen knows of it."""
+    """An open session and its state on screen."""
 
     def __init__(self, request: Request, on_event: Callable[[Event], None] = lambda event: None) -> None:
         self._request = request
@@ -38,19 +38,19 @@ class ScreenLink:
         self._crew: Retinue | None = None
         self._notes: list[str] = []
         self.on_event = on_event
-        """Called after each event has been folded; must not block."""
+        """Called after each event was applied; must not block."""
         self.state: State = open_state("", Talk())
         self.version = 0
         """Grows with every event."""
         self.overheard = Overheard()
 
     def decide(self, approve: bool) -> None:
-        """Whether the folder's own configuration is used; before it is opened."""
+        """Set whether the folder's own configuration is used; call before `open`."""
         self._request = replace(self._request, approve=approve)
 
     async def open(self) -> None:
-        """Open the crew. Raises RetinueError."""
-        # The screen is there, and takes keys, while all that works behind it is loaded.
+        """Open the session. Raises RetinueError."""
+        # Import in a thread, so that the screen already accepts keys.
         await asyncio.to_thread(import_module, "retinue.app.retinue")
         from retinue.app import Retinue
 
@@ -62,24 +62,23 @@ class ScreenLink:
         self.reload()
 
     async def close(self) -> None:
-        """End everything; what had not finished can be resumed."""
+        """Close the session; unfinished runs can be resumed."""
         self._crew = None
         await self._stack.aclose()
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a crew yet."""
         return self._crew is not None
 
     @property
     def crew(self) -> "Retinue":
-        """The crew itself, for commands. Raises RetinueError before it is open."""
+        """The session's Retinue, for commands. Raises RetinueError before it is open."""
         if self._crew is None:
             raise RetinueError("the agent is not ready yet")
         return self._crew
 
     def reload(self) -> None:
-        """Read everything again: another session, another branch."""
+        """Rebuild the state, for another session or branch."""
         crew = self.crew
         messages, is_all = crew.chronicle.list_recent(LONG)
         self.state = open_state(crew.run_id, Talk(crew.run_id, messages, is_whole=is_all))
@@ -96,7 +95,7 @@ class ScreenLink:
         self._notes.clear()
 
     def _read_later(self, state: State, backlog: "Backlog", shown: int) -> None:
-        """Going through a long session takes longer than anybody wants to wait for its end, which is shown already."""
+        """Read the start of a long session in the background; its end is already shown."""
         loop = asyncio.get_running_loop()
 
         def take(done: "asyncio.Future[tuple[list[Message], Stats]]") -> None:
@@ -113,11 +112,11 @@ class ScreenLink:
             if self._crew is not None:
                 loop.run_in_executor(None, backlog.run).add_done_callback(take)
 
-        # The end comes first, undisturbed.
+        # Let the end be drawn first.
         loop.call_later(READ_AFTER_S, begin)
 
     def note(self, text: str, tone: str = "info") -> None:
-        """Say something to the person at the screen, in its place in the conversation."""
+        """Show a message to the user in the conversation."""
         if self._crew is None:
             self._notes.append(text)  # there is no conversation yet
             return
@@ -125,12 +124,12 @@ class ScreenLink:
         self.version += 1
 
     def touch(self) -> None:
-        """Something in the conversation has changed that no event tells of."""
+        """Record a change of the conversation that has no event."""
         self.state.talk.version += 1
         self.version += 1
 
     async def prompt(self, content: str | Sequence[UserContent]) -> None:
-        """Say something to the agent at rest and wait until it is done. Raises RetinueError."""
+        """Send a prompt to the idle agent and wait until it is done. Raises RetinueError."""
         await self.crew.prompt(content)
 
     def _hear(self, event: Event) -> None:
@@ -144,7 +143,7 @@ class ScreenLink:
 
 
 def _take_stats(state: State, stats: "Stats") -> None:
-    """Add what a session has used before."""
+    """Add what the session has used before."""
     used = stats.tokens
     state.usage += Usage(used.input, used.output, used.cache_read, used.cache_write, used.total, Cost(total=stats.cost))
     context = stats.context_usage

@@ -1,4 +1,4 @@
-"""Reading a conversation: by lines, pages and prompts, and the places where some words are. Shows nothing itself."""
+"""Scrolling and searching in a conversation: by lines, pages, prompts and search results."""
 
 from typing import Literal
 
@@ -11,12 +11,12 @@ from retinue.ui.widgets.conversation import Conversation
 
 Way = Literal["scroll", "turn", "turn_half", "go_edge", "go_prompt"]
 CONTEXT = 2
-"""Rows that stay visible above what was found."""
+"""Rows that stay visible above a search result."""
 FOUND = "-found"
 
 
 class ConversationReader:
-    """Moves about in one conversation."""
+    """Scrolls and searches one conversation."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
@@ -25,7 +25,7 @@ class ConversationReader:
         self._at = -1
 
     def move(self, way: Way, step: int) -> None:
-        """Move by name, as bindings say it."""
+        """Move by the name used in key bindings."""
         ways = {
             "scroll": self.scroll,
             "turn": self.turn,
@@ -36,27 +36,27 @@ class ConversationReader:
         ways[way](step)
 
     def scroll(self, lines: int) -> None:
-        """By some lines; upwards stops following."""
+        """Scroll by lines; scrolling up stops following the end."""
         self._conversation.scroll_relative(y=lines, animate=False)
 
     def turn(self, step: int) -> None:
-        """By a page."""
+        """Scroll by a page."""
         conversation = self._conversation
         (conversation.scroll_page_up if step < 0 else conversation.scroll_page_down)(animate=False)
 
     def turn_half(self, step: int) -> None:
-        """By half a page."""
+        """Scroll by half a page."""
         self.scroll(step * max(1, self._conversation.size.height // 2))
 
     def go_edge(self, step: int) -> None:
-        """To the beginning, or to the end, which is followed again."""
+        """Go to the beginning, or to the end and follow it again."""
         if step < 0:
             self._conversation.show_beginning()
         else:
             self._conversation.anchor()
 
     def go_prompt(self, step: int) -> None:
-        """To what the user said before what is at the top, or after it; past the last one to the end."""
+        """Go to the previous or next user message; after the last one, to the end."""
         conversation = self._conversation
         top = conversation.scroll_offset.y
         prompts = [view for view in conversation.views if isinstance(view.block, UserBlock)]
@@ -76,7 +76,7 @@ class ConversationReader:
             self.go_edge(-1)
 
     def find(self, needle: str) -> str:
-        """Begin to look for some words, near to what is seen now; returns what to tell."""
+        """Start a search near the visible part; returns a message for the user."""
         self.forget()
         self._needle = needle
         self._found = self._conversation.find_views(needle)
@@ -86,11 +86,11 @@ class ConversationReader:
         return self.go_found(0)
 
     def go_found(self, step: int) -> str:
-        """To the next place where the words are, or the one before; returns what to tell."""
+        """Go to the next or previous search result; returns a message for the user."""
         if not self._needle.strip():
             return "nothing is searched for"
         if not self._found or step:
-            # Meanwhile there may be more.
+            # There may be more results by now.
             self._found = self._conversation.find_views(self._needle) or []
         if not self._found:
             return f"not found: {clean_line(self._needle, 40)}"
@@ -104,7 +104,7 @@ class ConversationReader:
         return f"{self._at + 1} of {len(self._found)}"
 
     def forget(self) -> None:
-        """Search no longer."""
+        """End the search."""
         self._mark(is_found=False)
         self._needle, self._found, self._at = "", [], -1
 
@@ -117,14 +117,14 @@ class ConversationReader:
         self._conversation.scroll_to_widget(view, animate=False, top=True)
 
     def _show_row(self, view: BlockView) -> None:
-        """A long block is shown from where the words are."""
+        """Scroll a long block to the row with the search words."""
         row = _find_row(view, self._needle) if view.is_mounted else 0
         if row > CONTEXT:
             self._conversation.scroll_to(y=view.virtual_region.y + row - CONTEXT, animate=False)
 
 
 def _find_row(view: BlockView, needle: str) -> int:
-    """The row of a view in which some words are; 0 when they are nowhere in one row."""
+    """The row of a view that contains the needle; 0 if no single row does."""
     needle = needle.lower()
     for widget in (view, *view.query("*")):
         if not widget.size:

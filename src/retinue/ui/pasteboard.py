@@ -1,4 +1,4 @@
-"""What other programs have copied: images become files for as long as this program runs. Blocks; knows no widget."""
+"""Reads the system clipboard; images are stored as temporary files while the program runs. Blocking."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from pathlib import Path
 from retinue.views.prompt_files import MAX_IMAGE_BYTES, find_image_kind
 
 PATIENCE_S = 3.0
-"""How long a program that reads the clipboard may take."""
+"""Seconds that a clipboard program may take."""
 _KINDS = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp")
 _TEXTS = ("text/plain;charset=utf-8", "UTF8_STRING", "text/plain", "STRING", "TEXT")
 _REMEDY = "drop the image's file on this window, or name it with @"
@@ -21,24 +21,24 @@ _REMEDY = "drop the image's file on this window, or name it with @"
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What was in the clipboard: one of these."""
+    """The content of the clipboard; exactly one field is set."""
 
     path: str = ""
-    """Of a file with the image."""
+    """The path of a file with the image."""
     text: str = ""
     problem: str = ""
-    """Why there is nothing."""
+    """Why nothing could be read."""
 
 
 class Pasteboard:
-    """Reads the clipboard with whatever program this desktop has for it."""
+    """Reads the clipboard with the program that this desktop has for it."""
 
     def __init__(self) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._count = 0
 
     def read(self) -> Copied:
-        """What is in it. MUST NOT raise."""
+        """MUST NOT raise."""
         way = _find_way()
         if isinstance(way, str):
             return Copied(problem=way)
@@ -57,7 +57,7 @@ class Pasteboard:
         return Copied(problem="there is nothing in the clipboard that can be pasted")
 
     def close(self) -> None:
-        """Remove the files."""
+        """Delete the temporary files."""
         if self._folder is not None:
             with suppress(OSError):
                 self._folder.cleanup()
@@ -65,7 +65,7 @@ class Pasteboard:
     def _keep(self, data: bytes) -> Copied:
         try:
             if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="retinue-")  # the user's alone
+                self._folder = tempfile.TemporaryDirectory(prefix="retinue-")  # readable by the user only
             self._count += 1
             suffix = find_image_kind(data).removeprefix("image/")
             path = Path(self._folder.name) / f"clipboard-{self._count}.{suffix}"
@@ -76,7 +76,7 @@ class Pasteboard:
 
 
 def _find_way() -> tuple[Sequence[str], Sequence[str]] | str:
-    """The command that lists what there is, and the one that reads a kind; else why there is none."""
+    """The commands that list the available types and read one type; a string says why there are none."""
     if sys.platform == "darwin":
         return (), ["osascript", "-e", "get the clipboard as «class PNGf»"]
     if os.environ.get("WAYLAND_DISPLAY") and shutil.which("wl-paste"):
@@ -91,7 +91,7 @@ def _find_way() -> tuple[Sequence[str], Sequence[str]] | str:
 
 
 def _run(words: Sequence[str]) -> bytes:
-    """What a program prints, up to a bit more than the largest image; nothing when it fails."""
+    """The output of a program, up to one byte more than the largest image; empty if it fails."""
     try:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
@@ -99,7 +99,7 @@ def _run(words: Sequence[str]) -> bytes:
     except OSError:
         return b""
     try:
-        # It prints into a pipe that nobody else has, so its end comes with the process.
+        # No other process has the pipe, so it ends with the process.
         data, _ = process.communicate(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
         process.kill()
@@ -109,7 +109,7 @@ def _run(words: Sequence[str]) -> bytes:
 
 
 def _decode_mac(data: bytes) -> bytes:
-    """The bytes of `«data PNGf89504E…»`, as AppleScript prints them."""
+    """Decode AppleScript's output `«data PNGf89504E…»`."""
     found = data.decode(errors="replace").partition("PNGf")[2].partition("»")[0]
     try:
         return bytes.fromhex(found)

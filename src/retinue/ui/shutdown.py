@@ -1,4 +1,4 @@
-"""How the program ends when a signal says so, or when its terminal is gone: in good order, but not for ever."""
+"""Ends the UI when a signal arrives or the terminal is gone: cleanly, but within a time limit."""
 
 import asyncio
 import os
@@ -12,33 +12,33 @@ from retinue.ui.terminal_restore import give_back, recall_attributes
 
 STATUSES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 PATIENCE_S = 5.0
-"""How long closing everything may take after a signal."""
+"""Seconds that a clean shutdown may take after a signal."""
 
 
 class ShutdownWatch:
-    """Watches for signals while the screen is open; `leave` is called with an exit status at the first one."""
+    """Handles signals while the UI is open; calls `leave` with an exit status at the first one."""
 
     def __init__(self, leave: Callable[[int], None]) -> None:
         self._leave = leave
         self._before: list[Any] | None = None
         self._deadline: threading.Timer | None = None
         self.status = 0
-        """Of the signal that came; 0 when none has."""
+        """The exit status of the signal; 0 if there was none."""
 
     def watch(self) -> None:
-        """Begin; must be called in the main thread, with its loop running."""
+        """Install the signal handlers. Must be called in the main thread while its event loop runs."""
         self._before = recall_attributes()
         loop = asyncio.get_running_loop()
         for number, status in STATUSES.items():
             loop.add_signal_handler(number, self.end, status)
 
     def check_terminal(self) -> None:
-        """End when nobody can see anything any more: a hang-up is not told to everybody."""
+        """End when the terminal is closed; not every process receives SIGHUP for that."""
         if not self.status and is_gone():
             self.end(STATUSES[signal.SIGHUP])
 
     def end(self, status: int) -> None:
-        """The first call ends it in good order, a second one at once."""
+        """The first call ends cleanly, a second one at once."""
         if self.status:
             self._break_off()
         self.status = status
@@ -48,11 +48,11 @@ class ShutdownWatch:
         self._leave(status)
 
     def settle(self) -> None:
-        """It has ended in good order."""
+        """Cancel the time limit after a clean shutdown."""
         if self._deadline is not None:
             self._deadline.cancel()
 
     def _break_off(self) -> None:
-        """Give the terminal back and go, whatever still hangs."""
+        """Restore the terminal and exit, even if something hangs."""
         give_back(self._before)
         os._exit(self.status)

@@ -1,4 +1,4 @@
-"""What is found out before a crew is opened: the user's habits, and whether the folder must be asked about. Blocks."""
+"""What the UI reads before it opens a session: the user's preferences, and whether trust must be asked. Blocking."""
 
 import shlex
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from retinue.ui.formats import clean_line
 
 @dataclass(slots=True)
 class KeptState:
-    """What was kept of the user."""
+    """The user's stored preferences and history."""
 
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
     theme: str = ""
@@ -22,7 +22,7 @@ class KeptState:
 
 
 def read_habits() -> tuple[Habits, KeptState]:
-    """The habits, and all that is in them. Raises RetinueError when there is no home."""
+    """Read the preferences. Raises RetinueError if there is no home directory."""
     habits = Habits()
     keys, problems = habits.load_keys()
     wishes, more = habits.load_wishes()
@@ -34,19 +34,19 @@ def read_habits() -> tuple[Habits, KeptState]:
 
 
 def to_filter(mode: str) -> str:
-    """A `treeFilterMode` of pi's as the tree names it: `no-tools` is `noTools`."""
+    """Convert pi's `treeFilterMode` to our filter name: `no-tools` becomes `noTools`."""
     first, *others = mode.split("-")
     return first + "".join(word.capitalize() for word in others)
 
 
 def find_doubt() -> tuple[str, tuple[str, ...]] | None:
-    """The project and what it brings along, when nobody has decided about it yet. Raises RetinueError."""
+    """The project and its protected files if its trust is undecided, else None. Raises RetinueError."""
     project, trust = open_folder(None).read(approve=None)
     return None if trust.trusted or not trust.notice else (str(project), trust.protected)
 
 
 def save_decision(decision: bool) -> str:
-    """Remember a decision about the folder; returns what to tell about that."""
+    """Save the trust decision; returns a message for the user."""
     try:
         folder = open_folder(None)
         folder.decide(decision)

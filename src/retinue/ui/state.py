@@ -1,6 +1,6 @@
-"""What the screen shows, folded from events: `apply(state, event)`. Pure; must not know any widget.
+"""State of the main screen, updated by `apply(state, event)`. Must not know widgets.
 
-The runs of the crew are not in here: they are folded already, and whoever shows them looks at them by a timer.
+Runs of subagents are not part of it: the Manager keeps their state, and widgets read it by a timer.
 """
 
 from dataclasses import dataclass, field
@@ -21,41 +21,41 @@ Phase = Literal["idle", "thinking", "answering", "working", "compacting", "waiti
 
 @dataclass(slots=True)
 class State:
-    """The main agent as it is seen."""
+    """What the screen shows of the main agent."""
 
     run_id: str
     talk: Talk
     phase: Phase = "idle"
-    """`waiting`: it has answered and stays for what it has started, or for a retry."""
+    """`waiting`: it has answered and waits for its subagents or for a retry."""
     is_resting: bool = False
-    """Whether the agent was at rest when the conversation began to be summarised."""
+    """Whether the agent was idle when the compaction started."""
     tool: str = ""
-    """What works, while the phase is `working`."""
+    """The running tool in the phase `working`."""
     steering: list[str] = field(default_factory=list)
     follow_up: list[str] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     context_tokens: int = 0
-    """Of the last reply; 0 when it is not known."""
+    """Context tokens of the last reply; 0 if unknown."""
     turns: int = 0
     rounds: int = 0
-    """Replies that called tools."""
+    """The number of replies that called tools."""
     started_ms: int = 0
-    """When the present work began."""
+    """When the current work started."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether the main agent does anything, or waits for something it has started."""
+        """Whether the main agent works or waits for something it has started."""
         return self.phase != "idle"
 
 
 def open_state(run_id: str, talk: Talk, usage: Usage | None = None, context_tokens: int = 0) -> State:
-    """The state of an agent at rest, with what it has said and used before."""
+    """The state of an idle agent, with its earlier conversation and usage."""
     return State(run_id, talk, usage=usage or Usage(), context_tokens=context_tokens)
 
 
 def apply(state: State, event: ev.Event) -> None:
-    """Let an event change the state."""
+    """Update the state with an event."""
     if isinstance(event, ev.Asked):
         state.questions.append(event.question)
         return
@@ -92,7 +92,7 @@ def _follow(state: State, event: ev.Event) -> None:
             state.is_resting = state.phase == "idle"
             state.phase = "compacting"
         case ev.Compacted():
-            # Nothing else says that somebody's own wish to summarise is done.
+            # No other event says that a compaction requested by the user is done.
             state.phase = "idle" if state.is_resting and not event.will_retry else "thinking"
             state.context_tokens = 0 if event.result is not None else state.context_tokens
         case ev.Steered():
@@ -110,14 +110,14 @@ RULES = "offline/rules"
 
 
 def find_remark(app: "RetinueApp") -> str:
-    """What should be known before one begins; empty when all is as one would think."""
+    """A warning for the welcome text; empty if there is none."""
     if app.link.crew.model.ref != RULES:
         return ""
     return f"{RULES} is no language model: it answers by rules. /model chooses another one."
 
 
 def find_facts(app: "RetinueApp") -> FooterFacts:
-    """The facts of this moment."""
+    """The current facts for the footer."""
     link = app.link
     if not link.is_open:
         return FooterFacts(status="starting")

@@ -1,7 +1,4 @@
-"""One conversation as blocks: read from messages, then updated by events. Pure.
-
-Used for the main agent and, by the viewer, for any run.
-"""
+"""A conversation as blocks: built from messages, updated by events. Used for the main agent and in the run viewer."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -40,7 +37,7 @@ from retinue.ui.formats import clean_line
 from retinue.views.runs import Lookout
 
 OPENING_CHARS = 60
-"""So much of an answer is shown."""
+"""Characters of an answer that are shown in the activity of a run."""
 THINKING = "thinking"
 _VERBS = {
     "read": ("reading", "reading {} files"),
@@ -55,19 +52,19 @@ _VERBS = {
 
 @dataclass(frozen=True, slots=True)
 class Glimpse:
-    """What was overheard of a run in this moment."""
+    """What a run is doing at this moment."""
 
     tools: tuple[str, ...] = ()
-    """Those that work now, by name; one may be there twice."""
+    """The names of the running tools; a name may occur twice."""
     opening: str = ""
-    """How the reply begins that the run is in the middle of."""
+    """The start of the reply that is being streamed."""
 
 
 NOTHING = Glimpse()
 
 
 def describe_activity(run: Run, glimpse: Glimpse = NOTHING) -> str:
-    """What a run is doing, as a person would say it."""
+    """Describe what a run is doing."""
     if glimpse.tools:
         return ", ".join(_describe_tools(glimpse.tools))
     if run.activity in ("", THINKING):
@@ -76,8 +73,8 @@ def describe_activity(run: Run, glimpse: Glimpse = NOTHING) -> str:
 
 
 def find_opening(text: str) -> str:
-    """The first characters of an answer, in one line."""
-    lines = (line.strip().lstrip("#>*- ") for line in text.splitlines())  # without the marks of a heading or a list
+    """The start of an answer in one line."""
+    lines = (line.strip().lstrip("#>*- ") for line in text.splitlines())  # without heading and list marks
     return clean_line(next((line for line in lines if line), ""), OPENING_CHARS)
 
 
@@ -91,38 +88,39 @@ def _describe_tools(names: Iterable[str]) -> list[str]:
 
 REPORT = "subagent-notification"
 TAIL = 400
-"""Messages that are read at once: more than anybody sees before scrolling."""
+"""Messages that become blocks at once: more than a user sees before scrolling."""
 
 
 class Talk:
-    """The blocks of one conversation, in order. Blocks are only ever appended or changed in place."""
+    """The blocks of one conversation, in order. Blocks are only appended or changed in place."""
 
     def __init__(self, run_id: str = "", messages: Sequence[Message] = (), *, is_whole: bool = True) -> None:
-        """`run_id`: whose events count; without it, all do. Of many messages only the last are read at once.
+        """`run_id`: only apply events of this run; empty for all. Of many messages only the last become blocks at
+        once.
 
-        What is not whole gets the messages before these by `put_earlier`.
+        If `is_whole` is False, earlier messages follow through `put_earlier`.
         """
         self.is_whole = is_whole
         self.run_id = run_id
         self.blocks: list[Block] = []
         self.version = 0
-        """Grows with every change of any block."""
+        """Grows with every change of a block."""
         self._calls: dict[str, ToolBlock] = {}
         self._live: ReplyBlock | None = None
         at = _find_turn(messages, len(messages) - TAIL)
         self.unread = list(messages[:at])
-        """Messages before the first block; `recall` makes blocks of them."""
+        """Messages before the first block; `recall` turns them into blocks."""
         for message in messages[at:]:
             self.add(message)
 
     def put_earlier(self, messages: Sequence[Message]) -> None:
-        """The messages before all others: they were not known at first."""
+        """Insert messages before all others."""
         self.unread[:0] = messages
         self.is_whole = True
         self.version += 1
 
     def recall(self, count: int = TAIL) -> int:
-        """Make blocks of at least so many unread messages, before all others; returns how many blocks these are."""
+        """Turn at least `count` unread messages into blocks; returns the number of new blocks."""
         at = _find_turn(self.unread, len(self.unread) - count)
         earlier = Talk(self.run_id)
         for message in self.unread[at:]:
@@ -134,7 +132,7 @@ class Talk:
         return len(earlier.blocks)
 
     def apply(self, event: ev.Event) -> None:
-        """Let an event change the conversation; those of other runs, or of no interest, change nothing."""
+        """Update the conversation with an event; ignores other runs and events that are not shown."""
         if self.run_id and event.run_id != self.run_id:
             return
         match event:
@@ -167,11 +165,11 @@ class Talk:
                 pass
 
     def note(self, text: str, tone: Any = "info") -> None:
-        """Say something to the person at the screen, in its place in the conversation."""
+        """Append a message to the user."""
         self._append(NoteBlock(text, tone))
 
     def add(self, message: Message) -> None:
-        """A message that is complete."""
+        """Append a complete message."""
         match message:
             case UserMessage():
                 self._append(UserBlock(*_flatten(message.content)))
@@ -191,26 +189,26 @@ class Talk:
                 pass
 
     def go_on(self, words: str, thoughts: str) -> None:
-        """A reply that is being given already: what was said of it so far."""
+        """Add a reply that is already being streamed, with its text and thinking so far."""
         if words or thoughts:
             block = self._open()
             block.text, block.thinking = words, thoughts
             self._touch(block)
 
     def open_command(self, command: str, *, is_private: bool) -> CommandBlock:
-        """A command of the user's that begins now; its message will complete it."""
+        """Append a shell command that starts now; its message will complete it."""
         block = CommandBlock(command, is_private=is_private, is_live=True)
         self._append(block)
         return block
 
     def grow_command(self, block: CommandBlock, piece: str) -> None:
-        """What a command has just printed."""
+        """Append output of a shell command."""
         block.output += piece
         self._touch(block)
 
     @property
     def last_reply(self) -> ReplyBlock | None:
-        """The newest reply with words in it."""
+        """The newest reply with text."""
         return next((b for b in reversed(self.blocks) if isinstance(b, ReplyBlock) and b.text.strip()), None)
 
     def _append(self, block: Block) -> None:
@@ -311,7 +309,7 @@ class Talk:
 
 
 def _note_changes(block: ToolBlock, details: Any) -> None:
-    """What hooks have changed of a call: it is shown as it was really made."""
+    """Record what hooks changed in a call, and show the arguments that were really used."""
     known = details if isinstance(details, dict) else {}
     parts = []
     for key, words in (("modifiedInput", "changed by"), ("modifiedOutput", "result changed by")):
@@ -324,14 +322,14 @@ def _note_changes(block: ToolBlock, details: Any) -> None:
 
 
 def _find_turn(messages: Sequence[Message], at: int) -> int:
-    """The place of the last thing that the user said up to here: calls and their results stay together."""
+    """The index of the last user message up to `at`, so that calls and their results stay together."""
     while at > 0 and not isinstance(messages[at], UserMessage):
         at -= 1
     return max(0, at)
 
 
 def _flatten(content: Any) -> tuple[str, int]:
-    """The text of some content, and how many images are in it."""
+    """The text of some content and the number of its images."""
     if isinstance(content, str):
         return content, 0
     texts = [block.text for block in content if isinstance(block, TextContent)]
@@ -349,12 +347,12 @@ def _to_block(message: CustomMessage) -> Block:
 
 
 _ENOUGH = 4 * OPENING_CHARS
-"""Characters from which on an answer's beginning is known; blanks come before some."""
+"""Characters after which the start of an answer is known; some answers begin with blanks."""
 
 
 @dataclass(slots=True)
 class Partial:
-    """A reply so far."""
+    """A reply while it is streamed."""
 
     words: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
@@ -362,15 +360,15 @@ class Partial:
 
 
 class Overheard:
-    """Listens to runs that work."""
+    """Listens to working subagents and keeps their streamed replies and running tools."""
 
     def __init__(self) -> None:
         self._partials: dict[str, Partial] = {}
         self._tools: dict[str, dict[str, str]] = {}
-        """Names of the tools that work, by run and call."""
+        """Names of running tools, by run and call."""
 
     def hear(self, event: ev.Event, lookout: Lookout) -> None:
-        """Follow the life of runs: begin to listen to one that begins."""
+        """Start listening when a run starts; forget it when it ends."""
         if isinstance(event, ev.RunStarted):
             lookout.overhear(event.run_id, self._take)
         elif isinstance(event, ev.RunFinished):
@@ -378,14 +376,14 @@ class Overheard:
             self._tools.pop(event.run_id, None)
 
     def glimpse(self, run_id: str) -> Glimpse:
-        """What a run does in this moment; cheap, for it is asked many times a second."""
+        """What a run is doing now. Cheap, because it is called many times a second."""
         partial, tools = self._partials.get(run_id), self._tools.get(run_id)
         if partial is None and not tools:
             return NOTHING
         return Glimpse(tuple((tools or {}).values()), "" if partial is None else partial.opening)
 
     def find(self, run_id: str) -> tuple[str, str]:
-        """The words and the thoughts of the reply that a run is in the middle of; empty between replies."""
+        """Text and thinking of the reply that a run is streaming; empty between replies."""
         partial = self._partials.get(run_id, Partial())
         return "".join(partial.words), "".join(partial.thoughts)
 

@@ -1,4 +1,4 @@
-"""Giving the terminal back by force, whatever is stuck. Loaded first of all, so it imports nothing that takes time."""
+"""Restores the terminal by force. Imported first, so it must not import anything slow."""
 
 import contextlib
 import os
@@ -11,16 +11,16 @@ _RESTORE = "\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?7h\x1b[
 
 
 _found: list[Any] | None = None
-"""How the program found the terminal; a screen may have changed it before anybody else comes to look."""
+"""The terminal attributes at program start, before the UI could change them."""
 
 
 def recall_attributes() -> list[Any] | None:
-    """How the terminal was set up when the program began, or is now where nobody has looked before."""
+    """The terminal attributes at program start, or the current ones if they were not recorded."""
     return read_attributes() if _found is None else _found
 
 
 def read_attributes() -> list[Any] | None:
-    """How the terminal is set up now; None where there is none."""
+    """The current terminal attributes; None if there is no terminal."""
     if sys.platform == "win32":
         return None
     import termios
@@ -32,7 +32,7 @@ def read_attributes() -> list[Any] | None:
 
 
 def give_back(before: list[Any] | None, write: Callable[[int, bytes], int] = os.write) -> None:
-    """Leave all modes of a screen, and set the terminal up as it was."""
+    """Leave all terminal modes of the UI and restore the attributes."""
     with contextlib.suppress(OSError):
         write(2, _RESTORE.encode())
     if before is not None and sys.platform != "win32":
@@ -43,17 +43,17 @@ def give_back(before: list[Any] | None, write: Callable[[int, bytes], int] = os.
 
 
 def end_at_once() -> None:
-    """Until somebody else watches for it, let an interrupt end the program: nothing is open yet that must be closed.
+    """Let SIGINT end the program at once until the UI handles signals: nothing is open yet that must be closed.
 
-    As an exception it could come up anywhere while modules are loaded, and be swallowed there.
+    A KeyboardInterrupt could be raised anywhere during imports and be swallowed there.
     """
-    global _found  # there is one terminal, and one moment in which it is as it was
+    global _found  # a process has one terminal, and its original state can be read only once
     before = _found = read_attributes()
     if sys.platform == "win32" or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         return
 
     def end(number: int, frame: object) -> None:
-        if read_attributes() != before:  # the screen has begun
+        if read_attributes() != before:  # the UI has started
             give_back(before)
         os._exit(128 + number)
 

@@ -1,4 +1,4 @@
-"""Our two themes, dark and light, and what a terminal without colour gets. Data only."""
+"""The dark and the light theme, and the one for terminals without colour. Data only."""
 
 from textual.theme import Theme
 

@@ -1,4 +1,4 @@
-"""The agents as lines of a tree: who works for whom, how far each is. Pure; knows no widget and no clock."""
+"""Renders runs as lines of a tree with their progress. Must not know widgets or the clock."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,16 +13,16 @@ from retinue.ui.talk import NOTHING, Glimpse, describe_activity
 MOST_LINES = 12
 RICH_COLUMNS = 88
 _LEAST_ABOUT = 16
-"""Columns that the words about a run keep on a narrow screen."""
+"""Minimum columns for the description of a run on a narrow screen."""
 _LEAST_FIGURES = 8
-"""Columns below which figures would tell nothing."""
+"""Minimum columns for figures; with less room they are left out."""
 _RANKS = {Status.RUNNING: 0, Status.QUEUED: 1}
 _WRAPPED = (Reason.TURN_LIMIT_WRAPPED, Reason.LENGTH)
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Everything beside the runs that decides how they look."""
+    """Everything besides the runs that decides how they are drawn."""
 
     width: int
     now_ms: int
@@ -31,11 +31,11 @@ class Outlook:
     find_window: Callable[[str], int] = lambda run_id: 0
     glimpse: Callable[[str], Glimpse] = lambda run_id: NOTHING
     colors: dict[str, str] = field(default_factory=dict)
-    """The theme's, by name."""
+    """Theme colours by name."""
     mode: str = "auto"
-    """`rich`, `compact`, or what fits."""
+    """`rich`, `compact`, or `auto` for what fits."""
     most_lines: int = MOST_LINES
-    """Heading included."""
+    """Includes the heading."""
 
     def color(self, name: str) -> str:
         return self.colors.get(name, "")
@@ -50,7 +50,7 @@ class _Row:
 
 
 def render_tree(runs: Sequence[Run], outlook: Outlook) -> list[Text]:
-    """The heading and the rows, never more than the most lines; none without runs or without room for one."""
+    """The heading and the rows, at most `most_lines`; empty without runs or room."""
     most = outlook.most_lines
     if not runs or outlook.width < 6 or most < 2:
         return []
@@ -59,7 +59,7 @@ def render_tree(runs: Sequence[Run], outlook: Outlook) -> list[Text]:
     if is_rich and outlook.mode == "auto" and _count_lines(rows, is_rich=True) + 1 > most:
         is_rich = False
     hidden = _count_lines(rows, is_rich=is_rich) + 1 - most
-    # Only what will be seen is drawn: there may be hundreds, twelve times a second.
+    # Draw only visible rows: there may be hundreds of runs, drawn twelve times a second.
     lines = _render_rows(rows[:most], outlook, is_rich=is_rich)
     if hidden > 0:
         lines = [
@@ -73,7 +73,7 @@ def render_tree(runs: Sequence[Run], outlook: Outlook) -> list[Text]:
 
 
 def choose_runs(runs: Sequence[Run], mode: str) -> list[Run]:
-    """Those that are listed: all, those in the background, or none. Whoever has started one of them stays."""
+    """The runs to list: all, those in the background with their parents, or none."""
     if mode == "off":
         return []
     parents = {run.parent_id for run in runs if run.is_background}
@@ -143,7 +143,7 @@ def _render_row(row: _Row, outlook: Outlook) -> Text:
     about = Text(f"  {clean_line(run.description, 80)}")
     room = outlook.width - line.cell_len
     if room - min(about.cell_len, _LEAST_ABOUT) >= _LEAST_FIGURES:
-        # What it is for gives way to how far it is, down to some words.
+        # The description is shortened in favour of the figures, but not below _LEAST_ABOUT.
         about.truncate(max(_LEAST_ABOUT, room - figures.cell_len), overflow="ellipsis")
         about.append_text(figures)
     line.append_text(about)
@@ -191,15 +191,15 @@ def find_sign(run: Run, frame: int) -> tuple[str, str]:
 
 
 def name_status(run: Run) -> str:
-    """Where a run stands: what ended by force, at a limit, was not stopped but aborted."""
+    """The status of a run; a run stopped by a limit is called aborted."""
     is_aborted = run.outcome is not None and run.outcome.reason not in (Reason.USER, Reason.PARENT)
     return "aborted" if run.status is Status.STOPPED and is_aborted else str(run.status)
 
 
 class Lingering:
-    """Which finished runs are still shown: a success for a moment, a failure for longer.
+    """Decides how long finished runs stay visible: a success briefly, a failure longer.
 
-    A round is one reply of the main agent that called tools: by then it has had its chance to be seen.
+    A round is a reply of the main agent that called tools: by then the finished run has been visible for a while.
     """
 
     SUCCESS = (1, 30_000)
@@ -209,7 +209,7 @@ class Lingering:
         self._ended: dict[str, tuple[int, int]] = {}
 
     def choose(self, runs: Sequence[Run], rounds: int, now_ms: int) -> list[Run]:
-        """The runs to show: all that are not finished, those above them, and those that linger."""
+        """The runs to show: unfinished ones, recently finished ones, and their ancestors."""
         shown = {run.id for run in runs if not run.status.is_final or self._lingers(run, rounds, now_ms)}
         by_id = {run.id: run for run in runs}
         for run in runs:

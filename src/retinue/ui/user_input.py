@@ -1,4 +1,4 @@
-"""What becomes of the user's words: a command, a shell line, or something said to the agent, now or later."""
+"""Handles the user's input: a slash command, a shell command, or a message to the agent."""
 
 import asyncio
 from collections.abc import Awaitable, Sequence
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 class Speech:
-    """Takes words from the editor; errors become notes in the conversation."""
+    """Takes text from the editor; shows errors as notes in the conversation."""
 
     def __init__(self, app: "RetinueApp") -> None:
         self._app = app
         self._early: list[str] = []
-        """Said before there was an agent."""
+        """Input from before the agent was ready."""
         self._is_starting = False
-        """Whether something was said to the agent at rest, which does not work on it yet."""
+        """Whether a prompt was sent to the idle agent that has not started to work on it."""
 
     def take(self, text: str, *, is_follow_up: bool = False) -> None:
-        """Do what the words mean."""
+        """Run or send a text."""
         app = self._app
         if not app.link.is_open:
             self._early.append(text)
@@ -43,7 +43,7 @@ class Speech:
             app.link.note(str(error), "error")
 
     def say(self, text: str, *, is_follow_up: bool = False) -> None:
-        """Say something to the agent: at once when it rests, before its next reply or at its end when it works."""
+        """Send a message to the agent; while it works, the message is delivered before its next reply or at its end."""
         text = self._app.link.crew.catalogue.expand(text)
         if "@" in text:
             self._app.run_worker(self._guard(self._say_with(text, is_follow_up=is_follow_up)), group="prompt")
@@ -51,14 +51,14 @@ class Speech:
             self.pass_on(text, is_follow_up=is_follow_up)
 
     async def _say_with(self, text: str, *, is_follow_up: bool) -> None:
-        """Say something with the images and the agents that it names."""
+        """Send a message with the images and agents that it mentions."""
         content, problems = await asyncio.to_thread(self._app.link.crew.catalogue.compose, text)
         for problem in problems:
             self._app.link.note(problem, "warning")
         self.pass_on(content, is_follow_up=is_follow_up)
 
     def pass_on(self, content: str | Sequence[UserContent], *, is_follow_up: bool = False) -> None:
-        """Say it as it is."""
+        """Send content unchanged."""
         crew = self._app.link.crew
         if not crew.is_busy and not self._is_starting:
             self._is_starting = True
@@ -83,7 +83,7 @@ class Speech:
             self._is_starting = False
 
     def take_early(self) -> None:
-        """Say what was said before there was an agent."""
+        """Handle the input from before the agent was ready."""
         early, self._early = self._early, []
         for text in early:
             self.take(text)

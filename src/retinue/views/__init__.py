@@ -1,1 +1,1 @@
-"""What front ends read: history, runs, agents, reports and export. No state of their own, no decisions."""
+"""Read models for front ends: history, runs, agents, reports and export. They keep no state and decide nothing."""

@@ -1,4 +1,4 @@
-"""One agent in words: what `retinue agents show` prints and the menu of agents shows."""
+"""Text about one agent for `retinue agents show` and the agents menu; also lets a model write an agent file."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def render_portrait(about: dict[str, Any]) -> str:
-    """Its fields, what it may use and why not more, and what is odd about its file; safe on a terminal."""
+    """Render an agent's fields, its tools with the reasons for refused ones, and diagnostics; escaped for terminals."""
     lines = [f"{about['name']}  ({about['source']}, {about['dialect']})", f"  {about['path']}"]
     if not about["enabled"]:
         lines.append("  disabled: it cannot be run")
@@ -39,12 +39,11 @@ def render_portrait(about: dict[str, Any]) -> str:
 
 
 def render_surfaces(surfaces: Sequence[str]) -> str:
-    """Some surfaces by name, with how a person reaches them."""
     return ", ".join("subagent (retinue run)" if name == "subagent" else name for name in surfaces)
 
 
 def _group_surfaces(about: dict[str, Any]) -> list[tuple[list[str], dict[str, Any]]]:
-    """The surfaces with one answer together; of another agent of the same name only that it is meant."""
+    """Group surfaces that give the same answer. For another agent of the same name, compare only name and path."""
     groups: list[tuple[list[str], dict[str, Any]]] = []
     for answer in about["surfaces"]:
         is_other = answer["path"] != about["path"]
@@ -58,7 +57,7 @@ def _group_surfaces(about: dict[str, Any]) -> list[tuple[list[str], dict[str, An
 
 
 def _render_tools(surfaces: list[str], answer: dict[str, Any], about: dict[str, Any]) -> list[str]:
-    """What the next run has on some surfaces: as a child of the main agent."""
+    """Render the tools that the agent's next run gets on these surfaces, as a child of the main agent."""
     where = f"on {render_surfaces(surfaces)}"
     if answer["path"] != about["path"]:
         return [f"{where} this name means {answer['agent']}  ({answer['path']})"]
@@ -100,7 +99,7 @@ tools exist: {tools}. Give it only those it needs; leave out `bash`, `edit` and 
 
 
 async def write_agent(spawn: "Callable[..., Awaitable[Handle]]", name: str, purpose: str) -> str:
-    """Let an agent that `spawn` starts write the text of an agent file; nothing is saved. Raises RetinueError."""
+    """Start an agent with `spawn` that writes the text of an agent file; saves nothing. Raises RetinueError."""
     from retinue.core.tool_table import BUILTIN_TOOLS
     from retinue.settings.agent_files import find_manuscript
 

@@ -1,7 +1,4 @@
-"""What a user can call: by a slash the commands of extensions, and skills; by an at sign agents and images.
-
-Knows no face: it says what there is, and puts a skill in place of its name.
-"""
+"""Lists what a prompt can refer to: extension commands and skills (`/name`), agents and files (`@name`)."""
 
 import asyncio
 import os
@@ -26,7 +23,7 @@ _SKILL = "/skill:"
 
 
 class SourceInfo(Struct, rename="camel"):
-    """Where a command comes from."""
+    """Where a command was loaded from."""
 
     path: str
     source: str
@@ -35,7 +32,7 @@ class SourceInfo(Struct, rename="camel"):
 
 
 class CommandOffer(Struct, rename="camel"):
-    """Something a user can call."""
+    """A slash command or skill that the user can call."""
 
     name: str
     description: str
@@ -44,7 +41,7 @@ class CommandOffer(Struct, rename="camel"):
 
 
 class Catalogue:
-    """What can be called in one session."""
+    """The commands, skills, agents and files that prompts of one session can refer to."""
 
     def __init__(
         self,
@@ -54,7 +51,7 @@ class Catalogue:
         commands: "Mapping[str, ExtensionCommand]",
         redact: Callable[[str], str],
     ) -> None:
-        """`configs` are the project's configuration folders that count; `redact` takes secrets out of skills."""
+        """`configs` are the project's active configuration folders; `redact` removes secrets from skill texts."""
         self._paths = paths
         self._find_agents = find_agents
         self._commands = commands
@@ -62,7 +59,7 @@ class Catalogue:
         self._roots = find_skill_roots(paths.project, paths.agent_dir, paths.home, configs=configs)
 
     def list(self) -> list[CommandOffer]:
-        """All of them, commands first."""
+        """List extension commands first, then skills."""
         called = [
             CommandOffer(command.name, command.help, "extension", self._locate(command.path or command.extension))
             for command in self._commands.values()
@@ -75,20 +72,20 @@ class Catalogue:
         return called
 
     def list_agents(self) -> Sequence[tuple[str, str]]:
-        """The agents that can be delegated to, each with what it is for."""
+        """List the agents that can be delegated to, as (name, description)."""
         return [(each.name, each.description) for each in self._find_agents()]
 
     @property
     def folder(self) -> Path:
-        """Where the names of files start."""
+        """The directory that file names are relative to."""
         return self._paths.cwd
 
     def compose(self, text: str) -> tuple[Sequence[UserContent], Sequence[str]]:
-        """A prompt with what it names by an at sign, and what could not go along. Reads files."""
+        """Return the prompt's content blocks with mentioned images, and a list of problems. Reads files."""
         return compose_prompt(text, [name for name, _ in self.list_agents()], self.folder)
 
     def expand(self, text: str) -> str:
-        """The text with the skill it names in place of the name; anything else stays as it is."""
+        """Replace a leading `/skill:name` with the text of that skill; return any other text unchanged."""
         if not text.startswith(_SKILL):
             return text
         name, _, rest = text[len(_SKILL) :].partition(" ")
@@ -112,7 +109,7 @@ _SKIPPED = frozenset({".git", ".hg", ".svn", ".venv", "__pycache__", "node_modul
 
 
 async def list_files(folder: Path, *, most: int = MOST_FILES) -> list[str]:
-    """Relative paths, nearest first; directories end with a slash. What git ignores is left out."""
+    """List paths relative to `folder`, shallowest first; directories end with a slash. Skips what git ignores."""
     from retinue.tools.git import run_git
 
     listed = await run_git(["ls-files", "-z", "--cached", "--others", "--exclude-standard"], folder)
@@ -120,12 +117,12 @@ async def list_files(folder: Path, *, most: int = MOST_FILES) -> list[str]:
 
 
 async def walk(folder: Path, most: int) -> list[str]:
-    """All files below a folder, but for those that nobody means."""
+    """List all files below a folder except those in directories such as `.git` and `node_modules`."""
     return await asyncio.to_thread(lambda: _arrange(_walk(folder, most)))
 
 
 def _sort_listed(folder: Path, names: list[str], most: int) -> list[str]:
-    # What was deleted stays in git's index for a while, and a conflict has a name several times.
+    # Git's index may still list deleted files, and lists a file with a merge conflict several times.
     names = list(dict.fromkeys(names))[:most]
     return _arrange(name for name in names if os.path.lexists(folder / name))
 

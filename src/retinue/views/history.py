@@ -1,6 +1,6 @@
-"""What the main session holds, for faces: its messages, its entries and their tree, its name and its figures.
+"""The main session for front ends: messages, entries and their tree, name and statistics, in pi's format.
 
-Values are in pi's form, ready to be encoded. Reads the session and changes nothing but its name.
+Changes nothing in the session except its name and labels.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from retinue.sessions.view import Context
 
 
 class ContextUsage(Struct, rename="camel"):
-    """How full the model's window is; unknown between a compaction and the next reply."""
+    """How full the model's context window is; None between a compaction and the next reply."""
 
     tokens: int | None
     context_window: int
@@ -26,7 +26,7 @@ class ContextUsage(Struct, rename="camel"):
 
 
 class Tokens(Struct, frozen=True, rename="camel"):
-    """All that was ever used, on all branches."""
+    """Tokens used in the whole session, on all branches."""
 
     input: int = 0
     output: int = 0
@@ -36,7 +36,7 @@ class Tokens(Struct, frozen=True, rename="camel"):
 
 
 class Stats(Struct, rename="camel"):
-    """The figures of a session."""
+    """Statistics of a session, encoded as in pi."""
 
     session_file: str | UnsetType
     session_id: str
@@ -51,14 +51,14 @@ class Stats(Struct, rename="camel"):
 
 
 class Prompted(Struct, rename="camel"):
-    """Something the user has said, from which the session can be forked."""
+    """A user message from which the session can be forked."""
 
     entry_id: str
     text: str
 
 
 class Chronicle:
-    """The session of one main agent."""
+    """Access to the session of one main agent."""
 
     def __init__(self, main: LiveRun) -> None:
         self._main = main
@@ -66,32 +66,30 @@ class Chronicle:
 
     @property
     def id(self) -> str:
-        """The session's id."""
         return self._session.id
 
     @property
     def file(self) -> str | None:
-        """Where it is kept; None when it is not."""
+        """The path of the session file; None if the session is not saved."""
         return None if self._session.path is None else str(self._session.path)
 
     @property
     def name(self) -> str:
-        """What the user calls it; empty without a name."""
+        """The session's name; empty if it has none."""
         return self._session.name
 
     @property
     def leaf_id(self) -> str | None:
-        """The entry that the next one will hang on."""
+        """The id of the entry that will be the parent of the next one."""
         return self._session.leaf_id
 
     def rename(self, name: str) -> None:
-        """Give it a name."""
         main = self._main
         main.journal.write(lambda: main.session.append_session_info(name))
         main.bus.publish(SessionRenamed(run_id=main.setup.run_id, name=self.name))
 
     def label(self, entry_id: str, label: str) -> None:
-        """Mark an entry with some words; empty takes them away. Raises SessionError."""
+        """Set the label of an entry; an empty label removes it. Raises SessionError."""
         main = self._main
         main.journal.write(lambda: main.session.append_label(entry_id, label or None))
 
@@ -100,21 +98,21 @@ class Chronicle:
         return self._session.context().messages
 
     def list_recent(self, count: int) -> tuple[list[Message], bool]:
-        """The end of the conversation, about so many messages, and whether it is all; no more than that is read."""
+        """About the last `count` messages, and whether that is the whole conversation. Reads no more than needed."""
         if len(self._session) < count:
             return self.list_messages(), True
         return self._session.present.read_recent(count)
 
     def __len__(self) -> int:
-        """Entries on all branches."""
+        """Number of entries on all branches."""
         return len(self._session)
 
     def list_entries(self, since: str | None = None) -> list[dict[str, Any]]:
-        """All entries as stored, or those written after one. Raises SessionError for one that is not there."""
+        """All entries as stored, or those after the entry `since`. Raises SessionError if `since` does not exist."""
         return self._session.stored_entries(since)
 
     def build_tree(self) -> list[dict[str, Any]]:
-        """All entries below those they hang on: `entry`, `children`, `label`, `labelTimestamp`."""
+        """All entries as a tree of nodes: `entry`, `children`, `label`, `labelTimestamp`."""
         entries = self._session.stored_entries()
         nodes: dict[str, dict[str, Any]] = {entry["id"]: {"entry": entry, "children": []} for entry in entries}
         roots: list[dict[str, Any]] = []
@@ -126,34 +124,34 @@ class Chronicle:
         return roots
 
     def list_prompts(self) -> list[Prompted]:
-        """What the user has said, on all branches, oldest first."""
+        """User messages on all branches, oldest first."""
         said = [(entry.id, _to_text(entry)) for entry in self._session.all_entries()]
         return [Prompted(entry_id, text) for entry_id, text in said if text]
 
     def find_prompt(self, entry_id: str) -> tuple[str, str | None]:
-        """The text of something the user has said, and the entry before it. Raises SessionError when it is none."""
+        """The text of a user message and the id of the entry before it. Raises SessionError for any other id."""
         for entry in self._session.all_entries():
             if entry.id == entry_id and isinstance(entry.message, UserMessage):
                 return _to_text(entry), self._session.read_entry(entry_id)["parentId"]
         raise SessionError(f"Invalid entry ID for forking: {quote(entry_id)} is no message of the user in this session")
 
     def find_last_text(self) -> str | None:
-        """What the model said last; None when it has said nothing."""
+        """The text of the last assistant message; None if there is none."""
         for message in reversed(self.list_messages()):
             if isinstance(message, AssistantMessage) and (message.content or message.stop_reason != "aborted"):
                 return message.text.strip() or None
         return None
 
     def open_backlog(self) -> "Backlog":
-        """A way to read all of it without making anybody wait."""
+        """Return a reader for the whole conversation that can run in a thread."""
         return Backlog(self, self._session)
 
     def count(self) -> Stats:
-        """The figures of the whole session, and how full the context is."""
+        """Count statistics of the whole session, including context usage."""
         return self.sum_up(self._session.context())
 
     def sum_up(self, context: Context) -> Stats:
-        """The same for a context that was read elsewhere; may be called in another thread."""
+        """Count statistics, with a context that was already read. May be called in another thread."""
         stats = Stats(self.file or UNSET, self.id, context_usage=self._measure(context))
         used = Usage()
         for entry in self._session.all_entries():
@@ -175,7 +173,7 @@ class Chronicle:
 
 
 class Backlog:
-    """The conversation as it is when this is made: `run` in a thread, then `settle` in the loop."""
+    """Reads the conversation as it was at creation: call `run` in a thread, then `settle` in the event loop."""
 
     def __init__(self, chronicle: Chronicle, session: Session) -> None:
         self._chronicle = chronicle
@@ -184,12 +182,12 @@ class Backlog:
         self._context = Context()
 
     def run(self) -> tuple[list[Message], Stats]:
-        """All messages, and the figures of the whole session."""
+        """Return all messages and the statistics of the whole session."""
         self._context = self._branch.read_context()
         return list(self._context.messages), self._chronicle.sum_up(self._context)
 
     def settle(self) -> None:
-        """Let the session keep what was read, so that the next prompt need not read it again."""
+        """Cache the context that was read in the session, so that the next prompt need not read it again."""
         self._session.keep_context(self._branch, self._context)
 
 
@@ -212,7 +210,7 @@ def _count_entry(entry: Entry, stats: Stats) -> Usage:
 
 
 def _read_usage(value: Any) -> Usage:
-    """The usage of an entry that is no message; another program may have written anything there."""
+    """Usage of an entry that is not a message; another program may have written anything there."""
     from msgspec import MsgspecError, convert
 
     if not isinstance(value, dict):

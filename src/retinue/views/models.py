@@ -1,6 +1,6 @@
-"""Which model the main agent asks and how hard it thinks: what there is, what is chosen, and other choices.
+"""The main agent's model and thinking level: current values, choices and changes.
 
-A choice is an entry of the session, as pi writes it, and counts from the next reply on. Knows no face.
+A change is written to the session, as pi does, and applies from the next reply on.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,23 +21,23 @@ from retinue.settings.schema import Settings
 
 @dataclass(slots=True)
 class ModelScope:
-    """Of one Retinue, in whatever session it works."""
+    """The models that model cycling is limited to; survives a change of session."""
 
     names: Sequence[str] | None = None
-    """As `enabledModels` names them, none for all; None for what the settings say."""
+    """Patterns as in `enabledModels`; empty means all models, None means use the settings."""
 
 
 class Chosen(NamedTuple):
-    """What `cycle` came to."""
+    """Result of `cycle`."""
 
     model: ModelInfo
     thinking: ThinkingLevel
     is_scoped: bool
-    """Whether only the models of `enabledModels` were in question."""
+    """True if only models in `enabledModels` were considered."""
 
 
 class Selection:
-    """The model and the thinking level of one main agent."""
+    """Reads and changes the model and thinking level of one main agent."""
 
     def __init__(
         self,
@@ -55,25 +55,23 @@ class Selection:
 
     @property
     def model(self) -> ModelInfo:
-        """The one that is asked next."""
+        """The model for the next request."""
         return self._main.setup.model.info
 
     @property
     def thinking(self) -> ThinkingLevel:
-        """How hard it thinks."""
         return self._main.setup.thinking
 
     @property
     def levels(self) -> list[ThinkingLevel]:
-        """The levels that the model has, weakest first."""
+        """The levels that the current model supports, weakest first."""
         return supported_levels(self.model)
 
     def list_models(self) -> list[ModelInfo]:
-        """The models that can be asked."""
         return list(self._registry.candidates)
 
     def select(self, provider: str, model_id: str) -> ModelInfo:
-        """Ask this model from now on. Raises ModelError when there is none, or it cannot be reached."""
+        """Use this model from now on. Raises ModelError if it does not exist or cannot be reached."""
         try:
             choice = self._registry.find(provider, model_id)
         except ModelError as error:
@@ -84,12 +82,12 @@ class Selection:
         return choice.info
 
     def cycle(self, step: int = 1) -> Chosen | None:
-        """Go on to the next model, among those of `enabledModels` if that names some; None when there is one only.
+        """Switch to the next model (-1: the previous one) of `enabledModels`, or of all models if that is empty.
 
-        A step of -1 goes back.
+        Returns None if there is only one.
         """
         scoped = self._list_scoped()
-        # Nobody comes upon the model without a mind by turning the wheel.
+        # Cycling must not select the offline model, which gives no real answers.
         choices = scoped or [ModelChoice(info) for info in self.list_models() if info.api != "offline"]
         if len(choices) < 2:
             return None
@@ -100,7 +98,7 @@ class Selection:
         return Chosen(self.model, self.thinking, bool(scoped))
 
     def think(self, level: ThinkingLevel) -> ThinkingLevel:
-        """Think so hard from now on, or as near to it as the model can; returns what it came to."""
+        """Set the thinking level, or the nearest one that the model supports; returns the level that was set."""
         main, effective = self._main, clamp_level(self.model, level)
         if effective != self.thinking:
             main.change(thinking=effective)
@@ -109,7 +107,7 @@ class Selection:
         return effective
 
     def cycle_thinking(self) -> ThinkingLevel | None:
-        """Go on to the next level; None when the model does not think."""
+        """Switch to the next thinking level; None if the model cannot think."""
         levels = self.levels
         if not self.model.reasoning:
             return None
@@ -117,7 +115,7 @@ class Selection:
         return self.think(levels[(place + 1) % len(levels)])
 
     def restore(self) -> None:
-        """Go on as the session says, where that is still possible; nothing is noted."""
+        """Apply the model and thinking level stored in the session, where still possible; writes nothing."""
         context = self._main.session.context()
         if context.model is not None and "/".join(context.model) != self.model.ref:
             with suppress(ModelError):
@@ -139,9 +137,9 @@ class Selection:
 
     @property
     def scope(self) -> list[str]:
-        """The models that are turned through, each as `enabledModels` names one; empty for all.
+        """The models that cycling is limited to, in `enabledModels` notation; empty means all.
 
-        What names no model that can be asked now is kept as it is.
+        Patterns that match no available model are kept unchanged.
         """
         found: dict[str, str] = {}
         for pattern in self._patterns:
@@ -153,7 +151,7 @@ class Selection:
         return list(found.values())
 
     def limit(self, names: Sequence[str]) -> None:
-        """Turn through these from now on, in this order; none for all. It counts until the program ends."""
+        """Limit cycling to these models, in this order; empty means all. Applies until the program ends."""
         self._scope.names = tuple(names)
 
     @property

@@ -1,4 +1,4 @@
-"""What can be known without starting an agent: models, sessions, agents, trust, and what is wrong with all that."""
+"""Queries that start no agent: models, sessions, agents, schedules, trust and approvals, configuration checks."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 def open_roster(
     request: Request, say: Callable[[str], None], has_model: Callable[[str], bool] | None = None
 ) -> "Roster":
-    """The agents of this folder, and what can be done to their files.
+    """Return the agents of this folder, with methods to change their files.
 
-    `has_model` tells whether a session can ask a model; without one, that is found out for the next.
+    `has_model` tells whether a model name can be resolved; by default this is checked for the next session.
     """
     from retinue.core.tool_table import SURFACE_TOOLS
     from retinue.settings.rights_preview import Around
@@ -49,7 +49,7 @@ def open_roster(
 
 
 def _has_model(request: Request, paths: Paths, settings: Settings, name: str) -> bool:
-    """Whether an agent of the next session could have the model that it wishes for."""
+    """Whether the model that an agent names could be resolved in the next session."""
     from retinue.settings.providers import load_registry, to_wishes
 
     registry, _ = load_registry(paths, os.environ, offline=request.offline)
@@ -62,14 +62,14 @@ def _has_model(request: Request, paths: Paths, settings: Settings, name: str) ->
 
 
 def open_folder(name: str | None) -> "DecidedFolder":
-    """A folder whose trust is shown or decided; None: the project of the working directory."""
+    """The folder whose trust is shown or decided; None means the project of the working directory."""
     from retinue.settings.decisions import DecidedFolder
 
     return DecidedFolder(name, os.environ)
 
 
 def open_approval(name: str, request: Request, *, kind: str = "mcp") -> "EntryApproval":
-    """A server, a hook, an extension or an agent file that the user decides about. Raises UsageError."""
+    """Open the approval of an MCP server, hook, extension or agent file. Raises UsageError."""
     if kind == "hook":
         from retinue.settings.entry_approval import HookApproval
 
@@ -85,7 +85,7 @@ def open_approval(name: str, request: Request, *, kind: str = "mcp") -> "EntryAp
 
 
 def run_checkup(request: Request, more: "Callable[[], Iterable[Item]]") -> "DoctorReport":
-    """Check everything that is configured here, then `more`. Starts no agent and asks no model."""
+    """Check the whole configuration, then the items of `more`. Starts no agent and calls no model."""
     from retinue.settings.checkup import DoctorReport, examine
 
     report = examine(os.environ, approve=request.approve, offline=request.offline)
@@ -93,7 +93,7 @@ def run_checkup(request: Request, more: "Callable[[], Iterable[Item]]") -> "Doct
 
 
 def list_models(request: Request, say: Callable[[str], None]) -> dict[str, Any]:
-    """All models, usable ones first, and the default one: what `retinue models --json` prints."""
+    """All models, usable ones first, and the default model, as printed by `retinue models --json`."""
     from retinue.settings.providers import load_registry, to_wishes
 
     paths = find_paths(".", os.environ)
@@ -117,7 +117,7 @@ def list_models(request: Request, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def refresh_models(request: Request, say: Callable[[str], None]) -> bool:
-    """Ask providers for their models and keep what they list; False when one could not be asked.
+    """Fetch model lists from providers and store them; False if a provider could not be reached.
 
     Raises UsageError or ConfigError.
     """
@@ -163,7 +163,7 @@ def refresh_models(request: Request, say: Callable[[str], None]) -> bool:
 
 
 def list_sessions(request: Request, *, everything: bool) -> list[dict[str, Any]]:
-    """The sessions of this folder, newest first; with `everything` those of all folders and of subagents too."""
+    """The sessions of this folder, newest first; with `everything`, of all folders and of subagents too."""
     from retinue.sessions.entry import Stamp
     from retinue.sessions.search import list_directories
     from retinue.sessions.search import list_sessions as find_sessions
@@ -197,7 +197,7 @@ def list_sessions(request: Request, *, everything: bool) -> list[dict[str, Any]]
 
 
 def list_schedules(project: Path | None = None, session_id: str = "") -> tuple[list[dict[str, Any]], list[str]]:
-    """The scheduled agents of one session, or of all of this project, as stored; and what is wrong with their files."""
+    """The scheduled agents of one session or the whole project, as stored, and problems with their files."""
     from retinue.features.schedule.job import to_entry
 
     stores = _open_stores(project, session_id)
@@ -206,7 +206,7 @@ def list_schedules(project: Path | None = None, session_id: str = "") -> tuple[l
 
 
 def cancel_schedule(job_id: str, project: Path | None = None, session_id: str = "") -> bool:
-    """Forget a scheduled agent of one session, or of any of this project; False when there is none.
+    """Delete a scheduled agent of one session or the whole project; False if it does not exist.
 
     Raises RetinueError.
     """
@@ -226,23 +226,23 @@ Kind = Literal["mcp", "hook"]
 
 
 class ApprovalEntry(NamedTuple):
-    """One of them."""
+    """One MCP server or hook in the configuration."""
 
     name: str
     state: str
     """`ready`, `disabled`, `unapproved` or `changed`."""
     about: str
-    """What would be started, or reached."""
+    """The command or address."""
     path: str
-    """The file that names it."""
+    """The file that configures it."""
     is_projects: bool
-    """The project's, not the user's own."""
+    """True if it comes from the project, False if from the user."""
     needs_consent: bool
-    """The user decides about it: the project's, or one that runs files of the project."""
+    """True if the user must approve it: it comes from the project or runs files of the project."""
 
 
 def list_entries(request: Request, kind: Kind) -> tuple[list[ApprovalEntry], list[str]]:
-    """All of a kind, and what is wrong with their files."""
+    """All MCP servers or hooks, and problems with their files."""
     paths = find_paths(".", os.environ)
     trusted = load_settings(paths, os.environ, approve=request.approve).trust.trusted
     if kind == "mcp":
@@ -269,7 +269,7 @@ def list_entries(request: Request, kind: Kind) -> tuple[list[ApprovalEntry], lis
 
 
 def rename_session(path: str, name: str) -> None:
-    """Give a session that nobody has open another name. Raises SessionError."""
+    """Rename a session that is not open anywhere. Raises SessionError."""
     from retinue.engine.clock import SystemClock, make_uuid
     from retinue.sessions.log import Session
 
@@ -281,7 +281,7 @@ def rename_session(path: str, name: str) -> None:
 
 
 def delete_session(path: str) -> None:
-    """Remove a session that nobody has open, and those of its runs. Raises SessionError."""
+    """Delete a session that is not open anywhere, with the sessions of its runs. Raises SessionError."""
     from retinue.sessions import tree
 
     tree.delete_session(Path(path))

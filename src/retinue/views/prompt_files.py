@@ -1,7 +1,4 @@
-"""Files that go along with a prompt: read with a bound, never hanging, each mistake one clear sentence.
-
-Shared by all faces; knows nothing of how a file was named to it.
-"""
+"""Files attached to a prompt: reads them with size limits and finds `@` mentions."""
 
 import base64
 import os
@@ -26,7 +23,7 @@ _IMAGES = {
 
 
 def read_attachment(name: str) -> tuple[str, ImageContent | None]:
-    """What a prompt says about a file, and the file itself when it is an image. Raises UsageError."""
+    """Return the text that represents a file in a prompt, and the image if the file is one. Raises UsageError."""
     path = Path(os.path.expanduser(name)).absolute()
     data = read_regular(path, name, max(MAX_PROMPT_BYTES, MAX_IMAGE_BYTES))
     kind = find_image_kind(data)
@@ -41,14 +38,14 @@ def read_attachment(name: str) -> tuple[str, ImageContent | None]:
 
 
 def to_image(data: bytes, kind: str, name: str) -> ImageContent:
-    """An image as a model gets it. Raises UsageError when it is too large."""
+    """Raises UsageError when the image is too large."""
     if len(data) > MAX_IMAGE_BYTES:
         raise UsageError(f"@{quote(name)} has more than {MAX_IMAGE_BYTES // 2**20} MiB; make the image smaller")
     return ImageContent(base64.b64encode(data).decode(), kind)
 
 
 def read_regular(path: Path, name: str, limit: int) -> bytes:
-    """Up to one byte more than the limit of a regular file. Raises UsageError for anything else."""
+    """Read at most `limit` + 1 bytes of a regular file. Raises UsageError for anything else."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -63,14 +60,14 @@ def read_regular(path: Path, name: str, limit: int) -> bytes:
 
 
 def find_image_kind(data: bytes) -> str:
-    """The mime type of an image; empty for anything else."""
+    """The MIME type of an image; empty if the data is not an image."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for magic, kind in _IMAGES.items() if data.startswith(magic)), "")
 
 
 def decode_text(data: bytes, where: str) -> str:
-    """Text that somebody gave us. Raises UsageError for anything that is no UTF-8."""
+    """Decode UTF-8 text. Raises UsageError if it is binary or not UTF-8."""
     if b"\0" in data:
         raise UsageError(f"{where} is binary (byte {data.index(0)} is zero); only text and images can be sent")
     try:
@@ -88,13 +85,13 @@ _CLOSING = ".,;:!?)]}'"
 
 
 def list_mentions(text: str) -> list[str]:
-    """All names after an `@`, in order and once each; quotes may hold blanks."""
+    """All names after an `@`, in order, without duplicates; quoted names may contain spaces."""
     found = (quoted or plain for quoted, plain in _MENTION.findall(text))
     return list(dict.fromkeys(found))
 
 
 def render_mention(name: str) -> str:
-    """A name so that it is found again; the empty string for one that cannot be written."""
+    """Write a name as a mention that `list_mentions` finds; empty if that is impossible."""
     if '"' in name or "\n" in name:
         return ""
     is_plain = not re.search(r"\s", name) and name[-1:] not in _CLOSING
@@ -102,7 +99,7 @@ def render_mention(name: str) -> str:
 
 
 def compose_prompt(text: str, agents: Iterable[str], cwd: Path) -> tuple[list[UserContent], list[str]]:
-    """The words, a line for each agent they name, and the images; and what could not go along. Reads files."""
+    """Return the prompt with a line for each mentioned agent, the mentioned images, and problems. Reads files."""
     names = list_mentions(text)
     images, problems = _read_images(names, cwd)
     notes = [note for note in _note_agents(names, agents, cwd) if note not in text]
@@ -111,7 +108,7 @@ def compose_prompt(text: str, agents: Iterable[str], cwd: Path) -> tuple[list[Us
 
 
 def is_image(path: str) -> bool:
-    """Whether a path is that of an image, by its content."""
+    """Whether a file is an image, judged by its content."""
     try:
         return bool(find_image_kind(read_regular(Path(os.path.expanduser(path)), path, 64)))
     except (UsageError, OSError):
@@ -151,6 +148,6 @@ def _note_agents(names: Sequence[str], agents: Iterable[str], cwd: Path) -> list
 
 
 def _spell(name: str) -> list[str]:
-    """A name as it stands, and without the punctuation of the sentence behind it."""
+    """The name as written, and without the punctuation that follows it in the sentence."""
     bare = name.rstrip(_CLOSING)
     return [name] if bare == name or not bare else [name, bare]

@@ -1,7 +1,4 @@
-"""A session with all its runs, read for people who look back: what was said, who worked when, and what it cost.
-
-Reads files and changes nothing; what it finds is plain data for whatever shows it.
-"""
+"""Reads a finished or saved session with all its runs: messages, time spans, usage and cost. Read-only."""
 
 import os
 from collections.abc import Iterable
@@ -27,7 +24,7 @@ Kind = Literal["waiting", "model", "tool"]
 
 
 class TimeSpan(Struct, frozen=True):
-    """Some time in which one thing was done."""
+    """A period in which a run waited, called a model or ran a tool."""
 
     kind: Kind
     start_ms: int
@@ -36,7 +33,7 @@ class TimeSpan(Struct, frozen=True):
 
 
 class Chapter(Struct):
-    """One conversation: the main agent's, or a run's."""
+    """One conversation: that of the main agent or of a run."""
 
     id: str
     title: str
@@ -54,17 +51,17 @@ class Chapter(Struct):
 
     @property
     def start_ms(self) -> int:
-        """When it was first heard of; 0 when never."""
+        """Start of the first span; 0 if there are none."""
         return min((span.start_ms for span in self.spans), default=0)
 
     @property
     def end_ms(self) -> int:
-        """When it was last heard of."""
+        """End of the last span; 0 if there are none."""
         return max((span.end_ms for span in self.spans), default=0)
 
 
 class Story(Struct):
-    """A whole session."""
+    """A whole session: the main conversation and its runs."""
 
     session_id: str
     title: str
@@ -73,16 +70,16 @@ class Story(Struct):
     path: str
     main: Chapter
     runs: list[Chapter]
-    """In the order they were asked for."""
+    """In the order they were requested."""
     damage: str = ""
 
     @property
     def chapters(self) -> list[Chapter]:
-        """The main agent's first."""
+        """All conversations, the main agent's first."""
         return [self.main, *self.runs]
 
     def map_children(self) -> dict[str, list[Chapter]]:
-        """The runs below each chapter, in order; one whose parent is not there is the main agent's."""
+        """Runs by the id of their parent, in order; runs with an unknown parent belong to the main agent."""
         known = {chapter.id for chapter in self.chapters}
         below: dict[str, list[Chapter]] = {}
         for run in self.runs:
@@ -91,7 +88,7 @@ class Story(Struct):
 
 
 def find_session_file(reference: str, request: Request) -> str:
-    """The file of a session by its path, its id or the start of one; the newest of this folder without any.
+    """Find a session file by path, id or id prefix; without a reference, the newest of this folder.
 
     Raises SessionError.
     """
@@ -112,7 +109,7 @@ def find_session_file(reference: str, request: Request) -> str:
 
 
 def read_story(path: str | Path) -> Story:
-    """Read a session and the sessions of all its runs. Raises SessionError when it cannot be read at all."""
+    """Read a session and the sessions of all its runs. Raises SessionError if the main session cannot be read."""
     from retinue.engine.clock import SystemClock, make_uuid
     from retinue.engine.journal import CREW
     from retinue.engine.recovery import read_remains
@@ -140,7 +137,7 @@ def read_story(path: str | Path) -> Story:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether a session lies where only we write: else it must not choose which files are read with it."""
+    """Whether the session is in our own folder. Any other session must not choose which files are read with it."""
     from retinue.settings.paths import find_agent_dir, find_home
 
     folder = find_agent_dir(os.environ, find_home(os.environ))
@@ -179,7 +176,7 @@ def _read_run(run: Run, main: Path, *, is_own: bool) -> Chapter:
 
 
 def _read_session(session: object, chapter: Chapter) -> None:
-    """Fill a chapter with what one session holds, all of its branch, what was summarised too."""
+    """Fill a chapter with everything on the session's branch, including what was compacted."""
     from retinue.sessions.log import Session
     from retinue.sessions.view import parse_time_ms, to_messages
 

@@ -1,6 +1,6 @@
-"""The crew as faces watch it: which runs there are now, what each has said, and words to any of them.
+"""The runs of a session for front ends: list, follow, steer, stop and read them.
 
-Reads what the Manager has folded already, so looking costs nothing while nobody looks.
+Reads the state that the Manager keeps already, so it costs nothing while no front end is watching.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +15,7 @@ from retinue.engine.manager import Manager
 
 
 async def follow_run(manager: Manager, run: Run) -> AsyncIterator[Event]:
-    """Its life as the Manager tells it, and, while it works, all that happens in it."""
+    """Yield a run's lifecycle events, and all other events while it works."""
     events = Subscription(10_000)
     stops = []
 
@@ -49,7 +49,7 @@ def _is_life(event: Event) -> bool:
 
 
 class Lookout:
-    """What can be seen of a crew, which may not be there."""
+    """Access to the runs of a session; empty without a manager."""
 
     def __init__(self, manager: Manager | None) -> None:
         self._manager = manager
@@ -60,19 +60,18 @@ class Lookout:
         return [] if self._manager is None else self._manager.list_runs()[::-1]
 
     def find(self, run_id: str) -> Run | None:
-        """The run with this id."""
         return None if self._manager is None else self._manager.find(run_id)
 
     def steer(self, run_id: str, text: str) -> bool:
-        """Say something to a run; False when it is finished."""
+        """Send a message to a run; False if it has finished."""
         return self._manager is not None and self._manager.steer(run_id, text)
 
     def stop(self, run_id: str) -> bool:
-        """Stop a run and all it started; False when it is finished."""
+        """Stop a run and its descendants; False if it has finished."""
         return self._manager is not None and self._manager.stop(run_id, Reason.USER)
 
     async def follow(self, run_id: str) -> AsyncIterator[Event]:
-        """What happens in a run from now on, until nobody asks any more."""
+        """Yield a run's events from now on, until the caller stops iterating."""
         run = self.find(run_id)
         if self._manager is not None and run is not None:
             async for event in follow_run(self._manager, run):
@@ -81,9 +80,9 @@ class Lookout:
     def overhear(
         self, run_id: str, listener: Callable[[Event], None], *, pieces: bool = True, kinds: tuple[type[Any], ...] = ()
     ) -> bool:
-        """Call a listener with all that happens in a working run until its end; it must not block.
+        """Call a listener with a working run's events until the run ends. The listener MUST NOT block.
 
-        `pieces`: it wants replies as they arrive; `kinds`: only with these events. False when there is nothing to hear.
+        `pieces`: include replies as they stream; `kinds`: only these event types. False if the run is not working.
         """
         bus = None if self._manager is None else self._manager.find_bus(run_id)
         if bus is not None:
@@ -91,7 +90,7 @@ class Lookout:
         return bus is not None
 
     def read_messages(self, run_id: str) -> list[Message]:
-        """What was said in a run so far, from its session; nothing when it has none."""
+        """The messages of a run so far; empty if it has no session."""
         if self._manager is None:
             return []
         live = self._manager.live(run_id)
@@ -104,17 +103,17 @@ class Lookout:
         return _load_messages(path) if path else []
 
     def find_model(self, run_id: str) -> str:
-        """What a working run asks, as `provider/id`; empty when it is not known."""
+        """The model of a working run as `provider/id`; empty if unknown."""
         live = None if self._manager is None else self._manager.live(run_id)
         return "" if live is None else live.setup.model.info.ref
 
     def find_window(self, run_id: str) -> int:
-        """The context window of a working run's model; 0 when it is not known."""
+        """The context window of a working run's model in tokens; 0 if unknown."""
         run = self.find(run_id)
         if self._manager is None or run is None:
             return 0
         live = self._manager.live(self._manager.guests.find_host(run_id))
-        # One that was started elsewhere is known by the name of its model only.
+        # Of a run that was started in another process, only the name of the model is known.
         is_same = live is not None and (not run.is_guest or live.setup.model.info.ref == run.invocation.get("model"))
         return live.setup.model.info.context_window if live is not None and is_same else 0
 
@@ -134,7 +133,7 @@ def _load_messages(path: str) -> list[Message]:
 
 
 class Handle:
-    """One run of the crew: follow it, say something to it, wait for it, stop it."""
+    """Controls one run: follow, steer, wait, stop."""
 
     def __init__(self, manager: Manager, run: Run) -> None:
         self._manager = manager
@@ -145,37 +144,35 @@ class Handle:
 
     @property
     def id(self) -> str:
-        """Its id, by which it can be resumed."""
+        """The run's id, which can be used to resume it."""
         return self._run.id
 
     @property
     def status(self) -> Status:
-        """Where it stands now."""
         return self._run.status
 
     @property
     def run(self) -> Run:
-        """All that is known about it; changes as it goes on."""
+        """The live Run object; it changes while the run works."""
         return self._run
 
     async def events(self) -> AsyncIterator[Event]:
-        """What happens in it from now on, until it is finished; pieces of replies included once it works."""
+        """Yield the run's events from now on until it has finished, including streamed pieces of replies."""
         async for event in follow_run(self._manager, self._run):
             yield event
             if isinstance(event, RunFinished) and self._run.status.is_final:
                 return
 
     async def steer(self, text: str) -> bool:
-        """Say something before its next reply, or before it starts; False when it is finished, or a process of its
-        own is at work, which hears nothing."""
+        """Send a message before the next reply; False if the run has finished or works in a process that takes none."""
         return self._manager.steer(self.id, text)
 
     async def stop(self) -> bool:
-        """Stop it and all it started; False when it is finished."""
+        """Stop the run and its descendants; False if it has finished."""
         return self._manager.stop(self.id, Reason.USER)
 
     async def wait(self, timeout_s: float | None = None) -> Outcome:
-        """How it ended. Raises TimeoutError when it has not after the given time; it goes on then."""
+        """Wait for the outcome. Raises TimeoutError after `timeout_s`; the run then continues."""
         if not await self._manager.wait(self.id, timeout_s):
             raise TimeoutError(f"run {self.id} is not finished after {timeout_s} s")
         self._manager.read(self.id)

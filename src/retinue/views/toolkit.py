@@ -1,7 +1,4 @@
-"""`/toolkit`: what is set up here and what tools did, as plain text for whatever face asks.
-
-Starts nothing and asks no model.
-"""
+"""The `/toolkit` commands: configuration and tool activity as plain text. Starts no agent and calls no model."""
 
 import os
 import time
@@ -43,23 +40,23 @@ _SOURCES = ("builtin", "user", "project")
 
 
 class ToolkitAnswer(NamedTuple):
-    """What a face shows."""
+    """A result for a front end to show."""
 
     title: str
     text: str
     notice: str = ""
-    """One line beside it."""
+    """One line for a status message."""
 
 
 class Toolkit:
-    """Answers the commands of one folder. Blocks for as long as looking at some files takes."""
+    """Answers `/toolkit` commands for the working directory. Blocks while it reads files."""
 
     def __init__(self, request: Request, run_checkup: "Callable[[Request], DoctorReport]") -> None:
         self._request = request
         self._run_checkup = run_checkup
 
     def answer(self, words: str) -> ToolkitAnswer:
-        """What a command says; anything that is none gets the help. MUST NOT raise for a broken file."""
+        """Run a command; an unknown one gets the help text. MUST NOT raise for a broken file."""
         name, *rest = words.split() or ["help"]
         ways: dict[str, Callable[[list[str]], ToolkitAnswer]] = {
             "agents": self._list_agents,
@@ -76,12 +73,12 @@ class Toolkit:
             return ToolkitAnswer("Toolkit", text, text)
 
     def read_log(self) -> list[Activity]:
-        """What `/toolkit` shows of it: as devkit-pi has it, no runs; `retinue logs` leaves nothing out."""
+        """The activity without subagent calls, as in devkit-pi; `retinue logs` shows everything."""
         own = list_surface_tools(SURFACES)
         return [entry for entry in open_log().read() if entry.tool not in own]
 
     def clear_log(self) -> None:
-        """Forget what tools did. Raises ConfigError."""
+        """Delete the activity log. Raises ConfigError."""
         log = open_log()
         try:
             log.clear()
@@ -116,19 +113,18 @@ class Toolkit:
 
 
 def open_log() -> ActivityLog:
-    """What tools did in this project."""
+    """Open the activity log of this project."""
     paths = find_paths(".", os.environ)
     return find_log(paths.own_dir, paths.project)
 
 
 def render_help(words: Sequence[str] = ()) -> ToolkitAnswer:
-    """Which commands there are."""
     lines = [f"  /toolkit {name:<10}{text}" for name, text in COMMANDS.items()]
     return ToolkitAnswer("Toolkit", "\n".join(("Usage: /toolkit COMMAND", "", *lines)))
 
 
 def render_agents(rows: Sequence[dict[str, Any]]) -> str:
-    """All agents by where they come from."""
+    """Render all agents, grouped by source."""
     lines = [f"Available Agents ({len(rows)})"]
     for source in _SOURCES:
         own = [row for row in rows if row["source"] == source]
@@ -143,7 +139,6 @@ def render_agents(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def render_checkup(report: "DoctorReport", counts: str) -> str:
-    """All that was looked at, by category."""
     lines = ["Toolkit Doctor", "", f"Summary: {counts}"]
     for category in dict.fromkeys(item.category for item in report.items):
         lines += ["", f"[{category.upper()}]"]
@@ -154,25 +149,25 @@ def render_checkup(report: "DoctorReport", counts: str) -> str:
 
 
 def select_logs(entries: Sequence[Activity], *, tool: str = "", run: str = "") -> list[Activity]:
-    """Those of one tool, or of one run: the beginning of its id is enough."""
+    """Entries of one tool, or of runs whose id starts with `run`."""
     return [entry for entry in entries if (not tool or entry.tool == tool) and entry.run.startswith(run)]
 
 
 def filter_logs(entries: Sequence[Activity], words: Sequence[str]) -> list[Activity]:
-    """Those of the kind that some words name; the first kind counts."""
+    """Entries of the first kind (`--search`, `--fetch`, `--convert`) found in `words`; all if there is none."""
     chosen = next((names for flag, names in _FILTERS.items() if flag in words), None)
     return [entry for entry in entries if chosen is None or entry.tool in chosen]
 
 
 def render_logs(entries: Sequence[Activity], words: Sequence[str] = ()) -> str:
-    """The newest calls, then figures about them."""
-    # As devkit-pi has it: the limit counts before the filter.
+    """Render the newest calls, then statistics about them."""
+    # As in devkit-pi, the limit applies before the filter.
     shown = filter_logs(list(entries)[::-1][: find_limit(words)], words)
     return _join_report(shown, [_render_line(entry) for entry in shown])
 
 
 def render_history(entries: Sequence[Activity]) -> str:
-    """All of these calls, the newest first, with all that is known of them."""
+    """Render all calls in detail, newest first."""
     shown, lines, day = list(entries)[::-1], list[str](), time.strftime("%Y-%m-%d")
     for entry in shown:
         own = time.strftime("%Y-%m-%d", time.localtime(entry.at_ms / 1000))
@@ -189,7 +184,7 @@ def _join_report(shown: Sequence[Activity], lines: Sequence[str]) -> str:
 
 
 def render_counts(entries: Sequence[Activity]) -> str:
-    """How often each tool was called, how that went, and how long it took."""
+    """Render calls, successes, errors and average duration per tool."""
     if not entries:
         return "(no recent activity)"
     lines = [f"{'tool':<24}{'calls':>7}{'ok':>7}{'errors':>8}{'avg':>9}"]
@@ -201,7 +196,7 @@ def render_counts(entries: Sequence[Activity]) -> str:
 
 
 def render_modules(own: CrewSettings) -> str:
-    """Which parts are switched on."""
+    """Render which modules are enabled."""
     hook = own.lsp.hook.mode if own.lsp.hook.enabled else "disabled"
     lsp = _tell(own.enabled and own.lsp.enabled) + f" (tool={'on' if own.lsp.tool.enabled else 'off'}, hook={hook})"
     lines = {
@@ -216,7 +211,7 @@ def render_modules(own: CrewSettings) -> str:
 
 
 def render_lsp(own: CrewSettings) -> str:
-    """How language servers may be used."""
+    """Render the settings for language servers."""
     lsp = own.lsp
     facts = {
         "enabled": str(lsp.enabled).lower(),
@@ -235,7 +230,7 @@ def _tell(is_on: bool) -> str:
 
 
 def find_limit(words: Sequence[str]) -> int:
-    """How many calls some words ask for."""
+    """The value of `--limit` in `words`, or the default."""
     for flag, value in pairwise(words):
         if flag == "--limit" and value.isascii() and value.isdigit():
             return int(value[:9]) if len(value) < 10 else MOST
@@ -274,7 +269,7 @@ def _find_average(entries: Sequence[Activity]) -> str:
 
 
 def _group(entries: Sequence[Activity], find_key: Callable[[Activity], str]) -> list[tuple[str, list[Activity]]]:
-    """Those with the most calls first."""
+    """Group entries, largest group first."""
     groups: dict[str, list[Activity]] = {}
     for entry in entries:
         groups.setdefault(find_key(entry), []).append(entry)

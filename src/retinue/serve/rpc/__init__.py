@@ -1,1 +1,1 @@
-"""pi's RPC: commands as JSON lines on standard input, answers and events on standard output."""
+"""pi's RPC protocol: commands as JSON lines on standard input, answers and events on standard output."""

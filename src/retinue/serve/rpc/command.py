@@ -1,7 +1,4 @@
-"""One command as it came in, and what it works with: the Retinue and the way back to the caller.
-
-Knows JSON and messages, not what commands do.
-"""
+"""One parsed RPC command with typed access to its fields, and the link to the caller who sent it."""
 
 import asyncio
 import json
@@ -19,28 +16,25 @@ T = TypeVar("T", bound=str)
 
 
 class RpcCommand:
-    """A JSON object with a `type`."""
+    """A JSON object with a `type`. The `take_` methods raise UsageError for a missing or invalid field."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
         self.fields = fields
         self.id = fields.get("id", msgspec.UNSET)
-        """Whatever the caller has put there: an answer repeats it."""
+        """The caller's id, of any type; the answer repeats it."""
         kind = fields.get("type")
         self.type = kind if isinstance(kind, str) else None
 
     def take_text(self, name: str) -> str:
-        """A text that must be there."""
         value = self.fields.get(name)
         if not isinstance(value, str):
             self._refuse(name, value, "a string")
         return value
 
     def find_text(self, name: str) -> str | None:
-        """A text that may be missing."""
         return None if self.fields.get(name) is None else self.take_text(name)
 
     def take_choice(self, name: str, accepted: Sequence[T]) -> T:
-        """One of a few words."""
         value = self.fields.get(name)
         for choice in accepted:
             if choice == value:
@@ -48,14 +42,13 @@ class RpcCommand:
         self._refuse(name, value, f"one of {', '.join(accepted)}")
 
     def take_flag(self, name: str) -> bool:
-        """Yes or no."""
         value = self.fields.get(name)
         if not isinstance(value, bool):
             self._refuse(name, value, "true or false")
         return value
 
     def take_content(self) -> list[UserContent]:
-        """The `message`, with its `images`."""
+        """The `message` with its `images`."""
         images = self.fields.get("images") or []
         text = self.take_text("message")
         if not isinstance(images, list):
@@ -78,7 +71,7 @@ def _show(value: Any) -> str:
 
 
 def parse_command(line: bytes) -> RpcCommand:
-    """The command of a line. Raises UsageError for anything that is none."""
+    """Parse a command. Raises UsageError if the line is not a JSON object."""
     try:
         value = msgspec.json.decode(line)
     except (msgspec.MsgspecError, RecursionError):
@@ -89,7 +82,7 @@ def parse_command(line: bytes) -> RpcCommand:
 
 
 def _parse_slowly(line: bytes) -> Any:
-    # Python's parser takes what the fast one refuses: lone surrogates, huge numbers, invalid UTF-8 once replaced.
+    # Python's parser accepts what msgspec rejects: lone surrogates, huge numbers, invalid UTF-8 once replaced.
     def refuse(word: str) -> NoReturn:
         raise ValueError(f"{word} is no JSON value")
 
@@ -105,41 +98,41 @@ Start = Callable[[Coroutine[Any, Any, object]], "asyncio.Task[None]"]
 
 
 class Link:
-    """One caller of one Retinue."""
+    """Connects one caller with the Retinue."""
 
     def __init__(self, crew: Retinue, write: Callable[[bytes], None], start: Start) -> None:
-        """`start` begins work in the background, whose failure is told and goes no further."""
+        """`start` runs work in the background; it reports failures and MUST NOT raise them."""
         self.crew = crew
         self.is_open = True
-        """False once the caller is gone."""
+        """False after the caller has disconnected."""
         self.compacting: asyncio.Task[Any] | None = None
-        """The task that compacts because the caller asked for it."""
+        """The task of a compaction that the caller requested."""
         self.is_compacting = False
-        """Whether the context is being summarised, for whatever reason."""
+        """Whether any compaction is running."""
         self._write = write
         self._start = start
         self._prompting: asyncio.Task[None] | None = None
 
     def send(self, record: dict[str, Any]) -> None:
-        """Tell the caller something."""
+        """Send a record to the caller."""
         self._write(encode_json(record) + b"\n")
 
     @property
     def is_busy(self) -> bool:
-        """Whether the main agent works or is about to."""
+        """Whether the main agent works or is about to start."""
         return self._prompting is not None or self.crew.is_busy
 
     def start_prompt(self, work: Coroutine[Any, Any, object]) -> None:
-        """Begin a prompt; returns at once."""
+        """Start a prompt in the background."""
         self._prompting = self._start(work)
         self._prompting.add_done_callback(self._forget)
 
     async def abort(self, *, spares_runs: bool = False) -> None:
-        """Stop whatever the main agent and its crew do, and wait until they have; or the main agent alone."""
+        """Stop the main agent, and its subagents unless `spares_runs`; wait until they have stopped."""
         if self.compacting is not None and self.compacting is not asyncio.current_task():
             self.compacting.cancel()
             await asyncio.wait([self.compacting])
-        # A prompt that was accepted this very moment has to begin before it can be stopped.
+        # A prompt that was just accepted must start before it can be stopped.
         if self._prompting is not None and not self.crew.is_busy:
             await asyncio.sleep(0)
         if not spares_runs:
@@ -150,7 +143,7 @@ class Link:
             await self.crew.rest()
 
     async def leave_prompt(self) -> None:
-        """Wait for the end of a prompt that was stopped."""
+        """Wait until a stopped prompt has ended."""
         if self._prompting is not None:
             await asyncio.wait([self._prompting])
             await asyncio.sleep(0)

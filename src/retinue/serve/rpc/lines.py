@@ -1,7 +1,4 @@
-"""Lines from a file descriptor without ever blocking the event loop, and with bounded memory.
-
-Only LF ends a line; a CR before it is dropped. Knows nothing of what the lines say.
-"""
+"""Non-blocking line reader with bounded memory. Only LF ends a line; a CR before it is dropped."""
 
 import asyncio
 import os
@@ -9,12 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 LONGEST = 32 * 1024 * 1024
-"""Bytes of a line; a longer one is skipped, but for its end."""
+"""Maximum bytes of a line; longer lines are skipped."""
 _READ_SIZE = 256 * 1024
 
 
 class Lines:
-    """The lines of one input, usually standard input, for one reader."""
+    """The lines of one input, usually standard input, for a single reader."""
 
     def __init__(self, fd: int, longest: int = LONGEST) -> None:
         self._fd = fd
@@ -25,12 +22,12 @@ class Lines:
         self.is_closed = False
 
     def close(self) -> None:
-        """End as if the input had ended; what was begun is dropped."""
+        """Behave as if the input had ended; a partial line is dropped."""
         self.is_closed = True
         self._wake()
 
     async def __aiter__(self) -> AsyncIterator[bytes | None]:
-        """The lines; None stands for one that was too long."""
+        """Yield lines; None stands for a line that was too long."""
         while not self.is_closed:
             data = await self._read()
             if not data:
@@ -64,7 +61,7 @@ class Lines:
         try:
             loop.add_reader(self._fd, self._wake)
         except (OSError, ValueError):
-            self._ready = None  # a plain file is always ready, and cannot be waited for
+            self._ready = None  # a regular file is always ready and cannot be polled
             await asyncio.sleep(0)
         try:
             if self._ready is not None:
@@ -72,7 +69,7 @@ class Lines:
                 loop.remove_reader(self._fd)
             if self.is_closed:
                 return b""
-            # What is ready does not block: the descriptor may be shared with others and keeps its mode.
+            # The descriptor is ready, so this does not block. It stays in blocking mode because it may be shared.
             return os.read(self._fd, _READ_SIZE)
         except OSError:
             return b""

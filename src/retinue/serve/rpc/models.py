@@ -1,4 +1,4 @@
-"""Commands about the model, thinking, queues, compaction and retries."""
+"""RPC commands for model, thinking level, queue modes, compaction and retries."""
 
 import asyncio
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from retinue.serve.rpc.command import Link, RpcCommand
 
 
 def to_model(info: ModelInfo) -> dict[str, Any]:
-    """A model as pi describes one; what may carry a secret is left out."""
+    """A model as pi describes it, without fields that may contain a secret."""
     cost = to_builtins(info.cost)
     if not cost["tiers"]:
         del cost["tiers"]
@@ -35,12 +35,10 @@ def to_model(info: ModelInfo) -> dict[str, Any]:
 
 
 async def set_model(link: Link, command: RpcCommand) -> Any:
-    """Ask another model from the next turn on."""
     return to_model(link.crew.selection.select(command.take_text("provider"), command.take_text("modelId")))
 
 
 async def cycle_model(link: Link, command: RpcCommand) -> Any:
-    """Go on to the next model."""
     chosen = link.crew.selection.cycle()
     if chosen is None:
         return None
@@ -48,24 +46,20 @@ async def cycle_model(link: Link, command: RpcCommand) -> Any:
 
 
 async def get_available_models(link: Link, command: RpcCommand) -> Any:
-    """The models that can be asked."""
     return {"models": [to_model(info) for info in link.crew.selection.list_models()]}
 
 
 async def set_thinking_level(link: Link, command: RpcCommand) -> Any:
-    """Think more or less from the next turn on."""
     link.crew.selection.think(command.take_choice("level", THINKING_LEVELS))
     return UNSET
 
 
 async def cycle_thinking_level(link: Link, command: RpcCommand) -> Any:
-    """Go on to the next level."""
     level = link.crew.selection.cycle_thinking()
     return None if level is None else {"level": level}
 
 
 async def get_available_thinking_levels(link: Link, command: RpcCommand) -> Any:
-    """The levels that the model has."""
     return {"levels": link.crew.selection.levels}
 
 
@@ -73,37 +67,36 @@ _MODES: tuple[Literal["all", "one-at-a-time"], ...] = ("all", "one-at-a-time")
 
 
 async def set_steering_mode(link: Link, command: RpcCommand) -> Any:
-    """How many steering messages are said at once."""
+    """Set whether steering messages are delivered all at once or one at a time."""
     link.crew.tuning.steering_mode = command.take_choice("mode", _MODES)
     return UNSET
 
 
 async def set_follow_up_mode(link: Link, command: RpcCommand) -> Any:
-    """How many follow-ups are said at once."""
+    """Set whether follow-up messages are delivered all at once or one at a time."""
     link.crew.tuning.follow_up_mode = command.take_choice("mode", _MODES)
     return UNSET
 
 
 async def set_auto_compaction(link: Link, command: RpcCommand) -> Any:
-    """Whether the context is summarised when it gets long."""
     link.crew.tuning.compacts = command.take_flag("enabled")
     return UNSET
 
 
 async def set_auto_retry(link: Link, command: RpcCommand) -> Any:
-    """Whether a reply that failed for a passing reason is asked for again."""
+    """Set whether a reply that failed with a temporary error is requested again."""
     link.crew.tuning.retries = command.take_flag("enabled")
     return UNSET
 
 
 async def abort_retry(link: Link, command: RpcCommand) -> Any:
-    """Give up a reply that is to be asked for again."""
+    """Cancel a scheduled retry."""
     link.crew.abort_retry()
     return UNSET
 
 
 async def compact(link: Link, command: RpcCommand) -> Any:
-    """Summarise the context now; what the main agent does at the moment is stopped."""
+    """Compact the context now; stops the main agent's current work."""
     instructions = command.find_text("customInstructions") or ""
     if link.compacting is not None:
         raise UsageError("the context is being compacted already")
@@ -116,7 +109,7 @@ async def compact(link: Link, command: RpcCommand) -> Any:
     except asyncio.CancelledError:
         if not link.is_open:
             raise
-        # `abort` cancels this command alone.
+        # `abort` cancels only this command.
         if link.compacting is not None:
             link.compacting.uncancel()
         raise UsageError("Compaction cancelled") from None

@@ -1,4 +1,4 @@
-"""Commands that send something to the main agent, stop it, or run shell commands."""
+"""RPC commands that send messages to the main agent, stop it, or run shell commands."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ _BEHAVIORS = ("steer", "followUp")
 
 
 async def prompt(link: Link, command: RpcCommand) -> Any:
-    """Start a run; while one goes on, queue the message as the caller says."""
+    """Start a run; if one is active, queue the message as `streamingBehavior` says."""
     blocks = command.take_content()
     if await _run_command(link, command):
         return {"disposition": "handled"}
@@ -37,36 +37,36 @@ async def prompt(link: Link, command: RpcCommand) -> Any:
 
 
 async def steer(link: Link, command: RpcCommand) -> Any:
-    """Queue a message for before the next reply."""
+    """Queue a message to be delivered before the next reply."""
     link.crew.steer(_take_plain(link, command))
     return {"disposition": "queued"}
 
 
 async def follow_up(link: Link, command: RpcCommand) -> Any:
-    """Queue a message for when the run would stop."""
+    """Queue a message to be delivered when the run would end."""
     link.crew.follow_up(_take_plain(link, command))
     return {"disposition": "queued"}
 
 
 async def abort(link: Link, command: RpcCommand) -> Any:
-    """Stop the main agent and all it started; answered when they are at rest."""
+    """Stop the main agent and its subagents; answered when all are idle."""
     await link.abort()
     return UNSET
 
 
 async def clear_queue(link: Link, command: RpcCommand) -> Any:
-    """Take back what is queued."""
+    """Remove and return the queued messages."""
     steering, follow_up = link.crew.take_back()
     return {"steering": steering, "followUp": follow_up}
 
 
 async def get_commands(link: Link, command: RpcCommand) -> Any:
-    """What a prompt may begin with."""
+    """List the slash commands and skills that a prompt may start with."""
     return {"commands": link.crew.catalogue.list()}
 
 
 async def _run_command(link: Link, command: RpcCommand) -> bool:
-    """Run the command of an extension, if the message is one."""
+    """Run an extension command if the message is one."""
     text = command.take_text("message")
     name, _, rest = text[1:].partition(" ")
     if not text.startswith("/") or not link.crew.commands.has(name):
@@ -77,7 +77,7 @@ async def _run_command(link: Link, command: RpcCommand) -> bool:
 
 
 def _take_plain(link: Link, command: RpcCommand) -> list[UserContent]:
-    """Content that is no extension's command."""
+    """The message content. Raises UsageError if it is an extension command, which cannot be queued."""
     blocks, text = command.take_content(), command.take_text("message")
     if text.startswith("/") and link.crew.commands.has(text[1:].partition(" ")[0]):
         raise UsageError(f"{command.type}: an extension's command cannot be queued; send it with prompt")
@@ -93,7 +93,7 @@ def _expand(link: Link, blocks: list[UserContent]) -> list[UserContent]:
 
 
 async def bash(link: Link, command: RpcCommand) -> Any:
-    """Run a command; its output is told as it comes, and the model learns of it with the next prompt."""
+    """Run a shell command; its output is streamed to the caller and given to the model with the next prompt."""
     exclude = command.take_flag("excludeFromContext") if "excludeFromContext" in command.fields else False
     named = {} if command.id is UNSET else {"id": command.id}
 
@@ -104,6 +104,6 @@ async def bash(link: Link, command: RpcCommand) -> Any:
 
 
 async def abort_bash(link: Link, command: RpcCommand) -> Any:
-    """End all commands of the caller."""
+    """Stop all shell commands of the caller."""
     link.crew.shell.abort()
     return UNSET

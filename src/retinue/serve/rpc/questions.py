@@ -1,6 +1,6 @@
 """Questions of runs and notices, in pi's extension UI protocol.
 
-What a run wants to do is told in full, escaped, under the name of the run. A caller that cancels has not allowed it.
+A question shows the whole action, escaped, with the name of the run. A cancelled question does not allow the action.
 """
 
 import uuid
@@ -14,14 +14,14 @@ from retinue.serve.rpc.command import Link
 
 
 class Questions:
-    """The questions that one caller has been asked."""
+    """Open questions that were sent to the caller."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._asked: dict[str, Question] = {}
 
     def hear(self, event: Event) -> None:
-        """Ask what is asked; forget what is settled."""
+        """Send a new question; forget an answered one."""
         if isinstance(event, Asked):
             self._asked[event.question.id] = event.question
             self._link.send(_render(event.question))
@@ -29,7 +29,7 @@ class Questions:
             self._asked.pop(event.question_id, None)
 
     def answer(self, fields: dict[str, Any]) -> None:
-        """Take an `extension_ui_response`; one that fits no question is ignored, as pi does."""
+        """Handle an `extension_ui_response`; like pi, ignores one that matches no question."""
         question_id = fields.get("id")
         question = self._asked.pop(question_id, None) if isinstance(question_id, str) else None
         if question is None:
@@ -37,12 +37,12 @@ class Questions:
         try:
             self._link.crew.questions.answer(question.id, _read(question, fields))
         except UsageError:
-            # No answer of this question: the cautious one counts.
+            # Not a valid answer: use the safe default.
             self._link.crew.questions.answer(question.id, question.default)
 
 
 def _is_plain(question: Question) -> bool:
-    """Whether yes and no are all the answers there are."""
+    """Whether the question has exactly two answers, yes and no."""
     return question.kind in ("approval", "confirm") and len(question.options) == 2
 
 
@@ -59,11 +59,11 @@ def _render(question: Question) -> dict[str, Any]:
 
 
 def _read(question: Question, fields: dict[str, Any]) -> str:
-    """The answer that a response means."""
+    """Map a response to an answer of the question."""
     if fields.get("cancelled") is True:
         return question.default
     if _is_plain(question):
-        # By their meaning where it is known: which of the two comes first is no safe sign.
+        # Use the meaning of the options where known: their order does not tell which one allows.
         yes, no = ("allow", "deny") if set(question.options) == {"allow", "deny"} else question.options
         return yes if fields.get("confirmed") is True else no
     value = fields.get("value")
@@ -71,7 +71,7 @@ def _read(question: Question, fields: dict[str, Any]) -> str:
 
 
 def send_notice(link: Link, text: str, kind: Literal["info", "warning", "error"] = "info") -> None:
-    """Show a text to whoever sits before the caller; no answer is expected."""
+    """Show a text to the user of the calling program; no answer is expected."""
     link.send(
         {
             "type": "extension_ui_request",

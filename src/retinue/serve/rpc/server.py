@@ -1,6 +1,6 @@
-"""The RPC front end: the commands there are; takes them line by line and answers each once.
+"""RPC server: reads commands line by line, runs them and answers each exactly once.
 
-Nothing a caller sends ends the process; the end of the input does.
+Nothing a caller sends ends the process; only the end of the input does.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from retinue.serve.rpc.lines import Lines
 from retinue.serve.rpc.questions import Questions, send_notice
 
 Action = Callable[[Link, RpcCommand], Awaitable[Any]]
-"""Returns the `data` of the answer, UNSET for none. Raises RetinueError for what is answered with an error."""
+"""Returns the `data` of the answer, UNSET for none. Raises RetinueError for an error answer."""
 
 ACTIONS: Mapping[str, Action] = {
     "prompt": prompts.prompt,
@@ -58,7 +58,7 @@ ACTIONS: Mapping[str, Action] = {
     "export_html": sessions.export_html,
 }
 SWITCHES = frozenset({"new_session", "switch_session", "fork", "clone"})
-"""While one of these goes on, no other command is taken."""
+"""No other command is read while one of these runs."""
 
 
 _PACE_S = 0.02
@@ -76,11 +76,11 @@ class RpcServer:
         self._questions = Questions(self._link)
         self._tasks: set[asyncio.Task[None]] = set()
         self._run_id = crew.run_id
-        """Of the main agent that is listened to: while one session is left for another, that of the former."""
+        """The run id of the main agent whose events are sent; during a session switch, still the previous one."""
         self._face = self._open_face()
 
     async def serve(self) -> None:
-        """Work until the input ends or is closed; then stop what is under way."""
+        """Serve until the input ends or is closed, then stop running work."""
         stop_listening = self._crew.listen(self._hear)
         try:
             async with self._group:
@@ -103,7 +103,7 @@ class RpcServer:
         if command.type == "extension_ui_response":
             self._questions.answer(command.fields)
         elif command.type in SWITCHES:
-            # In this task, which has opened the present session and closes the last one.
+            # Run in this task, because the task that opened a session must also close it.
             await self._run(command)
             if self._crew.run_id != self._run_id:
                 self._run_id, self._link.is_compacting = self._crew.run_id, False
@@ -114,7 +114,7 @@ class RpcServer:
             task.add_done_callback(self._tasks.discard)
 
     async def _run(self, command: RpcCommand) -> None:
-        """Answer a command, exactly once, whatever happens."""
+        """Run a command and answer it exactly once."""
         action = None if command.type is None else ACTIONS.get(command.type)
         if action is None:
             shown = "a command needs a type, a string" if command.type is None else quote(command.type)[1:-1]
@@ -123,7 +123,7 @@ class RpcServer:
         try:
             data = await action(self._link, command)
         except asyncio.CancelledError:
-            # The end of everything needs no answers; whatever else has cancelled it owes one.
+            # No answer is needed when the connection ends; any other cancellation must be answered.
             if not self._link.is_open:
                 raise
             self._answer_badly(command.id, command.type, "cancelled")
@@ -135,7 +135,7 @@ class RpcServer:
             self._answer(command.id, command.type, success=True, **({} if data is UNSET else {"data": data}))
 
     async def _guard(self, work: Coroutine[Any, Any, object]) -> None:
-        """Work that was accepted neither ends in silence nor takes the process with it."""
+        """Report any failure of background work to the caller instead of ending the process."""
         try:
             await work
         except RetinueError as error:
@@ -161,14 +161,14 @@ class RpcServer:
         return JsonFace(self._outlet.write, self._crew.describe_life(), self._run_id)
 
     async def _keep_pace(self) -> None:
-        """Take no further command before the caller has read what there is."""
+        """Wait before reading the next command until the caller has read our output."""
         await asyncio.sleep(0)
-        # Looked at again and again: a signal must get through while nobody reads.
+        # Polled, so that a signal can still close the input while the caller reads nothing.
         while self._outlet.is_behind and not self._lines.is_closed:  # noqa: ASYNC110
             await asyncio.sleep(_PACE_S)
 
     async def _finish(self) -> None:
-        """What was answered at once is answered; what takes time is stopped."""
+        """Let commands that finish at once be answered; stop the others."""
         await asyncio.sleep(0)
         self._link.is_open = False
         for task in list(self._tasks):

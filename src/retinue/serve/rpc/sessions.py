@@ -1,4 +1,4 @@
-"""Commands about the session: its state, messages and tree, its name, and changing to another one."""
+"""RPC commands for the session: state, messages, tree, name, export, and switching to another session."""
 
 import asyncio
 import os
@@ -17,31 +17,29 @@ T = TypeVar("T")
 
 
 async def new_session(link: Link, command: RpcCommand) -> Any:
-    """Go over to a new session."""
     await _go_over(link, link.crew.sessions.begin(command.find_text("parentSession") or None))
     return {"cancelled": False}
 
 
 async def switch_session(link: Link, command: RpcCommand) -> Any:
-    """Go over to the session of a file."""
     await _go_over(link, link.crew.sessions.open(command.take_text("sessionPath")))
     return {"cancelled": False}
 
 
 async def fork(link: Link, command: RpcCommand) -> Any:
-    """Go over to a copy that ends before something the user has said."""
+    """Switch to a copy of the session that ends before a user message."""
     text = await _go_over(link, link.crew.sessions.fork(command.take_text("entryId")))
     return {"text": text, "cancelled": False}
 
 
 async def clone(link: Link, command: RpcCommand) -> Any:
-    """Go over to a copy of the session."""
+    """Switch to a copy of the session."""
     await _go_over(link, link.crew.sessions.clone())
     return {"cancelled": False}
 
 
 async def _go_over(link: Link, going: Awaitable[T]) -> T:
-    """Change the session; what the agent does in the present one is stopped by that."""
+    """Switch the session; this stops the agent's current work."""
     if link.compacting is not None:
         await link.abort()
     result = await going
@@ -50,7 +48,6 @@ async def _go_over(link: Link, going: Awaitable[T]) -> T:
 
 
 async def set_session_name(link: Link, command: RpcCommand) -> Any:
-    """Give the session a name."""
     name = command.take_text("name").strip()
     if not name:
         raise UsageError("Session name cannot be empty")
@@ -59,7 +56,7 @@ async def set_session_name(link: Link, command: RpcCommand) -> Any:
 
 
 async def export_html(link: Link, command: RpcCommand) -> Any:
-    """Write the session as one HTML file; without a path, beside the work."""
+    """Write the session as an HTML file; by default into the working directory."""
     from retinue.views.export.page import export_session
 
     file = link.crew.chronicle.file
@@ -72,7 +69,6 @@ async def export_html(link: Link, command: RpcCommand) -> Any:
 
 
 async def get_state(link: Link, command: RpcCommand) -> Any:
-    """How things stand."""
     crew, chronicle, tuning = link.crew, link.crew.chronicle, link.crew.tuning
     state: dict[str, Any] = {
         "model": to_model(crew.selection.model),
@@ -97,39 +93,36 @@ async def get_state(link: Link, command: RpcCommand) -> Any:
 
 
 async def get_messages(link: Link, command: RpcCommand) -> Any:
-    """The conversation."""
     return {"messages": link.crew.chronicle.list_messages()}
 
 
 async def get_last_assistant_text(link: Link, command: RpcCommand) -> Any:
-    """What the model said last."""
     return {"text": link.crew.chronicle.find_last_text()}
 
 
 async def get_session_stats(link: Link, command: RpcCommand) -> Any:
-    """Figures of the session."""
     return link.crew.chronicle.count()
 
 
 async def get_fork_messages(link: Link, command: RpcCommand) -> Any:
-    """Messages from which the session can be forked."""
+    """List the user messages from which the session can be forked."""
     return {"messages": link.crew.chronicle.list_prompts()}
 
 
 async def get_entries(link: Link, command: RpcCommand) -> Any:
-    """All entries, or those after one."""
+    """All entries, or those after `since`."""
     chronicle = link.crew.chronicle
     return {"entries": chronicle.list_entries(command.find_text("since")), "leafId": chronicle.leaf_id}
 
 
 async def get_tree(link: Link, command: RpcCommand) -> Any:
-    """All entries below those they hang on."""
+    """All entries as a tree."""
     chronicle = link.crew.chronicle
     return {"tree": Raw(b"".join(_render_tree(chronicle.build_tree()))), "leafId": chronicle.leaf_id}
 
 
 def _render_tree(roots: list[dict[str, Any]]) -> Iterator[bytes]:
-    # A conversation is a chain: it nests as deep as it is long, and an encoder that recurses would not get there.
+    # A conversation is nested as deep as it is long, which is too deep for a recursive encoder.
     stack: list[tuple[dict[str, Any] | None, bytes]] = [(None, b"]"), *_plan(roots)]
     yield b"["
     while stack:
@@ -148,7 +141,7 @@ def _render_tree(roots: list[dict[str, Any]]) -> Iterator[bytes]:
 
 
 def _plan(nodes: list[dict[str, Any]]) -> list[tuple[dict[str, Any] | None, bytes]]:
-    """Nodes in the order a stack wants them, each with what stands before it."""
+    """Nodes in stack order, each with the separator before it."""
     planned: list[tuple[dict[str, Any] | None, bytes]] = [
         (node, b"," if number else b"") for number, node in enumerate(nodes)
     ]

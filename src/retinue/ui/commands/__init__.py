@@ -1,1 +1,1 @@
-"""Slash commands: one file each, listed by hand in the registry."""
+"""Slash commands, listed by hand in the registry."""

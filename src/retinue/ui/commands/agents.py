@@ -1,4 +1,4 @@
-"""`/agents`: who works, which agents there are, what is scheduled, a new one, and the settings of all that."""
+"""`/agents`: menus for runs, agent types, scheduled jobs, new agents and settings."""
 
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ MENUS: dict[str, type[Menu]] = {
 
 
 async def list_rows(app: "RetinueApp") -> list[PickerRow]:
-    """What there is to enter now."""
+    """The menu rows that are available now."""
     menu = KindsMenu(app)
     crew = app.link.crew
     rows = []
@@ -40,7 +40,7 @@ async def list_rows(app: "RetinueApp") -> list[PickerRow]:
 
 
 async def open_agents(app: "RetinueApp", words: str) -> None:
-    """The menu, until one leaves it."""
+    """Show the menu until the user leaves it."""
     chosen: str | None = ""
     async with hold_keys(app):
         while chosen is not None:

@@ -1,4 +1,4 @@
-"""What a slash command is."""
+"""The definition of a slash command."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -8,17 +8,15 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
 Run = Callable[["RetinueApp", str], Awaitable[None]]
-"""Does it, with the words after its name. May raise RetinueError, which is shown."""
+"""Runs a command with the text after its name. May raise RetinueError, which is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlashCommand:
-    """Something the user can call."""
-
     name: str
     help: str
     run: Run
     hint: str = ""
-    """What may follow the name."""
+    """Describes the arguments."""
     needs_rest: bool = False
-    """It cannot be done while the agent works."""
+    """Only available while the agent is idle."""

@@ -1,4 +1,4 @@
-"""`/tree`, `/fork`, `/clone`: other ways to go on from something that was said, in this session or in a copy of it."""
+"""`/tree`, `/fork`, `/clone`: continue from an earlier point, in this session or in a copy."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,15 +26,15 @@ _CHOICES = (
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What becomes of what is left."""
+    """Whether to summarise the branch that is left."""
 
     is_summed_up: bool = False
     words: str = ""
-    """What the summary should look at."""
+    """Instructions for the summary."""
 
 
 async def show_tree(app: "RetinueApp", words: str) -> None:
-    """Go on from anything that was said or done; what was said after it stays in the session."""
+    """Continue from any earlier entry; later entries stay in the session."""
     _check_said(app)
     async with hold_keys(app):
         lit = ""
@@ -48,7 +48,7 @@ async def show_tree(app: "RetinueApp", words: str) -> None:
 
 
 async def _go(app: "RetinueApp", entry_id: str) -> bool:
-    """Go there; False when the user would rather choose again."""
+    """Go to the entry; False if the user wants to choose again."""
     branching = app.link.crew.branching
     asks = branching.asks and branching.leaves_words(entry_id)
     wish = await _ask_summary(app) if asks else Wish()
@@ -79,7 +79,7 @@ async def _ask_summary(app: "RetinueApp") -> Wish | None:
 
 
 async def _stop_agent(app: "RetinueApp") -> None:
-    """Whoever goes elsewhere has no use for what the agent says here; its runs go on."""
+    """Stop the main agent, whose reply is no longer needed on this branch; subagents continue."""
     crew, main = app.link.crew, app.screen_stack[0]
     if crew.is_busy and isinstance(main, MainScreen):
         main.action_take_back()
@@ -88,7 +88,7 @@ async def _stop_agent(app: "RetinueApp") -> None:
 
 
 async def fork_session(app: "RetinueApp", words: str) -> None:
-    """Go over to a new session, a copy that ends before something the user has said; that is written anew."""
+    """Switch to a copy that ends before a chosen user message, and put that message into the editor."""
     _check_said(app)
     said = app.link.crew.chronicle.list_prompts()
     rows = [PickerRow(each.entry_id, clean_line(fold_skill(each.text), 200)) for each in said]
@@ -101,7 +101,7 @@ async def fork_session(app: "RetinueApp", words: str) -> None:
 
 
 async def clone_session(app: "RetinueApp", words: str) -> None:
-    """Go over to a new session, a copy of this one as it is now."""
+    """Switch to a copy of this session."""
     await app.link.crew.sessions.clone()
     app.link.reload()
     app.link.note("this is a copy, a session of its own; the one before is in /resume")
@@ -113,7 +113,7 @@ def _check_said(app: "RetinueApp") -> None:
 
 
 def _put_words(app: "RetinueApp", text: str) -> None:
-    """To be changed and said again, unless something else is being written."""
+    """Put text into the editor to be edited and sent again, unless the editor has content."""
     if text and not app.screen_stack[0].query_one(Editor).text.strip():
         app.put_words(fold_skill(text))
 

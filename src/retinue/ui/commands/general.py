@@ -29,13 +29,13 @@ _SIGNS = (
     ("↓ or ← in an empty editor", "choose an agent below; enter looks at it"),
 )
 _FIRST = ("Talking", "Choosing")
-"""The keys that `/help` has; `/hotkeys` has all."""
+"""Sections of keys that `/help` shows; `/hotkeys` shows all."""
 _WIDE, _NARROW = 110, 44
-"""Columns of a screen from which on there are three columns of words, and below which there is one."""
+"""Screen width for three table columns, and the width below which there is only one."""
 
 
 async def show_help(app: "RetinueApp", words: str) -> None:
-    """Commands and the keys that matter most."""
+    """Show commands and the most important keys."""
     rows = [
         *(
             (f"/{command.name} {command.hint}".strip(), clean_line(command.help, 120))
@@ -49,7 +49,7 @@ async def show_help(app: "RetinueApp", words: str) -> None:
 
 
 async def show_hotkeys(app: "RetinueApp", words: str) -> None:
-    """All keys as they are now, with the names they have in keybindings.json."""
+    """Show all keys with their action names in keybindings.json."""
     is_wide, hotkeys = app.size.width >= _WIDE, app.keys.list()
     rows: list[tuple[Text, ...]] = []
     for section in dict.fromkeys(hotkey.section for hotkey in hotkeys):
@@ -64,7 +64,7 @@ async def show_hotkeys(app: "RetinueApp", words: str) -> None:
 
 
 def _lay_out(rows: Sequence[tuple[Text, ...]], width: int) -> Table:
-    """In columns; on a narrow screen each below the other."""
+    """Lay out rows in columns; on a narrow screen, cells are stacked."""
     is_narrow = width < _NARROW
     table = Table.grid(padding=(0, 0) if is_narrow else (0, 2))
     table.add_column(style="bold", max_width=None if is_narrow else 28)
@@ -84,7 +84,7 @@ def _list_keys(hotkey: Hotkey) -> str:
 
 
 async def choose_theme(app: "RetinueApp", words: str) -> None:
-    """By name, or out of a list."""
+    """Choose a theme by name or from a list."""
     names = [*THEMES, *(name for name in sorted(app.available_themes) if name not in THEMES)]
     chosen: str | None = words
     if not words:
@@ -97,7 +97,7 @@ async def choose_theme(app: "RetinueApp", words: str) -> None:
 
 
 async def export_session(app: "RetinueApp", words: str) -> None:
-    """One HTML file, beside the work."""
+    """Write the session as an HTML file; by default into the working directory."""
     file = app.link.crew.chronicle.file
     if file is None:
         raise UsageError("this session is not kept, so there is nothing to export")
@@ -109,7 +109,7 @@ async def export_session(app: "RetinueApp", words: str) -> None:
 
 
 async def decide_trust(app: "RetinueApp", words: str) -> None:
-    """Whether this folder's own configuration is used, from the next start on."""
+    """Decide whether this folder's own configuration is used, from the next start on."""
     folder = open_folder(None)
     project, trust = folder.read(approve=None)
     now = "trusted" if trust.trusted else "not trusted"
@@ -126,7 +126,7 @@ async def decide_trust(app: "RetinueApp", words: str) -> None:
 
 
 async def copy_reply(app: "RetinueApp", words: str) -> None:
-    """The last reply into the clipboard."""
+    """Copy the last reply to the clipboard."""
     reply = app.link.state.talk.last_reply
     if reply is None:
         raise UsageError("nothing has been said yet")
@@ -135,7 +135,6 @@ async def copy_reply(app: "RetinueApp", words: str) -> None:
 
 
 async def leave(app: "RetinueApp", words: str) -> None:
-    """Go, without a question."""
     app.leave()
 
 
@@ -149,7 +148,7 @@ QUIT = SlashCommand("quit", "leave; what works is stopped and can be resumed", l
 
 
 async def show_toolkit(app: "RetinueApp", words: str) -> None:
-    """A report for each word; without one that is known, which there are."""
+    """Show the report named by the first word, or the list of reports."""
     from retinue.app import run_checkup
     from retinue.views.toolkit import Toolkit
 
@@ -172,13 +171,11 @@ TOOLKIT = SlashCommand(
 
 
 async def show_servers(app: "RetinueApp", words: str) -> None:
-    """The MCP servers."""
     async with hold_keys(app):
         await EntriesMenu(app, "mcp").run()
 
 
 async def show_hooks(app: "RetinueApp", words: str) -> None:
-    """The hooks."""
     async with hold_keys(app):
         await EntriesMenu(app, "hook").run()
 

@@ -1,4 +1,4 @@
-"""`/model`: another model; `/thinking`: another level; `/scoped-models`: the models that keys turn through."""
+"""`/model`, `/thinking`, `/scoped-models`: choose the model, thinking level and models that keys cycle through."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def choose_model(app: "RetinueApp", words: str) -> None:
-    """By name, or out of a list."""
+    """Choose a model by name or from a list."""
     selection = app.link.crew.selection
     models = selection.list_models()
     now, is_kept = selection.model.ref, False
@@ -37,7 +37,7 @@ async def choose_model(app: "RetinueApp", words: str) -> None:
                 f"{info.name} · {format_tokens(info.context_window)}",
                 "●" if info.ref == now else "",
             )
-            # Those that are turned through come first: they are what one mostly wants.
+            # Models that keys cycle through come first: users mostly want one of them.
             for info in (known[ref] for ref in draft.rows if ref in known)
         ]
         keys = {"save": app.keys.show("app.models.save"), "tab": app.keys.show("tui.input.tab")}
@@ -50,7 +50,7 @@ async def choose_model(app: "RetinueApp", words: str) -> None:
 
 
 async def choose_thinking(app: "RetinueApp", words: str) -> None:
-    """By name, or out of a list of what the model can."""
+    """Choose a thinking level by name or from the levels that the model supports."""
     selection = app.link.crew.selection
     chosen: str | None = words
     is_kept = False
@@ -68,7 +68,6 @@ async def choose_thinking(app: "RetinueApp", words: str) -> None:
 
 
 async def choose_scope(app: "RetinueApp", words: str) -> None:
-    """Out of a list."""
     await app.ask(ScopePicker(app))
 
 
@@ -78,7 +77,7 @@ def _describe_keys(app: "RetinueApp", action: str) -> str:
 
 
 def _tell_kept(other: str) -> str:
-    """What to say of something that was kept; `other` decides before it does."""
+    """Describe a choice saved for all sessions; `other` names a setting that overrides it here."""
     return ", also in other sessions" if not other else f"; kept, but {clean_line(other, 200)} decides here"
 
 

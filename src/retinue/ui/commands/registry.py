@@ -1,4 +1,4 @@
-"""All slash commands: ours by hand, then those of extensions and the skills."""
+"""All slash commands: built-in ones, then extension commands and skills."""
 
 from typing import TYPE_CHECKING
 
@@ -36,13 +36,13 @@ OWN = (
 
 
 class SlashCommands:
-    """What can be called by a slash in one program."""
+    """Lists and finds slash commands."""
 
     def __init__(self, app: "RetinueApp") -> None:
         self._app = app
 
     def list(self) -> list[SlashCommand]:
-        """All of them; ours first, without those that the user has switched off."""
+        """All commands, built-in ones first, without those that are switched off."""
         found = {command.name: command for command in OWN if not self._is_off(command)}
         if self._app.link.is_open:
             for offer in self._app.link.crew.catalogue.list():
@@ -51,9 +51,9 @@ class SlashCommands:
         return list(found.values())
 
     def find(self, text: str) -> tuple[SlashCommand, str] | None:
-        """The command that a text calls, and the words after it; None when the text calls none.
+        """The command at the start of a text and its arguments; None if the text is not a command.
 
-        Raises UsageError for a name that nothing has.
+        Raises UsageError for an unknown command.
         """
         if not text.startswith("/") or text.startswith("//"):
             return None

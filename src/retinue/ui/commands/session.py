@@ -1,4 +1,4 @@
-"""`/new`, `/resume`, `/name`, `/session`, `/compact`: the session one works in."""
+"""`/new`, `/resume`, `/name`, `/session`, `/compact`: commands for the current session."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 async def begin_session(app: "RetinueApp", words: str) -> None:
-    """A new, empty one; the present one is kept."""
+    """Start a new, empty session; the current one is kept."""
     await app.link.crew.sessions.begin()
     app.link.reload()
 
 
 def match_sessions(found: Sequence[Mapping[str, Any]], words: str) -> list[Mapping[str, Any]]:
-    """Those that some words mean: by id or path, else by name, else by how the id begins or what was said first."""
+    """Sessions that match by id or path, else by name, else by id prefix, else by part of name or first message."""
     low = words.lower()
     tests: tuple[Callable[[Mapping[str, Any]], bool], ...] = (
         lambda each: low in (each["id"].lower(), each["path"].lower()),
@@ -34,7 +34,7 @@ def match_sessions(found: Sequence[Mapping[str, Any]], words: str) -> list[Mappi
 
 
 async def resume_session(app: "RetinueApp", words: str) -> None:
-    """One of this folder: the one that is named, else out of a list."""
+    """Resume a session of this folder, by name or from a list."""
     everything = words == "all"
     found = await asyncio.to_thread(list_sessions, app.request, everything=everything)
     now = app.link.crew.chronicle.file
@@ -55,7 +55,6 @@ async def resume_session(app: "RetinueApp", words: str) -> None:
 
 
 async def name_session(app: "RetinueApp", words: str) -> None:
-    """Give the session a name."""
     if not words:
         raise UsageError("say the name, as in: /name refactoring the parser")
     app.link.crew.chronicle.rename(words)
@@ -63,7 +62,7 @@ async def name_session(app: "RetinueApp", words: str) -> None:
 
 
 async def show_session(app: "RetinueApp", words: str) -> None:
-    """Its figures."""
+    """Show the session's statistics."""
     stats: Any = app.link.crew.chronicle.count()
     tokens = stats.tokens
     lines = [
@@ -78,7 +77,7 @@ async def show_session(app: "RetinueApp", words: str) -> None:
 
 
 async def compact_session(app: "RetinueApp", words: str) -> None:
-    """Summarise the conversation now; words say what to keep in mind."""
+    """Summarise the conversation now; `words` are instructions for the summary."""
     if not await app.link.crew.compact(words):
         app.link.note("there was nothing to gain by summarising")
 

@@ -1,1 +1,1 @@
-"""Menus: lists that lead to lists, each a small class with one walk through it."""
+"""Nested menus of `/agents`, `/mcp` and `/hooks`, one class each."""

@@ -1,4 +1,4 @@
-"""What all menus do: ask, tell, and let a failure be told without ending the walk."""
+"""Base class of menus: choose, ask, confirm, and show errors without leaving the menu."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -17,36 +17,33 @@ Made = TypeVar("Made")
 
 
 class Menu:
-    """One list of a walk."""
-
     def __init__(self, app: "RetinueApp") -> None:
         self.app = app
 
     async def run(self) -> None:
-        """Walk through it until one goes back."""
+        """Show the menu until the user goes back."""
         raise NotImplementedError
 
     async def choose(
         self, title: str, choices: Sequence[PickerRow], *, about: str = "", chosen: str = "", hint: str = HINT
     ) -> str | None:
-        """One of some rows; None to go back."""
+        """Choose a row; None to go back."""
         return await self.app.ask(Picker(title, choices, about=about, chosen=chosen, hint=hint))
 
     async def ask(self, question: str, value: str = "") -> str | None:
-        """A line; None to go back."""
+        """Ask for a line of text; None to go back."""
         return await self.app.ask(Asking(question, value=value))
 
     async def confirm(self, question: str, deed: str, *, about: str = "") -> bool:
-        """Whether it is really to be done."""
         rows = [PickerRow("no", "No, go back"), PickerRow("yes", deed)]
         return await self.choose(question, rows, about=about, hint="→ enter · ← back") == "yes"
 
     def tell(self, text: str, *, is_bad: bool = False) -> None:
-        """Say something over whatever is shown."""
+        """Show a notification."""
         self.app.notify(clean(text), severity="error" if is_bad else "information", markup=False)
 
     async def attempt(self, deed: Callable[[], Made]) -> Made | None:
-        """Do something with files, beside the screen; what goes wrong is told, and None comes back."""
+        """Run file operations in a thread; shows a RetinueError and returns None."""
         try:
             return await asyncio.to_thread(deed)
         except RetinueError as error:

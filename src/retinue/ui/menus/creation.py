@@ -1,4 +1,4 @@
-"""`/agents` → Create new agent: where, then step by step, or written by an agent and shown before it is saved."""
+"""`/agents` → Create new agent: step by step, or written by an agent and shown before it is saved."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -31,7 +31,7 @@ _TOOLS = (
 
 
 class CreationMenu(Menu):
-    """Makes one agent."""
+    """Creates one agent file."""
 
     def __init__(self, app: "RetinueApp") -> None:
         super().__init__(app)
@@ -39,7 +39,7 @@ class CreationMenu(Menu):
         self._in_project = False
 
     async def run(self) -> None:
-        """Where, how, and then all of it."""
+        """Choose the place and the way, then create the file."""
         while (place := await choose_place(self, self.roster)) is not None:
             self._in_project = place == "project"
             while (way := await self.choose("Create new agent", _WAYS)) is not None:
@@ -48,7 +48,7 @@ class CreationMenu(Menu):
                     return
 
     async def _write_manually(self) -> bool:
-        """Step after step; going back asks for the one before."""
+        """Ask for one field after the other; going back returns to the previous one."""
         answers: dict[str, str] = {}
         steps: list[tuple[str, Callable[[str], Awaitable[str | None]]]] = [
             ("name", self._ask_name),
@@ -81,7 +81,7 @@ class CreationMenu(Menu):
         return path is not None
 
     async def _ask_name(self, before: str) -> str | None:
-        """Asked until it can be one."""
+        """Ask until the name is valid."""
         while answer := await self.ask("What is it called? Letters, digits and dashes, such as test-writer.", before):
             before = answer.strip()
             if await self.attempt(partial(self._is_free, before)):
@@ -139,7 +139,7 @@ class CreationMenu(Menu):
         work = write_agent(self.app.link.crew.spawn, name, purpose)
         text = await self.app.ask(Waiting[str]("an agent writes the file", work))
         while text is not None:
-            # What a model wrote is saved only after a person has seen it.
+            # A file written by a model is saved only after the user has seen it.
             text = await self.app.ask(TextPage(f"{name}.md: change what you like; ctrl+s saves it", text))
             if text is None:
                 return False

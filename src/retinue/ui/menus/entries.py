@@ -1,4 +1,4 @@
-"""`/mcp` and `/hooks`: what is configured, whether it may be started, and deciding about the project's own."""
+"""`/mcp` and `/hooks`: lists what is configured and approves entries of the project."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ _TITLES = {"mcp": "MCP servers", "hook": "Hooks"}
 
 
 def draw_entry(entry: ApprovalEntry) -> PickerRow:
-    """One row."""
     owner = "project" if entry.is_projects else "your own"
     return PickerRow(entry.name, entry.name, f"{owner} · {entry.about}", _MARKS.get(entry.state, " "))
 
@@ -30,7 +29,6 @@ class EntriesMenu(Menu):
         self._kind: Kind = kind
 
     async def run(self) -> None:
-        """Until one goes back."""
         chosen: str | None = ""
         while chosen is not None:
             entries, problems = await self.attempt(lambda: list_entries(self.app.request, self._kind)) or ([], [])

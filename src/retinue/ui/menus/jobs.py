@@ -1,4 +1,4 @@
-"""`/agents` → Scheduled jobs: what starts by itself later, and taking it back."""
+"""`/agents` → Scheduled jobs: shows and cancels scheduled agents."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -13,14 +13,14 @@ _DETAILS = ("id", "schedule", "scheduleType", "subagent_type", "model", "thinkin
 
 
 def mark_job(job: Mapping[str, Any]) -> str:
-    """`✓` it will fire, `!` its last run failed, `⋯` it runs, `✗` it is over."""
+    """`✓` will start, `!` last run failed, `⋯` running, `✗` disabled."""
     if not job.get("enabled"):
         return "✗"
     return _MARKS.get(str(job.get("lastStatus", "")), "✓")
 
 
 def draw_job(job: Mapping[str, Any], now: datetime) -> PickerRow:
-    """One row; its key is the job's id, so that equal rows stay two jobs."""
+    """The row's key is the job's id, so that jobs that look alike stay distinct."""
     facts = [
         str(job.get("schedule", "")),
         f"[{job.get('subagent_type', '')}]",
@@ -32,7 +32,7 @@ def draw_job(job: Mapping[str, Any], now: datetime) -> PickerRow:
 
 
 def tell_when(text: object, now: datetime) -> str:
-    """A moment as a person says it: `in 5m 0s`, `2h 3m ago`; `never` for none."""
+    """A relative time such as `in 5m 0s` or `2h 3m ago`; `never` if there is none."""
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:
@@ -44,7 +44,6 @@ def tell_when(text: object, now: datetime) -> str:
 
 
 def describe_job(job: Mapping[str, Any]) -> str:
-    """All that is known about a job."""
     lines = [f"{name:<14}{job[name]}" for name in _DETAILS if name in job]
     for name, key in (("next", "nextRun"), ("last", "lastRun"), ("last ended", "lastStatus"), ("made", "createdAt")):
         if key in job:
@@ -54,10 +53,8 @@ def describe_job(job: Mapping[str, Any]) -> str:
 
 
 class JobsMenu(Menu):
-    """Shows jobs and cancels them."""
-
     async def run(self) -> None:
-        """Until one goes back, or nothing is left."""
+        """Show the menu until the user goes back or no job is left."""
         chosen: str | None = ""
         while chosen is not None:
             jobs, problems = await self.attempt(self.app.link.crew.list_jobs) or ([], [])

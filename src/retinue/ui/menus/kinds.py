@@ -1,4 +1,4 @@
-"""`/agents` → Agent types: which there are, what each may use, and what can be done to its file."""
+"""`/agents` → Agent types: shows agents with their tools, and changes their files."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ _DEEDS = {
 
 
 def list_deeds(kind: str, *, is_enabled: bool) -> list[str]:
-    """What can be done to an agent: builtin, overridden or custom; on, or off."""
+    """The actions for an agent: `kind` is builtin, overridden or custom."""
     if kind == "builtin":
         return ["eject", "disable"] if is_enabled else []
     reset = ["reset"] if kind == "overridden" else []
@@ -40,7 +40,6 @@ def list_deeds(kind: str, *, is_enabled: bool) -> list[str]:
 
 
 def draw_kind(row: dict[str, Any]) -> PickerRow:
-    """One agent as a row."""
     mark = _MARKS.get(row["source"], "") if row["enabled"] else "✕"
     facts = ["read-only"] if row["readonly"] else []
     facts += [row["model"]] if row["model"] else []
@@ -49,7 +48,7 @@ def draw_kind(row: dict[str, Any]) -> PickerRow:
 
 
 def describe_kind(about: dict[str, Any]) -> str:
-    """What one should know before doing something to it."""
+    """Describe an agent above the list of actions."""
     rights = "read-only" if about["readonly"] else "read/write"
     lines = [
         clean_line(about["description"] or "(no description)", 300),
@@ -64,15 +63,12 @@ def describe_kind(about: dict[str, Any]) -> str:
 
 
 class KindsMenu(Menu):
-    """Shows agents, and changes their files."""
-
     async def run(self) -> None:
-        """Until one goes back."""
         chosen: str | None = ""
         while chosen is not None:
             roster = self.open_roster()
             found = await self.attempt(roster.list_rows) or {"agents": [], "diagnostics": []}
-            known = {item.path for item in roster.read().list()}  # without what only `dispatch_agent` knows
+            known = {item.path for item in roster.read().list()}  # without agents that only `dispatch_agent` knows
             rows = [row for row in found["agents"] if row["path"] in known]
             broken = [item for item in found["diagnostics"] if item["severity"] == "error"]
             about = "\n".join(clean_line(item["message"], 200) for item in broken[:3])
@@ -82,11 +78,11 @@ class KindsMenu(Menu):
                 await self._offer(roster, chosen)
 
     def open_roster(self) -> "Roster":
-        """The agents as their files are now."""
+        """Read the agents from their files."""
         return open_roster(self.app.request, lambda text: None, self.app.link.crew.has_model)
 
     async def _offer(self, roster: "Roster", name: str) -> None:
-        """Until one goes back, or the agent is another one."""
+        """Show the actions until the user goes back or the agent has changed."""
         while True:
             portrait = await self.attempt(lambda: roster.describe(name))
             if portrait is None:
@@ -103,7 +99,7 @@ class KindsMenu(Menu):
                 return
 
     async def _do(self, roster: "Roster", deed: str, about: dict[str, Any]) -> bool:
-        """Do something to an agent; True when it was done."""
+        """Run an action on an agent; True if it was done."""
         name, path = about["name"], about["path"]
         if deed == "edit":
             return await self.edit(roster, name, path)
@@ -140,7 +136,7 @@ class KindsMenu(Menu):
         return True
 
     async def edit(self, roster: "Roster", name: str, path: str) -> bool:
-        """Change its file with the user's editor, or in a page of ours when none is set."""
+        """Edit the agent's file in the user's editor, or in a page of ours if none is set."""
         was_accepted = roster.files.is_accepted(path)
         try:
             if not await edit_file(self.app, path):
@@ -167,7 +163,7 @@ class KindsMenu(Menu):
 
 
 async def accept_file(menu: Menu, roster: "Roster", path: str) -> None:
-    """Ask whether a new file of a folder that nobody has decided about is used."""
+    """Ask whether to use a new file in a folder that is not trusted."""
     if not roster.files.needs_consent(path):
         return
     if await menu.confirm("This folder is not trusted. Use this one file all the same?", "Yes, use it as it is"):

@@ -1,5 +1,7 @@
-"""`/agents` → Settings: those of subagents.json with who decides them; a change goes into the project's file, or into
-the user's where the project may not say it."""
+"""`/agents` → Settings: shows and changes subagents.json.
+
+A change goes into the project's file, or into the user's if the project may not set it.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -14,15 +16,11 @@ _RESET = "\0default"
 
 
 def draw_preference(item: "Preference") -> PickerRow:
-    """One row: the key, the value and what it is for."""
     return PickerRow(item.key, item.key, f"{item.shown} · {item.help}", "" if item.is_default else "●")
 
 
 class PreferencesMenu(Menu):
-    """Shows and changes settings."""
-
     async def run(self) -> None:
-        """Until one goes back."""
         chosen: str | None = ""
         while chosen is not None:
             own = self.app.link.crew.preferences
@@ -61,7 +59,7 @@ class PreferencesMenu(Menu):
         self.tell(f"{key} is {changed.shown}{note}", is_bad=bool(problem))
 
     async def _choose_file(self) -> bool | None:
-        """Whether a folder that nobody has decided about gets a file of its own, which then counts; None to go back."""
+        """Whether a folder that is not trusted gets its own settings file, which is then used; None to go back."""
         own = self.app.link.crew.preferences
         rows = [
             PickerRow("project", "For this folder", self.app.shorten(own.project_path)),

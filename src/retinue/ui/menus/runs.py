@@ -1,4 +1,4 @@
-"""`/agents` → Running agents: all runs of the session, each to look at."""
+"""`/agents` → Running agents: lists all runs of the session and opens their viewer."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ def title_runs(runs: Sequence[Run]) -> str:
 
 
 def draw_run(run: Run, now_ms: int, glimpse: Glimpse = NOTHING) -> PickerRow:
-    """One row: who, what for, how far."""
+    """A row with agent, description and progress."""
     sign, _ = find_sign(run, 0)
     figures = render_figures(run, Outlook(200, now_ms)).plain.removeprefix(" · ")
     error = run.outcome.error if run.outcome is not None else ""
@@ -31,10 +31,7 @@ def draw_run(run: Run, now_ms: int, glimpse: Glimpse = NOTHING) -> PickerRow:
 
 
 class RunsMenu(Menu):
-    """Looks at one run after the other."""
-
     async def run(self) -> None:
-        """Until one goes back."""
         chosen: str | None = ""
         while chosen is not None:
             now_ms = self.app.now_ms()

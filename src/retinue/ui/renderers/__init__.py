@@ -1,1 +1,1 @@
-"""How each kind of block looks: one class a file, all of them a `BlockView`."""
+"""Views of conversation blocks, each a subclass of `BlockView`."""

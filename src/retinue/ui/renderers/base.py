@@ -1,4 +1,4 @@
-"""What all views of blocks have in common, and the views of short blocks: prompts, notes, summaries, commands."""
+"""Base class of block views, and the views of prompts, notes, summaries and shell commands."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BlockView(Static):
-    """Shows one block. Subclasses say how in `draw`."""
+    """Shows one block. Subclasses implement `draw`."""
 
     DEFAULT_CSS = """
     BlockView { height: auto; width: 1fr; margin: 0 0 1 0; }
@@ -23,7 +23,7 @@ class BlockView(Static):
     """
     app: "RetinueApp"
     can_fold = False
-    """Whether there is more to see than is shown at first."""
+    """Whether the view can be expanded."""
 
     def __init__(self, block: Block, *, is_open: bool = False) -> None:
         super().__init__(markup=False)
@@ -32,11 +32,10 @@ class BlockView(Static):
         self._drawn: tuple[int, bool] | None = None
 
     def on_mount(self) -> None:
-        """Show it for the first time."""
         self.sync()
 
     def sync(self) -> bool:
-        """Redraw if the block has changed; whether it had."""
+        """Redraw if the block has changed; returns whether it had."""
         state = (self.block.version, self.is_open)
         if state == self._drawn:
             return False
@@ -45,27 +44,26 @@ class BlockView(Static):
         return True
 
     def redraw(self) -> None:
-        """Draw it again although it has not changed: the colours have."""
+        """Redraw although the block has not changed, because the theme has."""
         self._drawn = None
         self.sync()
 
     def draw(self) -> None:
-        """Show the block as it is now."""
         raise NotImplementedError
 
     def fold(self, *, is_open: bool) -> None:
-        """Show all of it, or only the beginning."""
+        """Expand or collapse the view."""
         if self.can_fold and is_open != self.is_open:
             self.is_open = is_open
             self.sync()
 
     def on_click(self) -> None:
-        """A click opens and closes it."""
+        """Expand or collapse on click."""
         self.fold(is_open=not self.is_open)
 
 
 class CommandView(BlockView):
-    """The command, its output and how it ended."""
+    """A shell command, its output and exit status."""
 
     DEFAULT_CSS = """
     CommandView { padding: 0 1; border-left: outer $warning; }
@@ -74,7 +72,7 @@ class CommandView(BlockView):
     can_fold = True
 
     def draw(self) -> None:
-        """Long output shows its two ends."""
+        """Long output shows only its start and end."""
         block = self.block
         output = clean(block.output).rstrip("\n")
         shown = Text(f"{'!!' if block.is_private else '!'} {clean(block.command)}\n", style="bold")
@@ -88,7 +86,7 @@ _SIGNS = {"info": "·", "warning": "⚠", "error": "✗"}
 
 
 class NoteView(BlockView):
-    """One remark, with its weight in its colour."""
+    """A note with a sign and a colour for its severity."""
 
     DEFAULT_CSS = """
     NoteView { padding: 0 1; color: $text-muted; }
@@ -98,14 +96,13 @@ class NoteView(BlockView):
     block: NoteBlock
 
     def draw(self) -> None:
-        """The sign and the words."""
         self.set_class(self.block.tone == "warning", "-warning")
         self.set_class(self.block.tone == "error", "-error")
         self.update(Text(f"{_SIGNS[self.block.tone]} {clean(self.block.text)}"))
 
 
 class SummaryView(BlockView):
-    """A compaction, or a branch that was left: one line, and the summary when it is opened."""
+    """A compaction or a branch that was left: one line, with the summary when expanded."""
 
     DEFAULT_CSS = """
     SummaryView { padding: 0 1; color: $text-muted; border-top: dashed $foreground 30%; }
@@ -114,7 +111,7 @@ class SummaryView(BlockView):
     can_fold = True
 
     def draw(self) -> None:
-        """Folded at first: it is for the model."""
+        """Collapsed at first, because the summary is for the model."""
         block = self.block
         if block.kind == "branch":
             head = "⑂ another branch was left here"
@@ -126,7 +123,7 @@ class SummaryView(BlockView):
 
 
 class UserView(BlockView):
-    """The user's words, in a band of their own."""
+    """A user message."""
 
     DEFAULT_CSS = """
     UserView { background: $boost; border-left: outer $accent; padding: 0 1; }
@@ -135,7 +132,7 @@ class UserView(BlockView):
     can_fold = True
 
     def draw(self) -> None:
-        """Long pastes show their two ends, and skills their name."""
+        """Long messages show only their start and end; skills show only their name."""
         is_open = self.is_open
         text = clean(self.block.text if is_open else fold_skill(self.block.text))
         shown = text if is_open else fold_middle(text, 12, 4)[0]

@@ -1,4 +1,4 @@
-"""Markdown as a page: rich's, in our colours and without its empty lines. Slow to load, so it comes with the first."""
+"""Markdown for rich in our colours and without its empty lines. Slow to import, so it is loaded on first use."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -12,7 +12,7 @@ from rich.theme import Theme
 
 
 class PlainHeading(Heading):
-    """A heading where the text begins, told by its weight alone."""
+    """A left-aligned heading in bold."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         text = self.text.copy()
@@ -22,7 +22,7 @@ class PlainHeading(Heading):
 
 
 class PlainCode(CodeBlock):
-    """Code that stands in, with no lines lost above and below."""
+    """An indented code block without empty lines around it."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         code = str(self.text).rstrip()
@@ -30,7 +30,7 @@ class PlainCode(CodeBlock):
 
 
 class PlainTable(TableElement):
-    """A table with a line below its head and none around it."""
+    """A table with a line below its head and no border."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for made in super().__rich_console__(console, options):
@@ -40,7 +40,7 @@ class PlainTable(TableElement):
 
 
 class MarkdownPage(Markdown):
-    """A text of a model's."""
+    """A Markdown text written by a model."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
@@ -51,7 +51,7 @@ class MarkdownPage(Markdown):
     }
 
     def __init__(self, markup: str, *, code_theme: str, colors: Mapping[str, str]) -> None:
-        # Link targets are printed, never hidden behind words.
+        # Link targets are printed, never hidden behind the link text.
         super().__init__(markup, code_theme=code_theme, hyperlinks=False)
         self._theme = _make_theme(colors)
 
@@ -61,7 +61,7 @@ class MarkdownPage(Markdown):
 
 
 def _make_theme(colors: Mapping[str, str]) -> Theme:
-    """Words in the colours of the program; rich's own are made for black."""
+    """Use the colours of our theme; rich's defaults are made for a black background."""
     primary, secondary = colors.get("primary", ""), colors.get("secondary", "")
     plain = {f"markdown.h{level}": "bold" for level in range(1, 7)}
     styles = {

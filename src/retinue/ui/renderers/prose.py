@@ -1,4 +1,4 @@
-"""Markdown of a model as something to print: safe, without hidden link targets, code in colours."""
+"""Renders Markdown of a model for the terminal: escaped, with visible link targets and highlighted code."""
 
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
 _MOST_CHARS = 200_000
-"""Beyond this nobody reads a reply as a page; it is shown as it came."""
+"""Longer texts are shown as plain text."""
 
 
 def render_markdown(text: str, app: "RetinueApp") -> RenderableType:
-    """The text as a page, in the colours of the program."""
+    """Render Markdown in the colours of the theme."""
     safe = clean(text)
     if len(safe) > _MOST_CHARS:
         return Text(safe)
@@ -26,5 +26,5 @@ def render_markdown(text: str, app: "RetinueApp") -> RenderableType:
 
 
 def stack(*parts: RenderableType | None) -> RenderableType:
-    """Several things one under the other."""
+    """Put several renderables below each other."""
     return Group(*(part for part in parts if part is not None))

@@ -1,4 +1,4 @@
-"""Which view shows which block: a list by hand."""
+"""Maps each kind of block to its view."""
 
 from retinue.ui import blocks
 from retinue.ui.renderers.base import BlockView, CommandView, NoteView, SummaryView, UserView
@@ -18,5 +18,4 @@ VIEWS: dict[type[blocks.Block], type[BlockView]] = {
 
 
 def open_view(block: blocks.Block, *, is_open: bool = False) -> BlockView:
-    """The view of a block."""
     return VIEWS[type(block)](block, is_open=is_open)

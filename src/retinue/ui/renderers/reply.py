@@ -1,4 +1,4 @@
-"""A reply of the model: its thinking folded away, its text as markdown that is drawn part by part."""
+"""A reply of the model: collapsed thinking, and Markdown text that is drawn in parts."""
 
 import re
 
@@ -13,16 +13,16 @@ from retinue.ui.renderers.base import BlockView
 from retinue.ui.renderers.prose import render_markdown
 
 SIZE = 3000
-"""Characters of a part, more or less: as much as can be drawn many times a second."""
+"""Approximate characters of a part: an amount that can be drawn many times a second."""
 MOST_CHARS = 300_000
-"""Beyond this nobody reads a reply on a screen."""
+"""Longer replies are cut on screen."""
 _PATIENCE = 4
-"""How many sizes a part may have when it offers no good place to end."""
+"""A part without a good place to end may have this many times the size."""
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
 def split_parts(text: str) -> list[str]:
-    """The parts in order. Where a part ends depends only on what is before it, so earlier parts never change."""
+    """Split into parts. Where a part ends depends only on the text before it, so earlier parts never change."""
     parts, begin, at, fence = list[str](), 0, 0, ""
     cut = text[:MOST_CHARS]
     while at < len(cut):
@@ -31,7 +31,7 @@ def split_parts(text: str) -> list[str]:
         fence = _follow_fence(cut[at : min(end, at + 40)], fence)
         size = end - begin
         if size >= SIZE * _PATIENCE:
-            # No place is good: a wall of text, or of code, which goes on in a fence of its own.
+            # There is no good place to split: a long paragraph, or code, which then continues in a new fence.
             end = max(at, begin + SIZE * _PATIENCE) if end - at > SIZE else end
             parts.append(cut[begin:end])
             begin = end
@@ -47,7 +47,7 @@ def split_parts(text: str) -> list[str]:
 
 
 def _follow_fence(line: str, fence: str) -> str:
-    """The fence that is open after a line; empty outside of code."""
+    """The code fence that is open after a line; empty outside of code."""
     found = _FENCE.match(line)
     if found is None:
         return fence
@@ -57,12 +57,12 @@ def _follow_fence(line: str, fence: str) -> str:
 
 
 def _ends_block(text: str, end: int) -> bool:
-    """Whether a blank line ends here, and what follows begins anew instead of continuing a list."""
+    """Whether a blank line ends here and the text after it is not the continuation of a list."""
     return text[max(0, end - 2) : end] == "\n\n" and end < len(text) and not text[end].isspace()
 
 
 class ReplyView(BlockView):
-    """One reply, live or complete, in parts: while it grows, those that are complete are not drawn again."""
+    """A streamed or complete reply in parts: while it grows, complete parts are not drawn again."""
 
     DEFAULT_CSS = """
     ReplyView { padding: 0 1; margin: 0; layout: vertical; }
@@ -78,7 +78,7 @@ class ReplyView(BlockView):
         self._shown: list[tuple[str, str]] = []
 
     def draw(self) -> None:
-        """Thinking is shown while nothing else is there yet, and when it is opened."""
+        """Thinking is shown while there is nothing else yet, and when expanded."""
         wanted = [("words", text) for text in split_parts(self.block.text)]
         wanted = [(kind, text) for kind, text in (self._find_thinking(), *wanted, self._find_end()) if text.strip()]
         fresh = [Static(classes="part", markup=False) for _ in wanted[len(self._parts) :]]
@@ -95,7 +95,7 @@ class ReplyView(BlockView):
             self.mount(*fresh)
 
     def redraw(self) -> None:
-        """Draw all of it again: the colours have changed."""
+        """Redraw all parts because the theme has changed."""
         self._shown = []
         super().redraw()
 

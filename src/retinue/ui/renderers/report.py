@@ -1,4 +1,4 @@
-"""Runs have ended: a box for each, with its figures and the beginning of its result."""
+"""Notification of finished runs: a box with statistics and the start of each result."""
 
 from typing import Any
 
@@ -21,13 +21,11 @@ _SIGNS = {
 
 
 def find_report_sign(status: str) -> tuple[str, str]:
-    """The sign of how a run ended and the name of its colour; as in the list of runs."""
+    """The sign and colour name of a run's final status, as in the list of runs."""
     return _SIGNS.get(status, ("✗", "error"))
 
 
 class ReportView(BlockView):
-    """One notification."""
-
     DEFAULT_CSS = """
     ReportView { padding: 0 1; border: round $foreground 30%; }
     """
@@ -35,7 +33,6 @@ class ReportView(BlockView):
     can_fold = True
 
     def draw(self) -> None:
-        """Head and preview of each run."""
         parts: list[RenderableType] = []
         for run in self.block.runs:
             parts += [self._draw_head(run), self._draw_preview(run)]
@@ -62,7 +59,7 @@ class ReportView(BlockView):
         return head
 
     def _draw_preview(self, run: dict[str, Any]) -> Padding:
-        """What it said, or why it failed and what it had said by then; opened, where all of it is."""
+        """The result, or the error and the result so far; when expanded, also where the rest is."""
         error, said = clean(str(run.get("error") or "")).strip(), clean(str(run.get("resultPreview") or "")).strip()
         text = Text()
         if error:
@@ -77,7 +74,7 @@ class ReportView(BlockView):
 
 
 def _tell_place(run: dict[str, Any]) -> str:
-    """Where the rest is, and how to go on."""
+    """Where the whole result is, and how to resume the run."""
     ident, file = clean_line(str(run.get("id") or ""), 40), clean_line(str(run.get("outputFile") or ""), 200)
     lines = [f"transcript: {file}"] if file else []
     lines += [f"ask for it to be resumed (ID: {ident}), or look at it in /agents"] if ident else []

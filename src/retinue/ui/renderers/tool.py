@@ -1,4 +1,4 @@
-"""A tool call: what it is about in one line, its result below."""
+"""A tool call: one line about the call, and its result below."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from retinue.ui.renderers.base import BlockView
 from retinue.ui.renderers.prose import stack
 
 _TELLING = ("path", "file_path", "command", "pattern", "query", "url", "description", "agent", "agent_id", "name")
-"""Arguments that say what a call is about, the most telling first."""
+"""Arguments that describe a call best, in order of preference."""
 DELEGATION = tuple(names[0] for names in SURFACE_TOOLS.values())
 """Tools that start an agent."""
 DEFAULT_AGENT = "general-purpose"
@@ -24,7 +24,7 @@ DEFAULT_AGENT = "general-purpose"
 
 @dataclass(frozen=True, slots=True)
 class AgentHeading:
-    """A call that starts an agent: `▸ name  badges  about`."""
+    """The heading of a call that starts an agent: `▸ name  badges  about`."""
 
     name: str
     badges: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class AgentHeading:
 
 
 def describe_call(name: str, arguments: Mapping[str, Any]) -> str:
-    """The telling argument of a call."""
+    """The argument that describes a call best."""
     if name == "bash":
         return f"$ {arguments.get('command', '')}"
     if name in ("grep", "find") and arguments.get("path"):
@@ -45,7 +45,7 @@ def describe_call(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def describe_agent(name: str, arguments: Mapping[str, Any], details: object) -> AgentHeading | None:
-    """Which agent a call starts, and how; None for a call that starts none."""
+    """Describe the agent that a call starts; None for any other call."""
     if name not in DELEGATION:
         return None
     known = details if isinstance(details, Mapping) else {}
@@ -60,7 +60,7 @@ def describe_agent(name: str, arguments: Mapping[str, Any], details: object) -> 
 
 
 def _list_badges(arguments: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is special about the call; what became of it is truer than what was asked for."""
+    """Special properties of the call; actual values take precedence over requested ones."""
     badges = []
     if model := known.get("modelName") or arguments.get("model"):
         badges.append(str(model))
@@ -77,7 +77,7 @@ def _list_badges(arguments: Mapping[str, Any], known: Mapping[str, Any]) -> tupl
 
 
 def describe_end(details: object) -> str:
-    """What became of a call that started an agent, in a line; empty when its text says more."""
+    """One line about the state of a call that started an agent; empty if its text says more."""
     if not isinstance(details, Mapping):
         return ""
     if details.get("status") == "background" and details.get("agentId"):
@@ -123,12 +123,10 @@ _SIGNS = {"waiting": "◦", "running": "●", "done": "✓", "failed": "✗"}
 _COLORS = {"waiting": "secondary", "running": "accent", "done": "success", "failed": "error"}
 _FOLDED_LINES = 4
 _AGENT_LINES = 20
-"""Of an agent's answer, at its beginning and at its end: the whole of it is in the viewer."""
+"""Lines shown from the start and the end of an agent's answer; the viewer shows all of it."""
 
 
 class ToolView(BlockView):
-    """One call, live or complete."""
-
     DEFAULT_CSS = """
     ToolView { padding: 0 1; }
     """
@@ -136,7 +134,7 @@ class ToolView(BlockView):
     can_fold = True
 
     def draw(self) -> None:
-        """The call, then as much of the result as is open."""
+        """Draw the call and as much of the result as is expanded."""
         block = self.block
         call = describe_agent(block.name, block.arguments, block.details)
         if call is not None:
@@ -165,7 +163,7 @@ class ToolView(BlockView):
         return head
 
     def _draw_end(self) -> RenderableType | None:
-        """What became of it in a line, where its text is for the model."""
+        """One line about the agent's state, if the text of the result is meant for the model."""
         if self.block.status == "failed" or (self.is_open and self.block.status == "done"):
             return None
         words = describe_end(self.block.details)
@@ -195,7 +193,7 @@ class ToolView(BlockView):
         return Padding(text, (0, 0, 0, 2))
 
     def _draw_output(self, most: int = 0) -> RenderableType | None:
-        """The result; of a long one the beginning and, opened, the end. `most`: lines of each end."""
+        """Draw the result; a long one shows its start and, expanded, its end. `most`: lines at each end."""
         output = clean(self.block.output).strip("\n")
         if self.block.images:
             output = f"{output}\n[{self.block.images} image(s)]".lstrip("\n")

@@ -1,1 +1,1 @@
-"""Whole screens and what lies over them: one class a file."""
+"""Textual screens and modal screens."""

@@ -1,4 +1,4 @@
-"""The main screen: conversation, agents, what waits, the editor and the footer, brought up to date by a timer."""
+"""The main screen: conversation, agents, queued messages, editor and footer, updated by a timer."""
 
 import asyncio
 from dataclasses import replace
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from retinue.ui.link import ScreenLink
 
 NOTICE_S = 2.0
-"""How long a word in the footer stays."""
+"""Seconds for which a message in the footer is shown."""
 LOW_ROWS = 35
-"""Below so many rows the editor gets no more than its share."""
+"""On screens with fewer rows, the editor's height is limited."""
 
 
 class MainScreen(Screen[None]):
-    """Where one talks to the agent and sees all others work."""
+    """The screen where the user talks to the agent and sees the subagents."""
 
     DEFAULT_CSS = """
     MainScreen { layout: vertical; overflow: hidden; }
@@ -100,10 +100,9 @@ class MainScreen(Screen[None]):
         self._notice = ""
         self._fitted = (0, "")
         self._told: set[str] = set()
-        """Questions that were told of while something lay over this screen."""
+        """Questions that the user was notified of while another screen was on top."""
 
     def compose(self) -> ComposeResult:
-        """Top to bottom."""
         yield Conversation(self._link.state.talk, id="conversation")
         yield Welcome(id="welcome")
         with Vertical(id="bottom"):
@@ -118,7 +117,6 @@ class MainScreen(Screen[None]):
             yield StatusFooter(id="footer")
 
     def on_mount(self) -> None:
-        """Begin to look for news."""
         editor = self.query_one(Editor)
         self._completer = Completer(self.app, editor, self.query_one(CompletionPopup))
         self._stopping, self._unsaid, self._muster = Stopping(self), Unsaid(self), Muster(self)
@@ -131,7 +129,7 @@ class MainScreen(Screen[None]):
         self.sync()
 
     def sync(self) -> None:
-        """Show what has happened since the last look; costs nothing when nothing has."""
+        """Show what has changed since the last call; cheap when nothing has."""
         state = self._link.state
         now_ms = self.app.now_ms()
         if state.is_busy:
@@ -152,7 +150,7 @@ class MainScreen(Screen[None]):
         self._show_facts()
 
     def _show_welcome(self) -> None:
-        """Something to begin with, while nothing was said."""
+        """Show the welcome text while the conversation is empty."""
         welcome, state = self.query_one(Welcome), self._link.state
         if state.talk.blocks or state.is_busy or self._muster.is_moving or not self._link.is_open:
             welcome.hide()
@@ -160,7 +158,7 @@ class MainScreen(Screen[None]):
             welcome.show(find_remark(self.app))
 
     def _recolour(self) -> None:
-        """Draw again what has colours of the theme in its text."""
+        """Redraw widgets whose text contains colours of the theme."""
         self.query_one(QuestionBox).redraw()
         self.query_one(FleetList).redraw()
         self.query_one(Welcome).redraw()
@@ -169,13 +167,13 @@ class MainScreen(Screen[None]):
         self._seen = -1
 
     def _show_work(self, now_ms: int) -> None:
-        """What the agent does, and what a key would stop."""
+        """Show what the agent does and what the interrupt key would stop."""
         scope = describe_scope(self.app.keys.show("app.interrupt"), self._stopping.runs)
         state = self._link.state
         self.query_one(WorkingLine).show(state, now_ms, "waits for your answer" if state.questions else scope)
 
     def _show_questions(self) -> None:
-        """The oldest question; where something lies over this screen, a word that there is one."""
+        """Show the oldest question; if another screen is on top, show a notification."""
         waiting, box = self._link.state.questions, self.query_one(QuestionBox)
         if waiting and box.question is None:
             self._completer.close()
@@ -191,7 +189,7 @@ class MainScreen(Screen[None]):
                 self.app.notify(text, title="A question waits on the main screen", timeout=10, markup=False)
 
     def on_resize(self) -> None:
-        """A question keeps its answers in sight whatever the size."""
+        """Keep the answers of a question visible at any size."""
         self._fit()
 
     def _fit(self) -> None:
@@ -205,7 +203,6 @@ class MainScreen(Screen[None]):
         self.query_one(QuestionBox).fit(rows)
 
     def on_question_box_answered(self, event: QuestionBox.Answered) -> None:
-        """Pass the decision on."""
         event.stop()
         try:
             self._link.crew.questions.answer(event.question.id, event.answer)
@@ -214,17 +211,15 @@ class MainScreen(Screen[None]):
         self.sync()
 
     def on_completion_popup_clicked(self, event: CompletionPopup.Clicked) -> None:
-        """Take what was clicked."""
         event.stop()
         self._completer.take_lit()
 
     def on_editor_edited(self, event: Editor.Edited) -> None:
-        """See what could come next."""
         event.stop()
         self._completer.look()
 
     def _take_key(self, event: events.Key) -> bool:
-        """Whether a key is for a question, for the completions, or for the fleet; else the editor gets it."""
+        """Offer a key to the question, the completions and the agent list; False leaves it to the editor."""
         box = self.query_one(QuestionBox)
         is_completing = box.is_aside and self.query_one(CompletionPopup).is_open
         if not is_completing and box.take_key(event.key, is_printable=event.is_printable):
@@ -232,21 +227,21 @@ class MainScreen(Screen[None]):
         return self._completer.take_key(event.key) or self._muster.take_key(event.key)
 
     def on_editor_submitted(self, event: Editor.Submitted) -> None:
-        """Send: a command, words for now, or words for an agent that works, before its next reply or at its end."""
+        """Send a command or a message; while the agent works, the message is queued."""
         event.stop()
         self.app.speech.take(event.text, is_follow_up=event.is_later)
 
     def action_stop(self) -> None:
-        """Give the default answer to what is asked, else stop what works; what waits goes back into the editor."""
+        """Give the default answer to a question, else stop the agent; queued messages go back into the editor."""
         if not self.query_one(QuestionBox).answer_default():
             self._stopping.stop()
 
     def action_clear_or_quit(self) -> None:
-        """Empty the editor, or stop the agent; twice with nothing to do leaves."""
+        """Clear the editor or stop the agent; if there is nothing to do, a second press exits."""
         self._stopping.clear_or_leave()
 
     def tell(self, text: str) -> None:
-        """Say something in the footer for a moment."""
+        """Show a message in the footer for NOTICE_S seconds."""
         self._notice = text
         self._show_facts()
         self.set_timer(NOTICE_S, self._untell)
@@ -260,7 +255,7 @@ class MainScreen(Screen[None]):
         self.query_one(StatusFooter).show(replace(facts, status=status) if status else facts)
 
     def action_quit_empty(self) -> None:
-        """Leave, when nothing is being written; else delete after the cursor, as in a shell."""
+        """Exit if the editor is empty, else delete the character after the cursor, as in a shell."""
         editor = self.query_one(Editor)
         if editor.text:
             editor.action_delete_right()
@@ -268,32 +263,30 @@ class MainScreen(Screen[None]):
             self.app.leave()
 
     def action_open_all(self) -> None:
-        """Show all of every block, or fold them."""
+        """Expand or collapse all blocks."""
         self.query_one("#conversation", Conversation).open_all()
 
     def action_open_thinking(self) -> None:
-        """Show thinking in full, or fold it."""
+        """Expand or collapse thinking."""
         self.query_one("#conversation", Conversation).open_thinking()
 
     def action_call(self, text: str) -> None:
-        """Call a command by its key."""
+        """Run the slash command of a key."""
         self.app.speech.take(text)
 
     def action_turn_model(self, step: int) -> None:
-        """The next model, or the previous one."""
         if self._link.is_open:
             chosen = self._link.crew.selection.cycle(step)
             few = "there is only one model to turn to; /scoped-models chooses which"
             self._link.note(f"model: {chosen.model.ref}" if chosen is not None else few)
 
     def action_turn_thinking(self) -> None:
-        """The next thinking level."""
         if self._link.is_open:
             level = self._link.crew.selection.cycle_thinking()
             self._link.note("this model does not think" if level is None else f"thinking: {level}")
 
     async def action_edit_outside(self) -> None:
-        """Write in the user's own editor."""
+        """Edit the prompt in the user's editor."""
         editor = self.query_one(Editor)
         try:
             editor.put(await edit_text(self.app, editor.words))
@@ -301,7 +294,7 @@ class MainScreen(Screen[None]):
             self._link.note(str(error), "error")
 
     async def action_paste(self) -> None:
-        """Put in what other programs have copied: an image, or text."""
+        """Paste an image or text from the system clipboard."""
         editor = self.query_one(Editor)
         copied = await asyncio.to_thread(self.app.pasteboard.read)
         if text := copied.path or copied.text or self.app.clipboard:
@@ -310,43 +303,38 @@ class MainScreen(Screen[None]):
             self._link.note(copied.problem, "warning")
 
     def action_take_back(self) -> None:
-        """Take what waits to be said back into the editor."""
+        """Move queued messages back into the editor."""
         self._unsaid.take_back()
 
     async def action_resend(self) -> None:
-        """Stop the agent and say at once what waits to be said."""
+        """Stop the agent and send queued messages now."""
         await self._unsaid.resend()
 
     def action_page(self, step: int) -> None:
-        """Scroll by a page: what is asked, the completions, else the conversation."""
+        """Scroll the question, the completions, or else the conversation by a page."""
         key = "pageup" if step < 0 else "pagedown"
         if self.query_one(QuestionBox).scroll_page(step) or self._completer.take_key(key):
             return
         self._reading.turn(step)
 
     def action_read(self, way: Way, step: int) -> None:
-        """Go elsewhere in the conversation."""
         self._reading.move(way, step)
 
     def action_search(self) -> None:
-        """Look for words in the conversation."""
         if self._searching is not None:
             self._searching.open()
 
     def on_search_line_changed(self, event: SearchLine.Changed) -> None:
-        """Other words."""
         event.stop()
         if self._searching is not None:
             self._searching.find(event.text)
 
     def on_search_line_moved(self, event: SearchLine.Moved) -> None:
-        """The next place, or the one before."""
         event.stop()
         if self._searching is not None:
             self._searching.go(event.step)
 
     def on_search_line_closed(self, event: SearchLine.Closed) -> None:
-        """Back to writing."""
         event.stop()
         self._end_search()
 
@@ -355,6 +343,6 @@ class MainScreen(Screen[None]):
             self._searching.close()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While somebody searches, only what reads has its keys."""
+        """During a search, only reading actions keep their keys."""
         is_searching = self._searching is not None and self._searching.is_open
         return not is_searching or action in ("page", "read", "open_all", "open_thinking", "search")

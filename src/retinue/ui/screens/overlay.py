@@ -1,4 +1,4 @@
-"""What all dialogs over the main screen have in common, and what lies under the lists of a menu."""
+"""Base class of dialogs over the main screen, and the backdrop behind nested menus."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,15 +16,15 @@ Answer = TypeVar("Answer")
 
 
 class Overlay(ModalScreen[Answer], Generic[Answer]):
-    """Gives something back when it is left."""
+    """A modal screen with a result."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nothing can be done with what is not there yet."""
+        """Ignore actions before the screen is mounted."""
         return self.is_mounted
 
 
 class Backdrop(ModalScreen[None]):
-    """Shows nothing and hears nothing."""
+    """An invisible screen that consumes keys."""
 
     DEFAULT_CSS = """
     Backdrop { background: transparent; }
@@ -33,22 +33,21 @@ class Backdrop(ModalScreen[None]):
     BINDINGS = [bind("tui.select.cancel", "leave", is_first=True)]
 
     def action_leave(self) -> None:
-        """Out of the menu."""
         self.dismiss(None)
 
     def on_key(self, event: events.Key) -> None:
-        """Not for the editor below."""
+        """Keep keys from the editor below."""
         event.stop()
 
 
 @asynccontextmanager
 async def hold_keys(app: "RetinueApp") -> AsyncIterator[None]:
-    """Keep keys away from the main screen, also between two lists."""
+    """Keep keys from the main screen while menus are open, also between two lists."""
     backdrop = Backdrop()
     await app.push_screen(backdrop)
     try:
         yield
     finally:
-        # Else ctrl+c has taken it away already, or the program ends.
+        # Ctrl+C may have removed it already, or the program may be ending.
         if app.screen_stack[-1:] == [backdrop]:
             await app.pop_screen()

@@ -1,4 +1,4 @@
-"""Panels to read or to wait in: a report, what tools did, something that takes a while."""
+"""Panels: a scrollable report, the tool activity, and a wait dialog with a spinner."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ from retinue.views.toolkit import Toolkit, render_counts, render_logs
 
 
 class Panel(Overlay[None]):
-    """Shows something until it is closed."""
+    """Shows a text until it is closed."""
 
     DEFAULT_CSS = """
     Panel { align: center middle; background: $background 50%; }
@@ -54,7 +54,6 @@ class Panel(Overlay[None]):
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """Title, text, foot."""
         with Vertical(id="frame"):
             yield Static(clean_line(self._title), id="title", markup=False)
             with VerticalScroll(id="scroll"):
@@ -62,24 +61,21 @@ class Panel(Overlay[None]):
             yield Static("", id="foot", markup=False)
 
     def on_resize(self) -> None:
-        """The text scrolls; what tells how stays in sight."""
+        """Limit the height of the text so that title and hints stay visible."""
         if not self.query("#scroll"):
-            return  # it was left before this came to be done
+            return  # the panel was closed before this call
         frame = self.query_one("#frame")
         rest = frame.gutter.height + sum(each.outer_size.height or 1 for each in self.query("#title, #foot"))
         self.query_one("#scroll").styles.max_height = max(1, self.size.height * 9 // 10 - rest)
         self.query_one("#foot", Static).update(fit_parts(self.HINTS, self.size.width * 92 // 100 - 4))
 
     def action_close(self) -> None:
-        """Back."""
         self.dismiss()
 
     def action_scroll(self, lines: int) -> None:
-        """By some lines."""
         self.query_one("#scroll", VerticalScroll).scroll_relative(y=lines, animate=False)
 
     def action_page(self, step: int) -> None:
-        """By a page."""
         scroll = self.query_one("#scroll", VerticalScroll)
         (scroll.scroll_page_up if step < 0 else scroll.scroll_page_down)(animate=False)
 
@@ -88,7 +84,7 @@ _MOST = "200"
 
 
 class ActivityPanel(Panel):
-    """Reads the log when it is opened and when it is told to."""
+    """Shows the activity log; reads it when opened and on request."""
 
     HINTS = ("↑↓ scroll", "s count from now", "c clear the log", "r refresh", "esc closes")
     BINDINGS = [
@@ -103,18 +99,15 @@ class ActivityPanel(Panel):
         self._since_ms = 0
 
     async def on_mount(self) -> None:
-        """Read at once."""
         await self.action_refresh_log()
 
     async def action_refresh_log(self) -> None:
-        """Read the log again."""
         entries = await asyncio.to_thread(self._toolkit.read_log)
         counted = [entry for entry in entries if entry.at_ms >= self._since_ms]
         text = f"{render_counts(counted)}\n\n{render_logs(entries, ('--limit', _MOST))}"
         self.query_one("#text", Static).update(Text(clean(text)))
 
     async def action_clear_log(self) -> None:
-        """Forget what tools did."""
         try:
             await asyncio.to_thread(self._toolkit.clear_log)
         except RetinueError as error:
@@ -122,7 +115,7 @@ class ActivityPanel(Panel):
         await self.action_refresh_log()
 
     async def action_count_anew(self) -> None:
-        """Count from now on; the log stays."""
+        """Restart the counts; the log stays."""
         self._since_ms = round(time.time() * 1000)
         await self.action_refresh_log()
 
@@ -131,7 +124,7 @@ Made = TypeVar("Made")
 
 
 class Waiting(Overlay[Made | None], Generic[Made]):
-    """Gives back what was waited for, or None."""
+    """Shows a spinner until `work` is done; its result is that of the work, or None."""
 
     DEFAULT_CSS = """
     Waiting { align: center middle; background: $background 50%; }
@@ -148,16 +141,14 @@ class Waiting(Overlay[Made | None], Generic[Made]):
         self._began_s = time.monotonic()
 
     def compose(self) -> ComposeResult:
-        """One line."""
         yield Static(self._text, id="line", markup=False)
 
     def on_mount(self) -> None:
-        """Begin."""
         self.set_interval(FRAME_S, self._draw)
         self.run_worker(self._wait(), exclusive=True)
 
     def action_leave(self) -> None:
-        """Give it up: whoever works for it is cancelled."""
+        """Cancel the work."""
         self.workers.cancel_node(self)
         self.dismiss(None)
 

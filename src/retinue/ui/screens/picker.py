@@ -1,4 +1,4 @@
-"""A list to choose from: type to narrow it, Enter to select, Escape to cancel; models and thinking levels."""
+"""A list to choose from: type to filter, Enter to select, Escape to cancel; also for models and thinking levels."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -23,45 +23,44 @@ if TYPE_CHECKING:
 _MOST = 500
 _MOST_ROWS = 20
 _LOW, _TINY = 20, 9
-"""Rows of a screen below which the list leaves out what is not needed to choose."""
+"""Screen heights in rows below which the list hides less important parts."""
 _WIDEST = 30
-"""Columns of labels beyond which their notes follow where they end."""
+"""Maximum width of the label column; notes follow longer labels directly."""
 
 _DEEPEST = 24
-"""Columns by which a row is moved to the right at most."""
+"""Maximum indent of a row in columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class PickerRow:
-    """One row."""
+    """One row of a picker."""
 
     key: str
-    """What is given back."""
+    """The result if this row is chosen."""
     label: str
     note: str = ""
     mark: str = ""
-    """A sign before the label, such as the one that is in use."""
+    """A sign before the label, for example for the value in use."""
     is_quiet: bool = False
-    """One that matters less than others."""
+    """The row is less important than others."""
 
 
 class Needle(TextLine):
-    """What is searched for; some letters may be keys of the list instead."""
+    """The search field; keys in `spared` are commands of the list instead of letters."""
 
     spared: frozenset[str] = frozenset()
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
-        """Whether a key is a letter of what is searched."""
         return key not in self.spared and super().check_consume_key(key, character)
 
 
 class Picker(ModalScreen[str | None]):
-    """Gives back the key of the chosen row, or None."""
+    """Shows a list; the result is the key of the chosen row, or None."""
 
     FROM_END = False
-    """Whether the last rows are shown where there are too many."""
+    """Whether the last rows are shown if there are too many."""
     LETTERS: tuple[str, ...] = ()
-    """Actions whose keys are letters, which therefore cannot be searched for."""
+    """Actions whose keys are letters, which therefore cannot be typed into the search."""
     app: "RetinueApp"
     DEFAULT_CSS = """
     Picker { align: center bottom; background: $background 50%; }
@@ -97,7 +96,7 @@ class Picker(ModalScreen[str | None]):
     def __init__(
         self, title: str, choices: Sequence[PickerRow], *, hint: str = "", chosen: str = "", about: str = ""
     ) -> None:
-        """`about` is what one should know to choose, in some lines."""
+        """`about` is a text of a few lines above the list."""
         super().__init__()
         self._title = title
         self._about = about
@@ -106,31 +105,30 @@ class Picker(ModalScreen[str | None]):
         self._hint = hint or "enter takes · esc leaves"
         self._chosen = chosen
         self._is_ready = False
-        """Whether there are rows yet; keys may come before them."""
+        """Whether the rows exist; keys may arrive before them."""
 
     @property
     def title_text(self) -> str:
-        """What is chosen here."""
         return self._title
 
     @property
     def shown(self) -> list[PickerRow]:
-        """The rows that match what was typed."""
+        """The rows that match the search."""
         return list(self._shown)
 
     @property
     def lit(self) -> PickerRow | None:
-        """The row that Enter would take."""
+        """The highlighted row."""
         place = self.query_one(OptionList).highlighted if self._is_ready else None
         return self._shown[place] if place is not None and place < len(self._shown) else None
 
     @property
     def needle(self) -> str:
-        """What was typed."""
+        """The search text."""
         return self.query_one(Input).value if self._is_ready else ""
 
     def put(self, choices: Sequence[PickerRow], *, chosen: str = "", hint: str = "") -> None:
-        """Other rows, or the same in another form; `chosen` is lit, else the one that was."""
+        """Replace the rows; highlights `chosen`, or else the row that was highlighted before."""
         was = self.lit
         self._choices = list(choices)
         if not self._is_ready:
@@ -143,12 +141,11 @@ class Picker(ModalScreen[str | None]):
             self.tell(hint)
 
     def tell(self, hint: str) -> None:
-        """Another hint."""
+        """Show another hint."""
         self._hint = hint
         self.call_after_refresh(self._fit)
 
     def compose(self) -> ComposeResult:
-        """Title, search, rows, hint."""
         with Vertical(id="frame"):
             yield Static(clean_line(self._title), id="title", markup=False)
             if self._about:
@@ -158,7 +155,7 @@ class Picker(ModalScreen[str | None]):
             yield Static(self._hint, id="hint", markup=False)
 
     def on_mount(self) -> None:
-        """Show all rows, with the present choice lit."""
+        """Show all rows with the current choice highlighted."""
         self._is_ready = True
         self.query_one(Needle).spared = frozenset(key for each in self.LETTERS for key in self.app.keys.find(each))
         self._fill("")
@@ -168,18 +165,18 @@ class Picker(ModalScreen[str | None]):
         self.query_one(Input).focus()
 
     def on_resize(self) -> None:
-        """On a low screen the rows come first."""
+        """On a low screen, less important parts are hidden."""
         self.set_class(self.size.height < _LOW, "-low")
         self.set_class(self.size.height < _TINY, "-tiny")
         self.call_after_refresh(self._fit)
 
     def _fit(self) -> None:
-        """Give the rows what the rest leaves, so that the lit one is always in sight."""
+        """Limit the height of the list so that the highlighted row stays visible."""
         rest = sum(each.outer_size.height for each in self.query("#title, #about, #search, #hint") if each.display)
         if not self.query("#rows"):
-            return  # it was left before this came to be done
+            return  # the picker was closed before this call
         frame, hint = self.query_one("#frame"), self.query_one("#hint", Static)
-        # Two lines, in which words do not end where the lines do.
+        # Two lines; the 12 columns are lost to word wrapping.
         hint.update(fit_parts(self._hint.split(" · "), 2 * hint.size.width - 12 if hint.size.width else 999))
         share = 1 if self.has_class("-low") else 0.85
         room = int(self.size.height * share) - frame.gutter.height - frame.styles.margin.height - rest
@@ -188,31 +185,30 @@ class Picker(ModalScreen[str | None]):
         rows.call_after_refresh(rows.scroll_to_highlight)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Narrow the rows."""
+        """Filter the rows."""
         event.stop()
         self._fill(event.value)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """A click takes a row."""
+        """Choose a row on click."""
         event.stop()
         self.dismiss(self._shown[event.option_index].key)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """In words that are searched for, the key that goes back moves the cursor."""
+        """While there is a search text, the key that goes back moves the cursor in it."""
         return not (self._is_ready and self.query_one(Input).value) if action == "leave_empty" else True
 
     def action_leave_empty(self) -> None:
-        """Back, as in a menu."""
+        """Go back, as in a menu."""
         self.dismiss(None)
 
     def action_leave(self) -> None:
-        """Choose nothing."""
         self.dismiss(None)
 
     def action_move(self, step: int) -> None:
-        """Light another row."""
+        """Highlight another row."""
         if not self._is_ready:
-            self.call_later(self.action_move, step)  # somebody is faster than the list
+            self.call_later(self.action_move, step)  # keys can arrive before the list is ready
             return
         rows = self.query_one(OptionList)
         if not self._shown:
@@ -222,7 +218,7 @@ class Picker(ModalScreen[str | None]):
         rows.highlighted = place % len(self._shown) if wraps else max(0, min(place, len(self._shown) - 1))
 
     def action_take(self) -> None:
-        """Choose the lit row."""
+        """Choose the highlighted row."""
         if not self._is_ready:
             self.call_later(self.action_take)
             return
@@ -244,7 +240,7 @@ class Picker(ModalScreen[str | None]):
 
 
 def _draw(choice: PickerRow, width: int) -> Text:
-    """The notes begin below each other where the labels are not too long for that."""
+    """Notes are aligned in a column unless the label is too long."""
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"{choice.mark or ' '} ")
     indent = len(choice.label) - len(choice.label.lstrip(" "))
@@ -257,18 +253,18 @@ def _draw(choice: PickerRow, width: int) -> Text:
 
 
 class KeepingPicker(Picker):
-    """Gives back what was chosen; `is_kept` says whether for other sessions too."""
+    """A picker with a key to save the choice for other sessions too, see `is_kept`."""
 
     is_kept = False
 
     def action_keep(self) -> None:
-        """Take the lit row, from now on and next time."""
+        """Choose the highlighted row and save it for later sessions."""
         self.is_kept = True
         self.action_take()
 
 
 class ModelPicker(KeepingPicker):
-    """Of models: first those that keys turn through, where not all are, and with a key all."""
+    """Shows the models that keys cycle through if they are limited; a key switches to all models."""
 
     BINDINGS = [
         bind("app.models.save", "keep", is_first=True),
@@ -278,7 +274,7 @@ class ModelPicker(KeepingPicker):
     def __init__(
         self, models: Sequence[PickerRow], scope: Collection[str], *, chosen: str, save: str, tab: str
     ) -> None:
-        """`scope` are those that are turned through, none for all; `save` and `tab` are keys as they are shown."""
+        """`scope` are the models that keys cycle through, empty for all; `save` and `tab` are key names to show."""
         self._models = models
         self._scoped = [choice for choice in models if choice.key in scope]
         self._now = chosen
@@ -287,7 +283,7 @@ class ModelPicker(KeepingPicker):
         super().__init__(self._render_title(), self._list_rows(), chosen=chosen, hint=self._describe())
 
     def action_widen(self) -> None:
-        """Show all, or those that are turned through only."""
+        """Switch between all models and those that keys cycle through."""
         if not self._scoped or not self._is_ready:
             return
         self._is_wide = not self._is_wide
@@ -313,6 +309,4 @@ class ModelPicker(KeepingPicker):
 
 
 class ThinkingPicker(KeepingPicker):
-    """Of thinking levels."""
-
     BINDINGS = [bind("app.thinking.save", "keep", is_first=True)]

@@ -1,4 +1,4 @@
-"""Text that a command asks for: one line, some lines, or a whole page."""
+"""Text input dialogs: one line, a few lines, or a whole page."""
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -11,7 +11,7 @@ from retinue.ui.widgets.line import TextLine
 
 
 class Asking(Overlay[str | None]):
-    """Gives back what was written, or None."""
+    """Asks for a text; the result is the text, or None."""
 
     DEFAULT_CSS = """
     Asking { align: center middle; background: $background 50%; }
@@ -34,7 +34,6 @@ class Asking(Overlay[str | None]):
         self._is_long = is_long
 
     def compose(self) -> ComposeResult:
-        """Question, answer, hint."""
         with Vertical(id="frame"):
             yield Static(clean_line(self._question), markup=False)
             if self._is_long:
@@ -45,16 +44,14 @@ class Asking(Overlay[str | None]):
             yield Static(hint, id="hint", markup=False)
 
     def on_mount(self) -> None:
-        """Write at once."""
         self.query_one("#answer").focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Done."""
         event.stop()
         self.dismiss(event.value)
 
     def action_send(self) -> None:
-        """Done, with the keys that are still on their way to the answer."""
+        """Return the answer after keys that are still queued have been handled."""
         self.query_one("#answer").call_later(self._send)
 
     def _send(self) -> None:
@@ -62,7 +59,6 @@ class Asking(Overlay[str | None]):
         self.dismiss(answer.text if isinstance(answer, TextArea) else self.query_one(Input).value)
 
     def action_leave(self) -> None:
-        """Back without an answer."""
         self.dismiss(None)
 
 
@@ -70,7 +66,7 @@ _HINT = "ctrl+s done · esc back"
 
 
 class TextPage(Overlay[str | None]):
-    """Gives back the text, or None."""
+    """Edits a long text; the result is the text, or None."""
 
     DEFAULT_CSS = """
     TextPage { align: center middle; background: $background 50%; }
@@ -91,27 +87,24 @@ class TextPage(Overlay[str | None]):
         self._is_sure = False
 
     def compose(self) -> ComposeResult:
-        """Title, text, hint."""
         with Vertical(id="frame"):
             yield Static(clean_line(self._title), id="title", markup=False)
             yield TextArea(self._text, id="text", tab_behavior="indent", show_line_numbers=False)
             yield Static(_HINT, id="hint", markup=False)
 
     def on_mount(self) -> None:
-        """Write at once."""
         self.query_one(TextArea).focus()
 
     def on_text_area_changed(self) -> None:
-        """What was written last is not thrown away by one key."""
+        """A new change must be discarded with a new confirmation."""
         self._is_sure = False
         self.query_one("#hint", Static).update(_HINT)
 
     def action_send(self) -> None:
-        """Done."""
         self.dismiss(self.query_one(TextArea).text)
 
     def action_leave(self) -> None:
-        """Back without an answer; a text that was changed needs a second time."""
+        """Leave without a result; a changed text requires a second press."""
         if self._is_sure or self.query_one(TextArea).text == self._text:
             self.dismiss(None)
             return

@@ -1,4 +1,4 @@
-"""The models that keys cycle through: which are in, and in which order."""
+"""`/scoped-models`: choose the models that keys cycle through, and their order."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,70 +19,69 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelDraft:
-    """A choice that can still be changed. Each change gives another one."""
+    """An immutable choice of models; each change returns a new one."""
 
     known: tuple[str, ...]
-    """All models that can be asked, by `provider/id`."""
+    """All available models as `provider/id`."""
     chosen: tuple[str, ...] | None = None
-    """Those that are in, in the order they are turned through; None for all.
+    """The chosen models in cycling order; None for all.
 
-    It may name some that cannot be asked now, and say how hard one thinks (`provider/id:high`)."""
+    May include unavailable models and thinking levels (`provider/id:high`).
+    """
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The choice as `enabledModels` spells it; empty for all, and where none is in, which turns through all."""
+        """The choice in `enabledModels` notation; empty for all models, and for none, which also cycles through all."""
         return self.chosen or ()
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """What to show: those that are in, in their order, then the others."""
+        """The rows to show: chosen models in their order, then the others."""
         chosen = self.chosen or ()
         inside = {self.find_ref(name) for name in chosen}
         return (*map(self.find_ref, chosen), *(ref for ref in self.known if ref not in inside))
 
     def find_ref(self, name: str) -> str:
-        """The model that a chosen name means."""
+        """The model that a chosen name refers to, without its thinking level."""
         ref, _, level = name.rpartition(":")
         return ref if name not in self.known and level in THINKING_LEVELS and ref in self.known else name
 
     def find_level(self, ref: str) -> str:
-        """How hard a chosen model thinks; empty where the choice does not say."""
+        """The thinking level of a chosen model; empty if the choice has none."""
         named = next((name for name in self.chosen or () if self.find_ref(name) == ref), ref)
         return named[len(ref) + 1 :]
 
     def has(self, ref: str) -> bool:
-        """Whether a model is in."""
+        """Whether a model is chosen."""
         return self.chosen is None or ref in map(self.find_ref, self.chosen)
 
     def count(self) -> int:
-        """How many are in that can be asked."""
+        """The number of available models that are chosen."""
         return sum(self.has(ref) for ref in self.known)
 
     def toggle(self, ref: str) -> "ModelDraft":
-        """Take one in, or out."""
         return self.drop((ref,)) if self.has(ref) else self.add((ref,))
 
     def toggle_provider(self, ref: str) -> "ModelDraft":
-        """Take all models of one's provider in, or out when they are in."""
+        """Add all models of a model's provider; if all are chosen already, remove them."""
         provider = ref.partition("/")[0]
         theirs = [other for other in self.known if other.partition("/")[0] == provider]
         return self.drop(theirs) if all(map(self.has, theirs)) else self.add(theirs)
 
     def add(self, refs: Sequence[str]) -> "ModelDraft":
-        """Take some in, behind those that are."""
+        """Add models at the end."""
         if self.chosen is None:
             return self
         chosen = (*self.chosen, *(ref for ref in refs if not self.has(ref)))
-        # All of them are simply all, whatever their order: models that come later are in, too.
+        # If all models are chosen, store None whatever their order, so that models added later are included.
         return replace(self, chosen=None if set(chosen) == set(self.known) else chosen)
 
     def drop(self, refs: Collection[str]) -> "ModelDraft":
-        """Take some out."""
         chosen = self.known if self.chosen is None else self.chosen
         return replace(self, chosen=tuple(name for name in chosen if self.find_ref(name) not in refs))
 
     def move(self, ref: str, step: int) -> "ModelDraft":
-        """Let one come earlier or later."""
+        """Move a model up or down in the order."""
         names = list(self.chosen or ())
         places = [place for place, name in enumerate(names) if self.find_ref(name) == ref]
         if not places or not 0 <= places[0] + step < len(names):
@@ -93,7 +92,7 @@ class ModelDraft:
 
 
 class ScopePicker(Picker):
-    """Gives back nothing: what is chosen in it counts already."""
+    """Has no result: each change is applied immediately."""
 
     BINDINGS = [
         bind("app.models.enableAll", "enable_all", is_first=True),
@@ -111,22 +110,20 @@ class ScopePicker(Picker):
         scope = tuple(self._selection.scope)
         self._draft = ModelDraft(tuple(self._infos), scope or None)
         self._state = ""
-        """Whether it is saved, where that is worth a word."""
+        """A note about saving for the hint; empty if there is none."""
         about = "It counts at once, in this program. What is saved counts for all others, too, also for pi."
         super().__init__("Models to turn through", self._make_rows(), chosen=self._selection.model.ref, about=about)
 
     def on_mount(self) -> None:
-        """Say which keys there are."""
         self.tell(self._describe())
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """A click does what Enter does."""
         event.stop()
         event.prevent_default()
         self.action_take()
 
     def action_take(self) -> None:
-        """Take the lit model in, or out; the one that comes into its place is lit, so that one can go on."""
+        """Toggle the highlighted model; the highlight stays at the same position."""
         rows = self.query_one(OptionList)
         if self.lit is not None:
             place = rows.highlighted
@@ -134,25 +131,25 @@ class ScopePicker(Picker):
             rows.highlighted = place
 
     def action_enable_all(self) -> None:
-        """Take all in, or all that are shown while somebody searches."""
+        """Add all models, or those that match the search."""
         self._change(self._draft.add(self._list_meant()))
 
     def action_clear_all(self) -> None:
-        """Take all out, or all that are shown while somebody searches."""
+        """Remove all models, or those that match the search."""
         self._change(self._draft.drop(self._list_meant()))
 
     def action_toggle_provider(self) -> None:
-        """Take all of the lit model's provider in, or out."""
+        """Toggle all models of the highlighted model's provider."""
         if self.lit is not None and self.lit.key in self._infos:
             self._change(self._draft.toggle_provider(self.lit.key))
 
     def action_reorder(self, step: int) -> None:
-        """Let the lit model come earlier or later."""
+        """Move the highlighted model up or down."""
         if self.lit is not None:
             self._change(self._draft.move(self.lit.key, step))
 
     def action_save(self) -> None:
-        """Keep the choice in the user's settings."""
+        """Save the choice in the user's settings."""
         try:
             other = self.app.link.crew.defaults.keep_scope(self._draft.names)
         except RetinueError as error:

@@ -1,4 +1,4 @@
-"""The sessions to choose from: sorted, narrowed, named and deleted with pi's keys."""
+"""`/resume`: choose a session; sort, filter, rename and delete sessions with pi's keys."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ _ORDERS: dict[str, Callable[[Found], Any]] = {
 
 
 class SessionPicker(Picker):
-    """Gives back the path of a session, or None."""
+    """The result is the path of a session, or None."""
 
     BINDINGS = [
         bind("app.session.togglePath", "toggle_path", is_first=True),
@@ -35,18 +35,17 @@ class SessionPicker(Picker):
     app: "RetinueApp"
 
     def __init__(self, found: Sequence[Found], now: str | None, *, with_folder: bool) -> None:
-        """`now` is the one that is open."""
+        """`now` is the path of the open session."""
         self._found = list(found)
         self._now = now
         self._with_folder = with_folder
         self._with_path = self._only_named = False
         self._order = next(iter(_ORDERS))
         self._doomed = ""
-        """The one that a second press deletes."""
+        """The path of the session that a second press deletes."""
         super().__init__("Resume a session", self._make_rows())
 
     def on_mount(self) -> None:
-        """Say which keys there are."""
         self.tell(self._describe())
 
     def _describe(self) -> str:
@@ -70,23 +69,22 @@ class SessionPicker(Picker):
         self.put(self._make_rows(), hint=self._describe())
 
     def action_toggle_path(self) -> None:
-        """Show where each is kept, or not."""
+        """Show or hide the session paths."""
         self._with_path = not self._with_path
         self._renew()
 
     def action_toggle_sort(self) -> None:
-        """Sort them otherwise."""
+        """Switch to the next sort order."""
         orders = list(_ORDERS)
         self._order = orders[(orders.index(self._order) + 1) % len(orders)]
         self._renew()
 
     def action_toggle_named(self) -> None:
-        """Only those that have a name, or all."""
+        """Show only sessions with a name, or all."""
         self._only_named = not self._only_named
         self._renew()
 
     def action_rename(self) -> None:
-        """Ask for a name."""
         self.run_worker(self._rename(), exclusive=True)
 
     async def _rename(self) -> None:
@@ -104,7 +102,7 @@ class SessionPicker(Picker):
         self._renew()
 
     def action_delete(self) -> None:
-        """The first press asks, the second one deletes."""
+        """Ask for confirmation on the first press, delete on the second."""
         found = self._find_lit()
         if found is None:
             return
@@ -118,7 +116,7 @@ class SessionPicker(Picker):
             self.run_worker(self._delete(found), exclusive=True)
 
     def action_delete_quietly(self) -> None:
-        """The same, unless somebody is searching."""
+        """Like `delete`, but does nothing while there is a search text."""
         if not self.needle:
             self.action_delete()
 

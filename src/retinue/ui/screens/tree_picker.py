@@ -1,4 +1,4 @@
-"""A session as a tree to choose an entry from: filters, folded branches, marks."""
+"""`/tree`: choose an entry of the session tree; filter entries, fold branches, set labels."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,33 +24,33 @@ _HIDDEN = (
     "usage",
     "context_edit",
 )
-"""Kinds of entries that say nothing to a person."""
+"""Types of entries that are not shown to the user by default."""
 _MOST = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One row."""
+    """One row of the tree."""
 
     entry_id: str
     text: str
     is_user: bool
     label: str = ""
     labelled: str = ""
-    """When it was marked."""
+    """When the label was set."""
     indent: int = 0
     is_present: bool = False
-    """Whether what is said next comes after it, or after something below it."""
+    """Whether the entry is on the current branch."""
     begins: bool = False
     """Whether a branch begins here."""
     folded: int = 0
-    """How many rows are hidden below it."""
+    """The number of rows hidden below it."""
 
 
 def list_leaves(
     roots: Sequence[Mapping[str, Any]], leaf_id: str | None, *, wanted: str = "default", folded: Collection[str] = ()
 ) -> list[Leaf]:
-    """The rows, from the beginning on; of several branches the older one comes first."""
+    """The rows in order; of several branches, the older one comes first."""
     way = set(_find_way(roots, leaf_id))
     return [
         _to_leaf(node, way, depth, begins=begins, hidden=hidden)
@@ -61,7 +61,7 @@ def list_leaves(
 def _walk(
     roots: Sequence[Mapping[str, Any]], wanted: str, folded: frozenset[str]
 ) -> Iterator[tuple[Mapping[str, Any], int, bool, int]]:
-    # Without recursion: a session is one long chain, thousands deep.
+    # Not recursive: a session is a chain that can be thousands of entries deep.
     todo = [(node, 0, True) for node in reversed(roots)]
     while todo:
         node, depth, begins = todo.pop()
@@ -72,12 +72,12 @@ def _walk(
         if is_folded:
             continue
         splits = len(children) > 1 and sum(_leads_on(child, wanted) for child in children) > 1
-        # Where a branch begins with something hidden, the next thing that is shown begins it.
+        # If the first entry of a branch is hidden, the next visible one begins the branch.
         todo += [(child, depth + splits, splits or (begins and not is_shown)) for child in reversed(children)]
 
 
 def _find_way(roots: Sequence[Mapping[str, Any]], leaf_id: str | None) -> Iterator[str]:
-    """From the leaf to the beginning."""
+    """The ids from the leaf to the root."""
     entries = {entry["id"]: entry for entry in (node["entry"] for node in _list_all(roots))}
     while leaf_id is not None and leaf_id in entries:
         yield leaf_id
@@ -120,11 +120,11 @@ def _find_role(entry: Mapping[str, Any]) -> str:
 
 
 def _find_text(entry: Mapping[str, Any]) -> str:
-    """What an entry says; empty when it says nothing."""
+    """The text of an entry; empty if it has none."""
     message = entry.get("message")
     details = message.get("details") if isinstance(message, dict) and message.get("role") == "custom" else None
     if isinstance(details, dict) and isinstance(details.get("description"), str):
-        return str(details["description"])  # a report, whose own words are for the model
+        return str(details["description"])  # a notification, whose content is for the model
     content = message.get("content") if isinstance(message, dict) else entry.get("content", entry.get("summary"))
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict)]
@@ -132,7 +132,7 @@ def _find_text(entry: Mapping[str, Any]) -> str:
     if not isinstance(content, str):
         return ""
     if entry.get("type") == "branch_summary":
-        content = content.partition("\n\n")[2] or content  # all of them begin with the same sentence
+        content = content.partition("\n\n")[2] or content  # all of them start with the same sentence
     return content.strip().lstrip("# ")
 
 
@@ -168,7 +168,7 @@ _NAMES = {
 
 
 class TreePicker(Picker):
-    """Gives back the id of an entry, or None."""
+    """The result is the id of an entry, or None."""
 
     FROM_END = True
     LETTERS = ("app.tree.editLabel", "app.tree.toggleLabelTimestamp")
@@ -185,7 +185,7 @@ class TreePicker(Picker):
     app: "RetinueApp"
 
     def __init__(self, app: "RetinueApp", wanted: str = "default", chosen: str = "") -> None:
-        """`chosen` is lit, else where one is."""
+        """`chosen` is highlighted, or else the current entry."""
         self._chronicle = app.link.crew.chronicle
         self._roots = self._chronicle.build_tree()
         self._wanted = wanted
@@ -197,11 +197,10 @@ class TreePicker(Picker):
         self._chosen = chosen or (present[-1] if present else "")
 
     def on_mount(self) -> None:
-        """Say which keys there are."""
         self.tell(self._describe())
 
     def is_user(self, entry_id: str) -> bool:
-        """Whether an entry is something that the user has said."""
+        """Whether an entry is a user message."""
         return any(leaf.is_user for leaf in self._leaves if leaf.entry_id == entry_id)
 
     def _make_rows(self) -> list[PickerRow]:
@@ -228,17 +227,17 @@ class TreePicker(Picker):
         self.put(self._make_rows(), chosen=chosen, hint=self._describe())
 
     def action_filter(self, name: str) -> None:
-        """Show this much; the same key again shows what is usual."""
+        """Set the filter; the same key again resets it to the default."""
         self._wanted = "default" if name == self._wanted else name
         self._renew()
 
     def action_cycle(self, step: int) -> None:
-        """Show the next amount, or the one before."""
+        """Switch to the next or previous filter."""
         self._wanted = FILTERS[(FILTERS.index(self._wanted) + step) % len(FILTERS)]
         self._renew()
 
     def action_toggle_times(self) -> None:
-        """Show when entries were marked, or not."""
+        """Show or hide the times of labels."""
         self._has_times = not self._has_times
         self._renew()
 
@@ -256,7 +255,7 @@ class TreePicker(Picker):
         self._light(above[-1] if above else leaf.entry_id)
 
     def action_unfold(self) -> None:
-        """Unfold the branch that begins here, or go down to the next one, or to the end."""
+        """Unfold the branch that begins here, or go down to the next branch or the end."""
         place = self._find_place()
         if place is None:
             return
@@ -269,7 +268,7 @@ class TreePicker(Picker):
         self._light(below[0] if below else self._leaves[-1].entry_id)
 
     def action_edit_label(self) -> None:
-        """Ask for the words that mark the lit entry."""
+        """Ask for the label of the highlighted entry."""
         self.run_worker(self._edit_label(), exclusive=True)
 
     async def _edit_label(self) -> None:
@@ -288,7 +287,7 @@ class TreePicker(Picker):
         self._renew(lit.key)
 
     def action_copy_lit(self) -> None:
-        """Copy what the lit entry says."""
+        """Copy the text of the highlighted entry."""
         lit = self.lit
         if lit is not None:
             text = next((leaf.text for leaf in self._leaves if leaf.entry_id == lit.key), "")

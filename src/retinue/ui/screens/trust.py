@@ -1,4 +1,4 @@
-"""Whether a folder's own configuration is used: asked before anything of the folder is read."""
+"""Asks whether a folder's own configuration is used, before anything in the folder is read."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ _NO = 2
 
 
 class TrustScreen(Overlay[tuple[bool, bool] | None]):
-    """Gives back the decision, and whether it is remembered. Escape is a no; who leaves has decided nothing."""
+    """The result is (trusted, whether to save the decision). Escape means no; leaving the program decides nothing."""
 
     DEFAULT_CSS = """
     TrustScreen { align: center middle; background: $background 60%; }
@@ -38,7 +38,7 @@ class TrustScreen(Overlay[tuple[bool, bool] | None]):
     TrustScreen #hint { height: 1; color: $text-muted; }
     """
     BINDINGS = [
-        # Ctrl+C is a key of both: at a question before everything else it means that one does not want to begin.
+        # Ctrl+C is bound to both cancel and clear; in this first question it means that the user wants to leave.
         bind("app.clear", "leave(130)", is_first=True),
         bind("app.exit", "leave(0)", is_first=True),
         bind("tui.select.cancel", "choose(2)"),
@@ -56,7 +56,6 @@ class TrustScreen(Overlay[tuple[bool, bool] | None]):
         self._lit = _NO
 
     def compose(self) -> ComposeResult:
-        """What it is about, the answers, hint."""
         names = ", ".join(clean_line(name, 60) for name in self._protected[:8])
         more = f" and {len(self._protected) - 8} more" if len(self._protected) > 8 else ""
         about = Text()
@@ -72,25 +71,24 @@ class TrustScreen(Overlay[tuple[bool, bool] | None]):
             yield Static(hint, id="hint", markup=False)
 
     def on_mount(self) -> None:
-        """Nothing is agreed to by accident: no is lit."""
+        """The answer no is highlighted, so that nothing is accepted by accident."""
         self.app.theme_changed_signal.subscribe(self, lambda theme: self._draw())
         self._draw()
 
     def action_move(self, step: int) -> None:
-        """Light another answer."""
         self._lit = (self._lit + step) % len(_ANSWERS)
         self._draw()
 
     def action_take(self) -> None:
-        """Take the lit one."""
+        """Choose the highlighted answer."""
         self.action_choose(self._lit)
 
     def action_choose(self, place: int) -> None:
-        """Take one by its letter."""
+        """Choose an answer by its letter."""
         self.dismiss(_ANSWERS[place][2])
 
     def action_leave(self, status: int) -> None:
-        """Out of the program; nothing is decided, nothing is kept."""
+        """Exit the program without a decision."""
         self.app.exit(status)
 
     def _draw(self) -> None:
@@ -104,5 +102,5 @@ class TrustScreen(Overlay[tuple[bool, bool] | None]):
             line.append(f"{key} ", style="bold")
             line.append(f"{word}, {note}", style=f"bold {accent}" if is_lit else "")
             lines.append(line)
-        for answers in self.query("#answers").results(Static):  # not there yet when the program is about to end
+        for answers in self.query("#answers").results(Static):  # missing if the program is about to end
             answers.update(Text("\n").join(lines))

@@ -1,4 +1,4 @@
-"""The conversation of one run, live, over the main screen: read it, search it, say something to it, stop it."""
+"""Viewer for one run over the main screen: read and search its live conversation, steer it, stop it."""
 
 import time
 from typing import TYPE_CHECKING
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
 LEAST_ABOUT = 12
-"""Columns that the words about a run keep in the head."""
+"""Minimum columns for the description of a run in the head."""
 ARMED_S = 3.0
-"""How long the first `x` counts."""
+"""Seconds within which a second `x` stops the run."""
 
 
 class RunViewer(Overlay[None]):
-    """Follows one run from its first message."""
+    """Shows one run from its first message on."""
 
     DEFAULT_CSS = """
     RunViewer { align: center middle; background: $background 60%; }
@@ -78,7 +78,7 @@ class RunViewer(Overlay[None]):
 
     @property
     def _help(self) -> str:
-        """The keys that matter, as they are now."""
+        """The most important keys, as currently bound."""
         key = self._key
         leave = self.app.keys.show("tui.select.cancel")
         stop = f"{key('stop')} {key('stop')}"
@@ -93,7 +93,6 @@ class RunViewer(Overlay[None]):
         return fit_parts(parts, self.query_one("#foot").size.width or self.size.width)
 
     def compose(self) -> ComposeResult:
-        """Head, conversation, a line to write in, foot."""
         with Vertical(id="frame"):
             yield Static("", id="head", markup=False)
             yield Conversation(self._talk, id="run-conversation")
@@ -101,7 +100,7 @@ class RunViewer(Overlay[None]):
             yield Static("", id="foot", markup=False)
 
     def on_resize(self) -> None:
-        """Say as much about the keys as there is room for."""
+        """Show as many key hints as fit."""
         self.call_after_refresh(self._show_foot)
 
     def _show_foot(self) -> None:
@@ -110,7 +109,7 @@ class RunViewer(Overlay[None]):
                 foot.update(self._help)
 
     def on_mount(self) -> None:
-        """Read what was said, and follow what is said from now on."""
+        """Show the messages so far and follow new events."""
         self._reading = ConversationReader(self.query_one(Conversation))
         self.query_one(Conversation).can_focus = True
         self.query_one(Conversation).focus()
@@ -126,7 +125,7 @@ class RunViewer(Overlay[None]):
             self._talk.apply(event)
 
     def sync(self) -> None:
-        """Show what is new."""
+        """Show what has changed."""
         conversation = self.query_one(Conversation)
         conversation.sync()
         now_ms = self.app.now_ms()
@@ -152,14 +151,14 @@ class RunViewer(Overlay[None]):
         head.append(clean_line(run.agent, 60), style="bold")
         outlook = Outlook(120, now_ms, frame, find_window=self.app.link.crew.lookout.find_window, colors=colors)
         about, figures = Text(f"  {clean_line(run.description, 120)}"), render_figures(run, outlook)
-        # What it is for gives way to how far it is, down to some words.
+        # The description is shortened in favour of the figures, but not below LEAST_ABOUT.
         room = self.query_one("#head").size.width - 2 - head.cell_len - figures.cell_len
         about.truncate(max(LEAST_ABOUT, room), overflow="ellipsis")
         head.append_text(about).append_text(figures)
         tags = [run.id, name_status(run)]
         if run.status is Status.RUNNING:
             glimpse = self.app.link.overheard.glimpse(run.id)
-            # How its answer begins is what stands below.
+            # The start of the answer is not repeated here because it is visible below.
             tags.append("answering" if glimpse.opening and not glimpse.tools else describe_activity(run, glimpse))
         tags += [f"branch {clean_line(run.branch, 60)}"] if run.branch else []
         if run.outcome is not None and run.outcome.error:
@@ -168,21 +167,20 @@ class RunViewer(Overlay[None]):
         return head
 
     def action_close(self) -> None:
-        """Back to the main screen."""
         self.dismiss()
 
     def action_read(self, way: Way, step: int) -> None:
-        """Go elsewhere in the conversation; upwards stops following."""
+        """Scroll the conversation; scrolling up stops following the end."""
         self._disarm()
         self._reading.move(way, step)
 
     def action_open_all(self) -> None:
-        """Everything in full, or folded."""
+        """Expand or collapse all blocks."""
         self._disarm()
         self.query_one(Conversation).open_all()
 
     def action_compose_words(self) -> None:
-        """Open the line to say something."""
+        """Open the input line for a message to the run."""
         self._disarm()
         if self._run.status.is_final:
             self._tell("it is finished: say it to the main agent, which can resume it")
@@ -190,17 +188,17 @@ class RunViewer(Overlay[None]):
         self.query_one(PurposeLine).open("say", "say something to this agent")
 
     def action_search(self) -> None:
-        """Open the line to search."""
+        """Open the input line for a search."""
         self._disarm()
         self.query_one(PurposeLine).open("search", "search for")
 
     def action_next(self, step: int) -> None:
-        """Go to the next block in which the searched words are."""
+        """Go to the next or previous search result."""
         self._disarm()
         self._tell(self._reading.go_found(step) if self._needle else f"search with {self._key('search')} first")
 
     def action_stop(self) -> None:
-        """The first `x` asks, the second one stops."""
+        """Ask for confirmation on the first press, stop the run on the second."""
         if self._run.status.is_final:
             self._tell("it is finished")
         elif self._armed_s:
@@ -212,7 +210,7 @@ class RunViewer(Overlay[None]):
             self._tell(f"{self._key('stop')} again stops it, and all it started")
 
     def on_purpose_line_sent(self, event: PurposeLine.Sent) -> None:
-        """Use what was written in the line."""
+        """Search for the text, or send it to the run."""
         event.stop()
         self.query_one(Conversation).focus()
         if event.purpose == "search":
@@ -224,7 +222,6 @@ class RunViewer(Overlay[None]):
             self._tell("said" if is_heard else "it is finished and does not hear any more")
 
     def on_purpose_line_closed(self, event: PurposeLine.Closed) -> None:
-        """Back to reading."""
         event.stop()
         self.query_one(Conversation).focus()
 

@@ -1,1 +1,1 @@
-"""The parts of the main screen: one class a file."""
+"""Widgets of the main screen."""

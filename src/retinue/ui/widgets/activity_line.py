@@ -1,4 +1,4 @@
-"""The line above the editor that says what the agent does right now, for how long, and how to stop it."""
+"""The line above the editor: what the agent is doing, for how long, and how to stop it."""
 
 from rich.text import Text
 from textual.widgets import Static
@@ -17,7 +17,7 @@ _WORDS = {
 
 
 class WorkingLine(Static):
-    """One line while there is work, none otherwise."""
+    """One line while the agent works, else hidden."""
 
     DEFAULT_CSS = """
     WorkingLine {
@@ -30,7 +30,7 @@ class WorkingLine(Static):
         super().__init__(id=id, markup=False)
 
     def show(self, state: State, now_ms: int, scope: str = "esc stops it") -> None:
-        """Draw the present moment; `scope` says which key stops what."""
+        """Draw the line; `scope` says which key stops what."""
         self.set_class(state.is_busy, "-busy")
         if not state.is_busy:
             return

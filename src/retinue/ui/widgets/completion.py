@@ -1,4 +1,4 @@
-"""The completions above the editor: takes what there is and shows it; which one is lit is all it knows."""
+"""The completion popup above the editor. Only shows suggestions and keeps the highlight."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ ROWS = 8
 
 
 class CompletionPopup(Static):
-    """A few rows of a list, with the lit one among them; not there when there is nothing."""
+    """A window of the suggestions around the highlighted row; hidden if there are none."""
 
     DEFAULT_CSS = """
     CompletionPopup { height: auto; max-height: 10; padding: 0 2; display: none; }
@@ -22,7 +22,7 @@ class CompletionPopup(Static):
     """
 
     class Clicked(Message):
-        """Somebody has lit a row with the mouse, and wants it."""
+        """A row was clicked; it is highlighted."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
@@ -32,21 +32,19 @@ class CompletionPopup(Static):
 
     @property
     def is_open(self) -> bool:
-        """Whether there is anything to take."""
         return bool(self._rows)
 
     @property
     def rows(self) -> Sequence[Suggestion]:
-        """All there is."""
         return self._rows
 
     @property
     def lit(self) -> Suggestion | None:
-        """The row that would be taken."""
+        """The highlighted row."""
         return self._rows[self._lit] if self._lit is not None else None
 
     def show(self, rows: Sequence[Suggestion], *, is_lit: bool = True) -> None:
-        """Show other rows from the first on; without `is_lit` none is lit until somebody chooses."""
+        """Show rows from the start; without `is_lit`, none is highlighted until the user moves."""
         if list(rows) != self._rows:
             self._rows, self._first = list(rows), 0
             self._lit = 0 if rows and is_lit else None
@@ -54,11 +52,10 @@ class CompletionPopup(Static):
         self._draw()
 
     def close(self) -> None:
-        """Go away."""
         self.show(())
 
     def move(self, step: int) -> None:
-        """Light another row, round the ends by single steps."""
+        """Move the highlight; single steps wrap around."""
         if not self._rows:
             return
         last = len(self._rows) - 1
@@ -71,26 +68,21 @@ class CompletionPopup(Static):
         self._draw()
 
     def on_click(self, event: Click) -> None:
-        """A click takes a row."""
         at = self._first + event.y
         if event.y < ROWS and at < len(self._rows):
             self._lit = at
             self.post_message(self.Clicked())
 
     def on_mouse_scroll_down(self) -> None:
-        """The wheel lights other rows."""
         self.move(1)
 
     def on_mouse_scroll_up(self) -> None:
-        """The wheel lights other rows."""
         self.move(-1)
 
     def on_resize(self) -> None:
-        """Fit into the new width."""
         self._draw()
 
     def redraw(self) -> None:
-        """Draw it again: the colours have changed."""
         self._draw()
 
     def _draw(self) -> None:
@@ -113,7 +105,7 @@ class CompletionPopup(Static):
         accent = self.app.theme_variables.get("accent", "")
         line.append("❯ " if is_lit else "  ", style=accent)
         label = Text(clean_line(row.label, 200), style=f"bold {accent}" if is_lit else "")
-        if label.cell_len > column:  # the end of a path says more than its beginning
+        if label.cell_len > column:  # the end of a path is more informative than its start
             label = Text(f"…{label.plain[-(column - 1) :]}", style=label.style)
         line.append_text(label)
         if row.note:

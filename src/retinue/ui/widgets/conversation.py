@@ -1,7 +1,7 @@
-"""The conversation: a window of views on its blocks, following the end until somebody scrolls away.
+"""The conversation: a window of views on its blocks, which follows the end until the user scrolls away.
 
-Blocks get a view when somebody scrolls near them and lose it far from there: a session of many thousand lines opens as
-fast as a short one, and its beginning is as near as its end.
+A block gets a view when the user scrolls near it and loses it when far away: a session of many thousand lines opens as
+fast as a short one, and its beginning is reached as quickly as its end.
 """
 
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from retinue.ui.renderers.registry import open_view
 from retinue.ui.talk import Talk
 
 PAGE = 60
-"""Blocks that get a view at once when somebody scrolls up."""
+"""Blocks that get a view at a time when the user scrolls up."""
 SPARE = 6
-"""Blocks above the first screen."""
+"""Extra blocks above the first screen."""
 SEARCHED = 20
-"""Pages that a search goes back at a time."""
+"""Maximum number of pages that a search loads."""
 MOST = 240
-"""Views there are at most, unless somebody searches."""
+"""Maximum number of views, except in a search."""
 
 
 class Conversation(VerticalScroll):
-    """Shows a Talk; `sync` brings it up to date and costs only what has changed."""
+    """Shows a Talk; `sync` updates it and costs only what has changed."""
 
     DEFAULT_CSS = """
     Conversation { height: 1fr; width: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
@@ -41,39 +41,37 @@ class Conversation(VerticalScroll):
         self._first = self._find_first(talk)
         self._synced = -1
         self._is_away = False
-        """Whether there are blocks after the last view, which get none until somebody comes near."""
+        """Whether there are blocks after the last view; they get views when the user scrolls near."""
         self._all_open = False
         self._thinking_open = False
 
     @property
     def talk(self) -> Talk:
-        """What is shown."""
         return self._talk
 
     @property
     def views(self) -> Sequence[BlockView]:
-        """Those there are, from the top down."""
+        """The current views, top to bottom."""
         return self._views
 
     def on_mount(self) -> None:
-        """Show the end."""
         self.app.theme_changed_signal.subscribe(self, lambda theme: self.redraw())
         self.sync()
         self.anchor()
 
     def redraw(self) -> None:
-        """Draw everything again: the colours have changed."""
+        """Redraw all views because the theme has changed."""
         for view in self._views:
             view.redraw()
 
     def show(self, talk: Talk) -> None:
-        """Show another conversation from its end."""
+        """Show the end of another conversation."""
         self._talk = talk
         self._open_window(self._find_first(talk), len(talk.blocks))
         self.anchor()
 
     def show_beginning(self) -> None:
-        """Go to the first block of all."""
+        """Scroll to the first block."""
         if self._has_earlier:
             self._talk.recall(len(self._talk.unread))
             self._open_window(0, PAGE)
@@ -81,13 +79,13 @@ class Conversation(VerticalScroll):
         self.call_after_refresh(self.scroll_home, animate=False)
 
     def anchor(self, anchor: bool = True) -> None:
-        """Go to the end and follow it."""
+        """Scroll to the end and follow it."""
         if anchor and self._is_away:
             self._open_window(self._find_first(self._talk), len(self._talk.blocks))
         super().anchor(anchor)
 
     def _open_window(self, first: int, end: int) -> None:
-        """Other views instead of the present ones."""
+        """Replace all views."""
         for view in self._views:
             view.remove()
         self._views, self._first, self._synced = [], first, -1
@@ -96,11 +94,11 @@ class Conversation(VerticalScroll):
         self.sync()
 
     def sync(self) -> None:
-        """Bring the screen up to date with the talk."""
+        """Update the views from the talk."""
         if self._synced == self._talk.version or not self.is_mounted:
             return
         self._synced = self._talk.version
-        # What is complete does not change any more, but a batch of calls may finish in any order.
+        # Only recent blocks can change: a batch of calls may finish in any order.
         for view in self._views[-PAGE:]:
             view.sync()
         if not self._is_away and self._add_later(len(self._talk.blocks)):
@@ -108,14 +106,14 @@ class Conversation(VerticalScroll):
         self._tell_earlier()
 
     def open_all(self, *, is_open: bool | None = None) -> bool:
-        """Show everything in full, or folded again; whether it is open now."""
+        """Expand or collapse all blocks; returns whether they are expanded now."""
         self._all_open = (not self._all_open) if is_open is None else is_open
         for view in self._views:
             view.fold(is_open=self._all_open)
         return self._all_open
 
     def open_thinking(self) -> bool:
-        """Show thinking in full, or folded again; whether it is open now."""
+        """Expand or collapse thinking; returns whether it is expanded now."""
         self._thinking_open = not self._thinking_open
         for view in self._views:
             if isinstance(view.block, ReplyBlock):
@@ -123,7 +121,7 @@ class Conversation(VerticalScroll):
         return self._thinking_open
 
     def find_views(self, needle: str) -> list[BlockView]:
-        """The views in whose blocks some words are, whatever their case; earlier blocks get a view for it."""
+        """The views whose blocks contain the needle, ignoring case; earlier blocks get views for this."""
         if not needle.strip():
             return []
         if self._is_away:
@@ -136,7 +134,7 @@ class Conversation(VerticalScroll):
         return [view for view in self._views if _has(view.block, needle)]
 
     def load_earlier(self, most: int | None = None) -> bool:
-        """Give the blocks before the first one that is shown a view; whether there were any."""
+        """Create views for the blocks before the first view; returns whether there were any."""
         most = MOST if most is None else most
         if self._first == 0 and self._talk.unread:
             self._first = self._talk.recall()
@@ -159,7 +157,7 @@ class Conversation(VerticalScroll):
         return True
 
     async def load_later(self) -> None:
-        """Give the blocks after the last one that is shown a view."""
+        """Create views for the blocks after the last view."""
         last = self._views[-1] if self._views else None
         self._add_later(self._first + len(self._views) + PAGE)
         surplus = max(0, len(self._views) - MOST)
@@ -167,20 +165,20 @@ class Conversation(VerticalScroll):
         del self._views[:surplus]
         self._first += surplus
         self._tell_earlier()
-        # The end moves up when they are gone: without waiting, a reader could be there and nothing would load more.
+        # Removing views moves the end up. Without waiting, a reader at the end would not trigger the next load.
         await self.remove_children(gone)
         if last is not None:
             self.call_after_refresh(self._show_more, last)
 
     def _show_more(self, last: BlockView) -> None:
-        """Go on below a view; where the new ones are all in sight, there is room for more."""
+        """Scroll to the last old view; if all new ones are visible too, load more."""
         if last.is_attached:
             self.scroll_to_widget(last, animate=False)
         if self._is_away and self.scroll_y >= self.max_scroll_y:
             self.call_later(self.load_later)
 
     def _add_later(self, end: int) -> bool:
-        """Views up to a block, below those there are; whether there were any to add."""
+        """Create views below the existing ones up to block `end`; returns whether there were any."""
         known, blocks = self._first + len(self._views), self._talk.blocks
         fresh = [self._open_view(block) for block in blocks[known:end]] if self.is_mounted else []
         if fresh:
@@ -190,7 +188,7 @@ class Conversation(VerticalScroll):
         return bool(fresh)
 
     def watch_scroll_y(self, old: float, new: float) -> None:
-        """Reaching the top asks for more."""
+        """Load more at the top and at the bottom."""
         super().watch_scroll_y(old, new)
         if new <= 0 < old and self._has_earlier:
             self.call_later(self.load_earlier)
@@ -198,12 +196,12 @@ class Conversation(VerticalScroll):
             self.call_later(self.load_later)
 
     def on_resize(self) -> None:
-        """A higher screen has room for more."""
+        """A higher screen has room for more blocks."""
         if self._has_earlier and self._views and not self.max_scroll_y:
             self.call_later(self.load_earlier)
 
     def _find_first(self, talk: Talk) -> int:
-        """The first block with a view: a screen and a bit, since each takes two rows or more."""
+        """The first block that gets a view: a little more than a screen, since each block takes at least two rows."""
         return max(0, len(talk.blocks) - min(PAGE, self.size.height // 2 + SPARE))
 
     def _open_view(self, block: Block) -> BlockView:
@@ -211,7 +209,7 @@ class Conversation(VerticalScroll):
         return open_view(block, is_open=is_open)
 
     def _trim(self) -> None:
-        """While the end is followed, forget views that are far above."""
+        """While following the end, remove views far above."""
         surplus = len(self._views) - MOST
         if surplus > PAGE and self.is_vertical_scroll_end and not self._is_away:
             for view in self._views[:surplus]:
@@ -234,7 +232,7 @@ class Conversation(VerticalScroll):
         words = f"↑ {count} earlier" if self._talk.is_whole else "↑ reading what is before"
         self.query_one("#earlier", Static).update(words)
         if not self._first and self._talk.unread and self.max_scroll_y and self.scroll_y <= 0:
-            self.call_later(self.load_earlier)  # somebody has been waiting at the top
+            self.call_later(self.load_earlier)  # the user was waiting at the top
 
 
 def _has(block: Block, needle: str) -> bool:

@@ -1,6 +1,7 @@
-"""The editor: several lines, history, long pastes as a mark, what was deleted to put back. Enter sends.
+"""The prompt editor: multiple lines, history, placeholders for long pastes, and yanking of deleted text. Enter
+sends.
 
-Knows nothing of what is done with the words; whoever completes or asks is given each key first.
+Must not know what is done with the text; `asks_first` gets each key before the editor.
 """
 
 import re
@@ -29,14 +30,14 @@ _MARK = re.compile(r"\[paste #\d+ [^\]\n]*\]")
 
 
 class Pastes:
-    """Marks and what they stand for. A mark that somebody has changed is just words."""
+    """Placeholders for long pastes. A placeholder that the user has changed is plain text."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._count = 0
 
     def add(self, text: str) -> str:
-        """What to put into the editor for a paste: itself when it is short, else its mark."""
+        """The text to insert for a paste: itself if short, else a placeholder."""
         lines = text.count("\n") + 1
         if lines <= LINES and len(text) <= CHARS:
             return text
@@ -47,18 +48,18 @@ class Pastes:
         return mark
 
     def expand(self, text: str) -> str:
-        """The words with all pastes in full."""
+        """Replace placeholders with their pastes."""
         return _MARK.sub(lambda found: self._texts.get(found[0], found[0]), text)
 
     def find_mark(self, before: str) -> int:
-        """How long the mark is that a text ends with; 0 when it ends with none."""
+        """The length of the placeholder at the end of a text; 0 if there is none."""
         if not before.endswith("]"):
             return 0
         mark = before[before.rfind("[") :]
         return len(mark) if mark in self._texts else 0
 
     def clear(self) -> None:
-        """Forget all; numbers go on, so that no two marks are alike."""
+        """Forget all pastes; numbering continues, so that placeholders stay unique."""
         self._texts.clear()
 
 
@@ -66,7 +67,7 @@ MOST = 1000
 
 
 class PromptHistory:
-    """Entries from old to new; after the newest comes what is being written now."""
+    """History entries, oldest first; after the newest comes the current draft."""
 
     def __init__(self, entries: Sequence[str] = ()) -> None:
         self._entries = list(entries)[-MOST:]
@@ -74,12 +75,12 @@ class PromptHistory:
         self._draft = ""
 
     def load(self, entries: Sequence[str]) -> None:
-        """Put entries of earlier days before those of today."""
+        """Insert older entries before the current ones."""
         self._entries = [*entries, *self._entries][-MOST:]
         self._at = len(self._entries)
 
     def add(self, text: str) -> bool:
-        """One more, unless it is the last one again; the place is at the end afterwards. Whether it is new."""
+        """Append an entry unless it repeats the last one, and go to the end; returns whether it was appended."""
         is_new = bool(text.strip()) and self._entries[-1:] != [text]
         if is_new:
             self._entries = [*self._entries, text][-MOST:]
@@ -88,7 +89,7 @@ class PromptHistory:
         return is_new
 
     def move(self, step: int, written: str) -> str | None:
-        """What is there one step further; None at either end. `written` is what the editor shows now."""
+        """The entry one step further; None at either end. `written` is the current text of the editor."""
         place = self._at + step
         if not 0 <= place <= len(self._entries):
             return None
@@ -100,12 +101,10 @@ class PromptHistory:
 
 MOST_DELETED = 20
 MOST_PATHS = 4000
-"""Characters of pasted text that may be paths of dropped files."""
+"""Maximum characters of pasted text that is checked for paths of dropped files."""
 
 
 class Editor(TextArea, inherit_bindings=False):
-    """Where the user writes."""
-
     app: "RetinueApp"
     DEFAULT_CSS = """
     Editor {
@@ -156,11 +155,11 @@ class Editor(TextArea, inherit_bindings=False):
 
     @dataclass
     class Submitted(Message):
-        """The user has sent this."""
+        """The user has sent a text."""
 
         text: str
         is_later: bool = False
-        """It is to be said when the agent would stop."""
+        """Deliver it when the agent would stop."""
 
     @dataclass
     class Edited(Message):
@@ -173,19 +172,19 @@ class Editor(TextArea, inherit_bindings=False):
         super().__init__(
             id=id, soft_wrap=True, tab_behavior="focus", show_line_numbers=False, highlight_cursor_line=False
         )
-        # A cursor that blinks would draw the screen twice a second while nothing happens.
+        # A blinking cursor would redraw the screen twice a second while idle.
         self.set_reactive(TextArea.cursor_blink, False)
         self.history_list = PromptHistory()
         self.on_remembered: Callable[[str], None] = lambda text: None
-        """Told of each new entry of the history."""
+        """Called with each new history entry."""
         self.asks_first: Callable[[events.Key], bool] = lambda event: False
-        """Asked for each key before the editor sees it; True when it has been used already."""
+        """Called with each key before the editor; returns True if it has handled the key."""
         self._pastes = Pastes()
         self._deleted: list[str] = []
         self._yanked: tuple[Location, int] | None = None
-        """Where the last thing was put back, and which it was, counted from the end."""
+        """Where text was last yanked, and its position from the end of the deleted texts."""
         self._jump = 0
-        """Where the character typed next leads to: forward, back, or 0 for nowhere."""
+        """The direction in which to jump to the next typed character: 1, -1, or 0 for no jump."""
 
     @property
     def words(self) -> str:
@@ -194,39 +193,38 @@ class Editor(TextArea, inherit_bindings=False):
 
     @property
     def before_cursor(self) -> str:
-        """The text up to the cursor."""
         return self.get_text_range((0, 0), self.cursor_location)
 
     def remember(self, text: str) -> None:
-        """Add to the history that the arrow keys go through."""
+        """Add a text to the history."""
         if self.history_list.add(text):
             self.on_remembered(text)
 
     def put(self, text: str) -> None:
-        """Replace the text, which can be undone; the cursor goes to its end."""
+        """Replace the text (can be undone) and move the cursor to the end."""
         self.replace(escape_text(text), (0, 0), self.document.end)
         self.move_cursor(self.document.end)
 
     def replace_before(self, count: int, text: str) -> None:
-        """Replace that many characters before the cursor, all in its line."""
+        """Replace `count` characters before the cursor; they must be in the same line."""
         row, column = self.cursor_location
         end = self.replace(text, (row, max(0, column - count)), (row, column)).end_location
         self.move_cursor(end)
 
     def clear_all(self) -> None:
-        """Empty it, pastes too."""
+        """Remove the text and all pastes."""
         self._pastes.clear()
         self.load_text("")
 
     def action_submit(self) -> None:
-        """Send what is there, if anything is; a backslash before Enter means a new line."""
+        """Send the text if there is any; a backslash before the cursor starts a new line instead."""
         if self.before_cursor.endswith("\\"):
             self.replace_before(1, "\n")
             return
         self._send(is_later=False)
 
     def action_submit_later(self) -> None:
-        """Send what is there for later."""
+        """Send the text to be delivered when the agent would stop."""
         self._send(is_later=True)
 
     def _send(self, *, is_later: bool) -> None:
@@ -237,22 +235,21 @@ class Editor(TextArea, inherit_bindings=False):
             self.post_message(self.Submitted(text, is_later))
 
     def action_newline(self) -> None:
-        """Begin another line."""
         self._replace_via_keyboard("\n", *self.selection)
 
     def action_older(self) -> None:
-        """A line up; at the top, what was written before."""
+        """Move up a line; in the first line, go to the previous history entry."""
         at_top = self.cursor_location[0] == 0 and not self.wrapped_document.location_to_offset(self.cursor_location).y
         if not (at_top and self.action_recall(-1)):
             self.action_cursor_up()
 
     def action_newer(self) -> None:
-        """A line down; at the end, what was written after."""
+        """Move down a line; in the last line, go to the next history entry."""
         if not (self.cursor_at_last_line and self.action_recall(1)):
             self.action_cursor_down()
 
     def action_recall(self, step: int) -> bool:
-        """Go through the history; what was being written is its newest entry. Whether there was any."""
+        """Show another history entry; returns whether there was one."""
         text = self.history_list.move(step, self.text)
         if text is None:
             return False
@@ -262,7 +259,7 @@ class Editor(TextArea, inherit_bindings=False):
         return True
 
     def action_delete_left(self) -> None:
-        """Delete a character, or a whole mark of a paste."""
+        """Delete a character, or a whole placeholder of a paste."""
         count = self._pastes.find_mark(self.before_cursor) if self.selection.is_empty else 0
         if count:
             self.replace_before(count, "")
@@ -270,39 +267,36 @@ class Editor(TextArea, inherit_bindings=False):
             super().action_delete_left()
 
     def action_cut_word_left(self) -> None:
-        """Delete the word before the cursor."""
         self._cut(self.action_delete_word_left)
 
     def action_cut_word_right(self) -> None:
-        """Delete the word after the cursor."""
         self._cut(self.action_delete_word_right)
 
     def action_cut_line_start(self) -> None:
-        """Delete to the start of the line."""
         self._cut(self.action_delete_to_start_of_line)
 
     def action_cut_line_end(self) -> None:
-        """Delete to the end of the line, or the line's end."""
+        """Delete to the end of the line; at the end, delete the line break."""
         self._cut(self.action_delete_right if self.cursor_at_end_of_line else self.action_delete_to_end_of_line)
 
     def action_yank(self) -> None:
-        """Put back what was deleted last."""
+        """Insert the text that was deleted last."""
         if self._deleted:
             self._put_back(self.selection.start, self.selection.end, 1)
 
     def action_yank_older(self) -> None:
-        """Put back what was deleted before that instead."""
+        """Replace the yanked text with the one deleted before it."""
         if self._yanked is not None and self._deleted:
             start, number = self._yanked
             self._put_back(start, self.cursor_location, number % len(self._deleted) + 1)
 
     def action_jump(self, step: int) -> None:
-        """Wait for a character and go to where it comes next, or came last."""
+        """Wait for a character, then move the cursor to its next or previous occurrence."""
         self._jump = step
         self.border_subtitle = "to which character?"
 
     def _land(self, sign: str | None) -> bool:
-        """Jump to a character; whether it was waited for."""
+        """Jump to a character; returns whether a jump was pending."""
         step, self._jump = self._jump, 0
         self.border_subtitle = ""
         if not step or not sign:
@@ -333,13 +327,13 @@ class Editor(TextArea, inherit_bindings=False):
             event.prevent_default()
             return
         if (action := self._find_action(event.key)) is not None:
-            # Done here and now: what the screen does for a binding comes after the keys that were typed meanwhile.
+            # Run the action now: through a binding of the screen it would run after keys typed in the meantime.
             event.stop()
             event.prevent_default()
             await self.app.run_action(action, self)
             return
         if event.key in ("enter", "tab"):
-            event.prevent_default()  # what these do is said by the keys' table alone
+            event.prevent_default()  # only the key table decides what these keys do
             return
         if event.is_printable:
             self._yanked = None
@@ -356,23 +350,21 @@ class Editor(TextArea, inherit_bindings=False):
         self.take_paste(event.text)
 
     def take_paste(self, text: str) -> None:
-        """Put pasted text in: a long one as a mark, paths of images as mentions."""
+        """Insert pasted text: a long one as a placeholder, image paths as mentions."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         text = _to_mentions(text) or self._pastes.add(escape_text(text))
         if result := self._replace_via_keyboard(text, *self.selection):
             self.move_cursor(result.end_location)
 
     def on_text_area_changed(self) -> None:
-        """Tell whoever completes."""
         self.post_message(self.Edited(self.text, self.before_cursor))
 
     def on_text_area_selection_changed(self) -> None:
-        """The cursor has moved."""
         self.post_message(self.Edited(self.text, self.before_cursor))
 
 
 def _to_mentions(text: str) -> str:
-    """Mentions for the paths of images, as terminals paste them when files are dropped on them; else nothing."""
+    """Mentions for paths of images, which terminals paste when files are dropped on them; empty for other text."""
     line = text.strip()
     if "\n" in line or not 1 < len(line) < MOST_PATHS:
         return ""

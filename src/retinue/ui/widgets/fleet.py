@@ -1,4 +1,4 @@
-"""The fleet below the editor: the main agent and its runs, one of which can be chosen and looked at."""
+"""The agent list below the editor: the main agent and its runs, which can be selected and viewed."""
 
 from collections.abc import Sequence
 
@@ -12,13 +12,13 @@ from retinue.ui.tree import find_sign
 
 ROWS = 5
 LEAST_ROWS = 3
-"""Fewer would hide the chosen one behind what says how many more there are."""
+"""With fewer rows, the line about hidden rows would hide the selected one."""
 LINGER_MS = 4000
 MAIN = "main"
 
 
 class FleetList(Static):
-    """`main` and the runs, oldest first; five rows or less, with the chosen one among them."""
+    """`main` and the runs, oldest first, in at most ROWS rows that include the selected one."""
 
     DEFAULT_CSS = """
     FleetList { height: auto; padding: 0 2; display: none; text-wrap: nowrap; text-overflow: ellipsis; }
@@ -36,26 +36,25 @@ class FleetList(Static):
 
     @property
     def row_count(self) -> int:
-        """Rows it takes now."""
+        """The number of rows it takes now."""
         return min(self._rows, len(self._runs) + 1) if self.has_class("-some") else 0
 
     @property
     def is_active(self) -> bool:
-        """Whether the arrow keys choose in here."""
+        """Whether the arrow keys select in the list."""
         return self._is_active
 
     @property
     def has_rows(self) -> bool:
-        """Whether there is anything to choose."""
         return bool(self._runs)
 
     @property
     def chosen(self) -> str:
-        """The id of the chosen run; `main` for the main agent."""
+        """The id of the selected run; `main` for the main agent."""
         return self._chosen
 
     def show(self, runs: Sequence[Run], now_ms: int, frame: int, rows: int = ROWS) -> None:
-        """Draw the runs as they are now; finished ones go after a moment, the chosen one stays."""
+        """Draw the runs; finished ones disappear after LINGER_MS unless the list is active."""
         self._rows, self._frame = rows, (now_ms, frame)
         self._runs = [
             run
@@ -68,23 +67,23 @@ class FleetList(Static):
         self._draw(now_ms, frame)
 
     def redraw(self) -> None:
-        """Draw it again: the colours have changed."""
+        """Redraw because the theme has changed."""
         self._drawn = ("", 0, False)
         self._draw(*self._frame)
 
     def activate(self) -> bool:
-        """Take the arrow keys; False when there is nothing to choose."""
+        """Use the arrow keys for the list; False if it is empty."""
         if not self._runs:
             return False
         self._is_active = True
         return True
 
     def leave(self) -> None:
-        """Give the arrow keys back."""
+        """Stop using the arrow keys."""
         self._is_active, self._chosen = False, MAIN
 
     def move(self, step: int) -> bool:
-        """Choose another row; False above the first one, which leaves the list."""
+        """Select another row; False above the first one, which leaves the list."""
         ids = [MAIN, *(run.id for run in self._runs)]
         place = ids.index(self._chosen) + step
         if place < 0:

@@ -1,4 +1,4 @@
-"""The footer: where one is, which model thinks how hard, what it has used, how full its window is."""
+"""The footer: directory, model, thinking level, usage and context fill level."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,6 @@ from retinue.ui.formats import clean_line, color_percent
 
 @dataclass(frozen=True, slots=True)
 class FooterFacts:
-    """What the footer shows."""
-
     folder: str = ""
     model: str = ""
     thinking: str = "off"
@@ -23,12 +21,10 @@ class FooterFacts:
     percent: int | None = None
     window: int = 0
     status: str = ""
-    """What a command or a feature wants to be seen, such as how many agents run."""
+    """A status message, for example about a key or the number of agents."""
 
 
 class StatusFooter(Static):
-    """Two ends of one line."""
-
     DEFAULT_CSS = """
     StatusFooter { height: 1; padding: 0 2; color: $text-muted; }
     """
@@ -36,20 +32,17 @@ class StatusFooter(Static):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
         self.facts = FooterFacts()
-        """What is shown."""
 
     def show(self, facts: FooterFacts) -> None:
-        """Show other facts."""
         if facts != self.facts:
             self.facts = facts
             self.refresh_line()
 
     def on_resize(self) -> None:
-        """Fit into the new width."""
         self.refresh_line()
 
     def refresh_line(self) -> None:
-        """Draw again; what matters least is left out first when it is narrow, and what a key would do never."""
+        """Redraw; on a narrow screen the least important parts are left out, but never the status."""
         facts, width = self.facts, max(0, self.size.width)
         status = clean_line(facts.status, 200)
         left = clean_line(facts.folder, 60)
@@ -71,7 +64,7 @@ class StatusFooter(Static):
         self.update(line.append_text(right), layout=False)
 
     def _draw_parts(self) -> list[Text]:
-        """What stands on the right, from what matters least to the model."""
+        """The parts on the right, least important first, the model last."""
         facts = self.facts
         parts = []
         if facts.input or facts.output:
@@ -80,7 +73,7 @@ class StatusFooter(Static):
             parts.append(Text(f"{cost} "))
         if facts.percent is not None:
             color = color_percent(facts.percent)
-            # The line is quiet already.
+            # The footer is already drawn in a muted colour.
             style = "" if color == "dim" else self.app.theme_variables.get(color, "")
             parts.append(Text(f"{facts.percent}%/{format_tokens(facts.window)} ", style=style))
         model = Text(clean_line(facts.model, 60), style="bold")

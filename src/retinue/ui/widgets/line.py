@@ -1,4 +1,4 @@
-"""Lines to write in: one for dialogs, and one that opens for a purpose and closes again."""
+"""Single-line inputs: one for dialogs, and one that opens for a purpose and closes again."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class TextLine(Input):
-    """A line whose editing keys take their turn among the letters, also when all of them come at once."""
+    """An input whose editing keys and letters are handled in order, even when they arrive at once."""
 
     async def _on_key(self, event: events.Key) -> None:
-        # The app would run them only after the key has come back to it, and letters behind it had overtaken it.
+        # The app would run the action only after the key has bubbled up to it, when later letters have been inserted.
         for binding in self._bindings.key_to_bindings.get(event.key, ()):
             if await self.app.run_action(binding.action, self):
                 event.stop()
@@ -25,7 +25,7 @@ class TextLine(Input):
 
 
 class PurposeLine(TextLine):
-    """Hidden until it is opened; Enter sends, Escape closes."""
+    """Hidden until opened; Enter sends, Escape closes."""
 
     DEFAULT_CSS = """
     PurposeLine { display: none; border: none; height: 1; padding: 0 1; background: $boost; }
@@ -36,13 +36,13 @@ class PurposeLine(TextLine):
 
     @dataclass
     class Sent(Message):
-        """What was written, and what for."""
+        """The text and its purpose."""
 
         purpose: str
         text: str
 
     class Closed(Message):
-        """It was closed without a word."""
+        """Closed without sending."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -50,17 +50,14 @@ class PurposeLine(TextLine):
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody writes in it."""
         return self.has_class("-open")
 
     def open(self, purpose: str, hint: str) -> None:
-        """Begin to write."""
         self._purpose, self.placeholder, self.value = purpose, hint, ""
         self.add_class("-open")
         self.focus()
 
     def close(self) -> None:
-        """Go away."""
         self.remove_class("-open")
 
     async def _on_key(self, event: events.Key) -> None:
@@ -73,6 +70,5 @@ class PurposeLine(TextLine):
         await super()._on_key(event)
 
     async def action_submit(self) -> None:
-        """Send what is there."""
         self.close()
         self.post_message(self.Sent(self._purpose, self.value))

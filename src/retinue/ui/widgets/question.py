@@ -1,6 +1,6 @@
-"""A question of a run, above the editor: who asks, what is to be decided, which keys answer it.
+"""A question of a run above the editor: who asks, what is decided, and the keys that answer it.
 
-It takes keys from the editor while it shows, and gives them back with its text untouched.
+It takes keys from the editor while it is shown; the text in the editor stays unchanged.
 """
 
 import re
@@ -30,7 +30,7 @@ _REFUSE = ("deny", "no", "cancel")
 
 
 def render_matter(text: str) -> str:
-    """All of what is decided, safe and visible: long runs of nothing become a note of how long they are."""
+    """The full text to decide about, escaped; long runs of blanks are replaced by a note of their length."""
     shown = "".join(_reveal(sign) for sign in text)
     shown = clean_whole(shown)
     shown = _EMPTY_LINES.sub(lambda found: f"\n⟨{found[0].count(chr(10)) - 1} empty lines⟩\n", shown)
@@ -44,14 +44,14 @@ def describe_size(text: str) -> str:
 
 
 def render_asker(question: Question) -> str:
-    """Who asks: `Explore (run r-1)`; the main agent has no name."""
+    """Who asks, for example `Explore (run r-1)`; `the agent` for the main agent."""
     return (
         f"{clean_line(question.agent, 60)} (run {clean_line(question.run_id, 40)})" if question.agent else "the agent"
     )
 
 
 def find_letters(question: Question) -> dict[str, str]:
-    """Which keys give which answer: `y` and `n`, `a` for what counts from now on, and numbers for all."""
+    """The answer for each key: `y`, `n`, `a` for the answer that also applies later, and numbers for all."""
     options = question.options
     keys = {str(number): option for number, option in enumerate(options[:9], 1)}
     if question.kind in ("approval", "confirm"):
@@ -63,13 +63,13 @@ def find_letters(question: Question) -> dict[str, str]:
 
 
 def find_key(question: Question, option: str) -> str:
-    """The key that is shown before an answer."""
+    """The key shown before an answer."""
     keys = [key for key, answer in find_letters(question).items() if answer == option]
     return keys[-1] if keys else ""
 
 
 def _reveal(sign: str) -> str:
-    """A sign that looks like nothing, or like a blank, by its number."""
+    """Show an invisible or blank-like character by its code."""
     if sign in " \n\t":
         return sign
     if sign == "\u2800" or unicodedata.category(sign) in ("Zs", "Zl", "Zp", "Cf"):
@@ -78,17 +78,17 @@ def _reveal(sign: str) -> str:
 
 
 PATIENCE_S = 0.7
-"""A letter counts as an answer only after so long without one: nobody agrees to something while writing a sentence."""
+"""Letters count as answers only after this pause in typing, so that nobody agrees while writing a sentence."""
 
 
 AGAIN_S = 1.0
-"""How soon after an answer the next question may have taken its keys by surprise."""
+"""Seconds after an answer in which a key may still be meant for the previous question."""
 TIGHT_ROWS = 18
-"""Below so many rows everything is as short as it can be."""
+"""On screens with fewer rows, everything is drawn as short as possible."""
 
 
 class QuestionBox(Vertical):
-    """Shows the oldest question that waits."""
+    """Shows the oldest open question."""
 
     DEFAULT_CSS = """
     QuestionBox {
@@ -110,8 +110,6 @@ class QuestionBox(Vertical):
 
     @dataclass
     class Answered(Message):
-        """The user has decided."""
-
         question: Question
         answer: str
 
@@ -125,10 +123,9 @@ class QuestionBox(Vertical):
         self._is_aside = False
         self._answered_s = float("-inf")
         self._was_answered = False
-        """Whether the question before this one was answered just now, so that a key may come once too often."""
+        """Whether the previous question was answered just now, so that a key may be a repeated press."""
 
     def compose(self) -> ComposeResult:
-        """Top to bottom."""
         yield Static("", id="asked", markup=False)
         with VerticalScroll(id="matter-scroll", can_focus=False):
             yield Static("", id="matter", markup=False)
@@ -138,16 +135,16 @@ class QuestionBox(Vertical):
 
     @property
     def question(self) -> Question | None:
-        """What is shown."""
+        """The question that is shown."""
         return self._question
 
     @property
     def is_aside(self) -> bool:
-        """Whether keys go to the editor although something is asked."""
+        """Whether keys go to the editor although a question is open."""
         return self._question is not None and self._is_aside
 
     def show(self, questions: list[Question]) -> None:
-        """Show the oldest of those that wait, or nothing."""
+        """Show the oldest question, or nothing."""
         first = questions[0] if questions else None
         more = max(0, len(questions) - 1)
         if first == self._question and more == self._more:
@@ -163,7 +160,7 @@ class QuestionBox(Vertical):
         self._draw()
 
     def fit(self, rows: int) -> None:
-        """Leave room for the answers on a screen of that many rows: only what is decided scrolls."""
+        """Leave room for the answers on a screen with `rows` rows: only the text to decide about scrolls."""
         is_tight = rows < TIGHT_ROWS
         self.set_class(is_tight, "-tight")
         options = 0 if self._question is None else len(self._question.options)
@@ -173,7 +170,7 @@ class QuestionBox(Vertical):
         self._draw()
 
     def take_key(self, key: str, *, is_printable: bool) -> bool:
-        """Whether a key was meant for the question, and has done its work."""
+        """Handle a key for the question; False if it is not for it."""
         question, keys = self._question, self.app.keys
         if question is None or self.has_class("-free"):
             return False
@@ -184,7 +181,7 @@ class QuestionBox(Vertical):
             return False
         if is_printable and time.monotonic() < self._quiet_s:
             if self._was_answered:
-                return True  # meant for the question before this one, and no word for the editor
+                return True  # meant for the previous question, not for the editor
             self._quiet_s = time.monotonic() + self.patience_s
             return False
         self._was_answered = False
@@ -200,13 +197,13 @@ class QuestionBox(Vertical):
         elif answer := find_letters(question).get(key.lower()):
             self._answer(answer)
         else:
-            # Somebody has begun to write: the letters that follow are no answers.
+            # The user has started to write: the letters that follow are not answers.
             self._quiet_s = time.monotonic() + self.patience_s
             return False
         return True
 
     def scroll_page(self, step: int) -> bool:
-        """Scroll what is decided by a page; False when there is nothing to scroll."""
+        """Scroll the text by a page; False if there is nothing to scroll."""
         scroll = self._scroll
         if self._question is None or not scroll.max_scroll_y:
             return False
@@ -214,14 +211,14 @@ class QuestionBox(Vertical):
         return True
 
     def answer_default(self) -> bool:
-        """Decide as if nobody had; False when nothing is asked."""
+        """Give the default answer; False if there is no question."""
         if self._question is None:
             return False
         self._answer(self._question.default)
         return True
 
     def on_click(self, event: Click) -> None:
-        """A click on an answer gives it, where each has a line of its own."""
+        """Give the clicked answer, if each answer has its own line."""
         question, answers = self._question, self.query_one("#answers")
         if question is None or event.widget is not answers or answers.size.height != len(question.options):
             return
@@ -229,11 +226,9 @@ class QuestionBox(Vertical):
         self._answer(question.options[event.screen_y - answers.region.y])
 
     def on_resize(self, event: Resize) -> None:
-        """Fit into the new width."""
         self._draw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """A free answer."""
         event.stop()
         self._answer(event.value)
 
@@ -271,7 +266,7 @@ class QuestionBox(Vertical):
         self._draw()
 
     def _confirm(self, question: Question) -> None:
-        # Somebody who was just about to send what they wrote has not read this yet.
+        # A user who was about to send a text has not read the question yet.
         if time.monotonic() >= self._quiet_s and question.options:
             self._answer(question.options[self._lit])
 
@@ -281,7 +276,7 @@ class QuestionBox(Vertical):
             self.post_message(self.Answered(self._question, answer))
 
     def redraw(self) -> None:
-        """Draw it again: the colours have changed."""
+        """Redraw because the theme has changed."""
         self._draw()
 
     def _draw(self) -> None:

@@ -1,4 +1,4 @@
-"""Messages that wait for an agent at work: shown, taken back into the editor, or sent at once."""
+"""Queued messages for a working agent: shows them, takes them back into the editor, or sends them at once."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ _MOST = 5
 
 
 class QueuedLines(Static):
-    """One line for each message that waits."""
+    """One line per queued message."""
 
     DEFAULT_CSS = """
     QueuedLines { height: auto; padding: 0 2; color: $text-muted; display: none; }
@@ -28,7 +28,7 @@ class QueuedLines(Static):
         self._shown: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     def show(self, steering: list[str], follow_up: list[str], key: str = "alt+up") -> None:
-        """Show other messages; `key` takes them back."""
+        """Show the messages; `key` is the key that takes them back."""
         now = (tuple(steering), tuple(follow_up))
         if now == self._shown:
             return
@@ -44,14 +44,14 @@ class QueuedLines(Static):
 
 
 class Unsaid:
-    """The queued words of the main agent."""
+    """The main agent's queued messages."""
 
     def __init__(self, screen: "MainScreen") -> None:
         self._screen = screen
         self._link = screen.app.link
 
     def take_back(self) -> None:
-        """Put them into the editor, before what is written there."""
+        """Put them into the editor, before its text."""
         if not self._link.is_open:
             return
         steering, follow_up = self._link.crew.take_back()
@@ -61,7 +61,7 @@ class Unsaid:
             editor.put("\n\n".join(text for text in words if text.strip()))
 
     async def resend(self) -> None:
-        """Stop the agent and say them at once; when that fails they are in the editor."""
+        """Stop the agent and send them at once; if that fails, put them into the editor."""
         if not self._link.is_open or not self._link.state.is_busy:
             return
         crew = self._link.crew

@@ -1,4 +1,4 @@
-"""Searching a conversation: the line to write in, what it finds, and back to the editor."""
+"""Search in a conversation: the input line and its results."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
 PAUSE_S = 0.2
-"""How long nobody types before it is searched."""
+"""Seconds without typing before the search starts."""
 
 
 class SearchInput(TextLine):
-    """Gives the keys of searching to whoever asks first."""
+    """Handles search keys before the input does."""
 
     app: "RetinueApp"
 
     @dataclass
     class Used(Message):
-        """One of the keys of searching: forward, back, or 0 to be done."""
+        """A search key: 1 for next, -1 for previous, 0 to close."""
 
         step: int
 
@@ -49,7 +49,7 @@ class SearchInput(TextLine):
 
 
 class SearchLine(Horizontal):
-    """Not there until somebody searches."""
+    """Hidden until the user searches."""
 
     DEFAULT_CSS = """
     SearchLine { height: 1; padding: 0 2; display: none; background: $boost; }
@@ -62,36 +62,34 @@ class SearchLine(Horizontal):
 
     @dataclass
     class Changed(Message):
-        """Other words are looked for."""
+        """The search text has changed."""
 
         text: str
 
     @dataclass
     class Moved(Message):
-        """The next place, or the one before."""
+        """Go to the next or previous result."""
 
         step: int
 
     class Closed(Message):
-        """Nobody searches any longer."""
+        """The search was closed."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._pause: Timer | None = None
 
     def compose(self) -> ComposeResult:
-        """Label, words, what was found."""
         yield Static("search", markup=False)
         yield SearchInput(id="search-words")
         yield Static("", id="search-found", markup=False)
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody searches."""
         return self.has_class("-open")
 
     def open(self) -> None:
-        """Begin, with the words of the last time ready to be typed over."""
+        """Open with the last search text selected."""
         self.add_class("-open")
         words = self.query_one(SearchInput)
         words.focus()
@@ -99,27 +97,25 @@ class SearchLine(Horizontal):
         self.tell("")
 
     def close(self) -> None:
-        """Go away."""
         self.remove_class("-open")
         self._stop_waiting()
 
     def tell(self, text: str) -> None:
-        """Say what was found."""
+        """Show what was found."""
         self.query_one("#search-found", Static).update(text)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Search when nobody has typed for a moment."""
+        """Search after a pause in typing."""
         event.stop()
         self._stop_waiting()
         if self.is_open:
             self._pause = self.set_timer(PAUSE_S, self._send)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """What Enter does is said by the keys of searching."""
+        """Ignored: Enter is one of the search keys."""
         event.stop()
 
     def on_search_input_used(self, event: SearchInput.Used) -> None:
-        """Go on, or be done."""
         event.stop()
         if not event.step:
             self.post_message(self.Closed())
@@ -140,7 +136,7 @@ class SearchLine(Horizontal):
 
 
 class Searching:
-    """Stands between one line and one conversation."""
+    """Connects the search line with a conversation."""
 
     def __init__(self, line: SearchLine, reading: ConversationReader, editor: Editor) -> None:
         self._line = line
@@ -149,15 +145,12 @@ class Searching:
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody searches."""
         return self._line.is_open
 
     def open(self) -> None:
-        """Begin."""
         self._line.open()
 
     def find(self, text: str) -> None:
-        """Other words."""
         if text.strip():
             self._line.tell(self._reading.find(text))
         else:
@@ -165,11 +158,10 @@ class Searching:
             self._line.tell("")
 
     def go(self, step: int) -> None:
-        """The next place, or the one before."""
         self._line.tell(self._reading.go_found(step))
 
     def close(self) -> None:
-        """Back to writing; what was found stays in sight."""
+        """Close and focus the editor; the last result stays visible."""
         if self._line.is_open:
             self._line.close()
             self._reading.forget()

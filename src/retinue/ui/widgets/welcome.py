@@ -1,4 +1,4 @@
-"""What a person sees before anything was said: what this is, and what should be known before one begins."""
+"""The welcome text of an empty conversation, with a warning if there is one."""
 
 from rich.text import Text
 from textual.widgets import Static
@@ -9,7 +9,7 @@ _WORDS = "Say what is to be done. The agent does it, alone or with others that y
 
 
 class Welcome(Static):
-    """A few quiet words; gone with the first ones that are said."""
+    """Shown until the first message is sent."""
 
     DEFAULT_CSS = """
     Welcome { height: auto; padding: 0 2 1 2; color: $text-muted; display: none; }
@@ -21,18 +21,16 @@ class Welcome(Static):
         self._remark = ""
 
     def show(self, remark: str = "") -> None:
-        """Be there, with a remark that matters now."""
         if remark != self._remark or not self.has_class("-shown"):
             self._remark = remark
             self.redraw()
         self.add_class("-shown")
 
     def hide(self) -> None:
-        """Make room."""
         self.remove_class("-shown")
 
     def redraw(self) -> None:
-        """Draw it again: the colours have changed."""
+        """Redraw because the theme has changed."""
         colors = self.app.theme_variables
         text = Text()
         text.append("retinue", style=f"bold {colors.get('accent', '')}")

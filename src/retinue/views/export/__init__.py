@@ -1,1 +1,1 @@
-"""A session as one HTML file that needs nothing else: no network, no program, no other file."""
+"""Export of a session as one self-contained HTML file."""

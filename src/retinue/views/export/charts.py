@@ -1,4 +1,4 @@
-"""Drawings of a story as SVG: who worked when, and who used what. Pure; colours are the style sheet's."""
+"""SVG charts for the HTML export: a timeline of all agents and their token usage. Colours come from the style sheet."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600
 
 
 def draw_timeline(story: Story) -> str:
-    """One row for each agent: waiting, model and tool time against the clock."""
+    """Draw one row per agent with its waiting, model and tool time."""
     rows = [chapter for chapter in order_chapters(story) if chapter.spans]
     if not rows:
         return ""
@@ -59,7 +59,7 @@ def _draw_ticks(length_ms: int, scale: float, height: int) -> list[str]:
 
 
 def draw_bars(chapters: Sequence[Chapter]) -> str:
-    """Tokens and cost of each agent, the greediest first."""
+    """Draw tokens and cost of each agent, highest usage first."""
     rows = sorted((chapter for chapter in chapters if _count(chapter)), key=_count, reverse=True)
     if not rows:
         return ""
@@ -92,7 +92,7 @@ def draw_bars(chapters: Sequence[Chapter]) -> str:
 
 
 def order_chapters(story: Story) -> list[Chapter]:
-    """The tree of runs, each after the one that started it."""
+    """Return the tree of runs as a list, each run after its parent."""
     below = story.map_children()
     ordered: list[Chapter] = []
     stack = [story.main]

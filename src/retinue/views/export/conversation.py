@@ -1,4 +1,4 @@
-"""One conversation as HTML: each message, each call with its result, all text escaped. Pure."""
+"""Renders one conversation as HTML: messages, tool calls and results. All text is escaped."""
 
 import html
 import json
@@ -28,12 +28,12 @@ _MOST_CHARS = 400_000
 
 
 def escape(text: str) -> str:
-    """Text that is only text, also in an attribute; control characters are shown, not sent."""
+    """Escape text for HTML, including attributes; control characters are made visible."""
     return html.escape(escape_text(text), quote=True)
 
 
 def render_prose(text: str) -> str:
-    """Markdown as HTML."""
+    """Render Markdown as HTML."""
     if len(text) > _MOST_CHARS:
         return f"<pre>{escape(text)}</pre>"
     rendered: str = _open_renderer().render(escape_text(text))
@@ -41,7 +41,6 @@ def render_prose(text: str) -> str:
 
 
 def render_pre(text: str) -> str:
-    """Text as it came."""
     return f"<pre>{escape(text)}</pre>" if text else ""
 
 
@@ -49,7 +48,7 @@ def render_pre(text: str) -> str:
 def _open_renderer() -> Any:
     from markdown_it import MarkdownIt
 
-    # Raw HTML is shown as text; images would be fetched when somebody opens the page.
+    # Raw HTML is shown as text. Images are disabled because the browser would fetch them when the page is opened.
     renderer = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable("table").disable("image")
     renderer.add_render_rule("link_open", _open_link)
     return renderer
@@ -68,7 +67,6 @@ _DATA = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 
 
 def render_messages(messages: Iterable[Message]) -> str:
-    """All of them."""
     listed = list(messages)
     results = {message.tool_call_id: message for message in listed if isinstance(message, ToolResultMessage)}
     called = {call.id for message in listed if isinstance(message, AssistantMessage) for call in message.calls}
@@ -145,7 +143,7 @@ def _render_result(result: ToolResultMessage) -> str:
 
 
 def _render_changes(details: dict[str, Any]) -> str:
-    """What hooks have changed of a call, and of what came of it."""
+    """Render the changes that hooks made to a call's arguments and result."""
     parts = []
     for key, words in (("modifiedInput", "made with other arguments by"), ("modifiedOutput", "result changed by")):
         change = details.get(key)

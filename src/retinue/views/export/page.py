@@ -1,4 +1,4 @@
-"""The whole page: head, figures, timeline, tree and conversations; and how it is written to a file."""
+"""Renders the whole HTML export of a session and writes it to a file."""
 
 import base64
 import hashlib
@@ -21,7 +21,6 @@ _LEGEND = '<p class="legend"><i class="waiting"></i>waiting<i class="model"></i>
 
 
 def render_page(story: Story) -> str:
-    """One HTML document."""
     style = _load_style()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -92,7 +91,7 @@ def _load_style() -> str:
 
 
 def export_session(session_file: str | Path, target: Path, *, is_asked: bool) -> None:
-    """Write a session as a page; a file that is there is replaced only when it was asked for by name.
+    """Write a session as an HTML page. An existing file is replaced only if the user named it (`is_asked`).
 
     Raises SessionError or UsageError.
     """
@@ -109,10 +108,10 @@ def export_session(session_file: str | Path, target: Path, *, is_asked: bool) ->
 
 
 def render_export(session_file: str | Path) -> str:
-    """A session as a page, without the keys that this user has now. Raises SessionError."""
+    """Render a session as an HTML page without the user's current API keys. Raises SessionError."""
     paths = find_paths(".", os.environ)
     registry, _ = load_registry(paths, os.environ, offline=True)
-    # It is made to be shown to others: what only looks like a secret is left out as well.
+    # The page is made to be shared, so text that only looks like a secret is removed too.
     redactor = Redactor(collect_secrets(os.environ), patterns=True)
     redactor.learn(*registry.keys.list_secrets(registry.providers.values()))
     return redactor.redact(render_page(read_story(session_file)))
