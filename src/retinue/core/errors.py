@@ -1,19 +1,19 @@
 """Every error that retinue raises on purpose.
 
-RetinueError            something a person can act on; the message says what, where and what to do
+RetinueError            the user can act on it; the message says what, where and what to do
 ├── UsageError          the command line or an API call is wrong (exit status 2)
 │   ├── UnknownAgent    no agent has this name
 │   └── DisabledAgent   the agent is switched off
 ├── ConfigError         a file is wrong: names file, field, value and what is accepted (exit status 2)
-├── ModelError          no such model, or no way to reach it (exit status 2)
+├── ModelError          the model does not exist or cannot be reached (exit status 2)
 ├── SessionError        a session cannot be found, read or written
 │   ├── SessionNotFound
 │   ├── SessionLocked   another process writes it
-│   └── SessionUnsaved  a write failed: what was shown is not on disk
+│   └── SessionUnsaved  a write failed: the last entries are not on disk
 ├── CompactionFailed    no usable summary; the context is unchanged
-├── IsolationFailed     a run cannot have a copy of the repository of its own
+├── IsolationFailed     a run cannot get its own copy of the repository
 └── ToolFailed          a tool call cannot succeed as asked; the text goes to the model
-    └── ToolRetry       the same, and another call would do better
+    └── ToolRetry       a different call may succeed
 """
 
 

@@ -41,7 +41,10 @@ class Governor:
         return provider in self._holds
 
     async def admit(self, provider: str, say: Callable[[str], None] | None = None) -> None:
-        """Wait until the provider may be called. The first caller with a long wait reports it with `say`."""
+        """Wait until the provider may be called. Cancelling gives up the place in the queue.
+
+        The first caller with a long wait reports it with `say`.
+        """
         while (hold := self._holds.get(provider)) is not None:
             epoch, place = hold.epoch, hold.admitted
             hold.admitted += 1
