@@ -4,8 +4,6 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall-clock time, monotonic time and sleep."""
-
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
         ...

@@ -26,15 +26,13 @@ class UsageError(RetinueError):
 
 
 class UnknownAgent(UsageError):
-    """The message lists the agents that exist."""
+    """Raised with a message that lists the agents that exist."""
 
 
 class DisabledAgent(UsageError): ...
 
 
 class ConfigError(RetinueError):
-    """A file that retinue reads is wrong."""
-
     exit_status = 2
 
 
@@ -57,8 +55,6 @@ class SessionUnsaved(SessionError):
 
 
 class CompactionFailed(RetinueError):
-    """The context could not be summarised and is unchanged."""
-
     def __init__(self, text: str, kind: str = "") -> None:
         """`kind` is the kind of the model failure that caused this, if any."""
         super().__init__(text)

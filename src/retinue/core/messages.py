@@ -107,8 +107,6 @@ class UserMessage(Struct, frozen=True, tag_field="role", tag="user", rename="cam
 
 
 class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant", rename="camel", omit_defaults=True):
-    """One reply of a model."""
-
     content: list[AssistantContent]
     api: str
     provider: str

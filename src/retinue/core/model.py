@@ -207,11 +207,9 @@ class Draft:
         return self._open(_Block("text"), Delta("text_start", len(self._blocks)))
 
     def open_thinking(self) -> int:
-        """Begin a thinking block; returns its index."""
         return self._open(_Block("thinking"), Delta("thinking_start", len(self._blocks)))
 
     def open_call(self, call_id: str, name: str) -> int:
-        """Begin a tool call; returns its index."""
         start = Delta("toolcall_start", len(self._blocks), id=call_id, tool_name=name)
         return self._open(_Block("toolcall", call_id, name), start)
 

@@ -176,7 +176,6 @@ class _Reader:
         return quote(word.group() if word else self.text[self.at], 40)
 
     def _skip(self) -> None:
-        """Skip whitespace and comments."""
         while self.at < len(self.text):
             if space := _SPACE.match(self.text, self.at):
                 self.at = space.end()

@@ -81,6 +81,5 @@ def list_surface_tools(surfaces: Iterable[str]) -> list[str]:
 
 
 def find_surfaces(tools: Iterable[str]) -> list[str]:
-    """The surfaces that these tools belong to."""
     named = set(tools)
     return [surface for surface, names in SURFACE_TOOLS.items() if named.intersection(names)]

@@ -89,7 +89,6 @@ def find_nearest(places: AgentFolders) -> str:
 
 
 def is_packaged(path: str) -> bool:
-    """Whether a file is packaged with retinue."""
     return path.startswith(_PACKAGED + os.sep)
 
 
@@ -106,8 +105,6 @@ _UNSETTLED: Stamp = (0, 0, 0, 0)
 
 
 class FoundAgent(Struct, frozen=True):
-    """The result of reading one file."""
-
     path: str
     stamp: Stamp | None
     """The file's state when it was read; None if it was written too recently to detect another change."""
@@ -186,7 +183,6 @@ def find_stamp(path: str) -> Stamp | None:
 def load_file(
     path: str, dialect: Dialect, source: Source, known_tools: Collection[str]
 ) -> tuple[Definition | None, list[Diagnostic]]:
-    """Read one agent file."""
     found = _load(path, Root(os.path.dirname(path), dialect, source), known_tools)
     return found.definition, list(found.diagnostics)
 

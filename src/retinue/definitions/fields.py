@@ -266,7 +266,6 @@ def is_other_type(value: Scalar) -> bool:
 
 
 def show(value: Value) -> str:
-    """A short form of a value, for a message."""
     if isinstance(value, Scalar):
         return "nothing" if value.is_null else quote(value.text)
     return "an object" if isinstance(value, YamlTable) else "a list"
@@ -316,7 +315,6 @@ def _match_key(key: str, known: tuple[tuple[str, str], ...]) -> tuple[str | None
 
 
 def find_close(word: str, known: Collection[str], cutoff: float) -> str | None:
-    """The most similar known word, or None."""
     from difflib import get_close_matches  # slow import, needed only after a mistake
 
     return next(iter(get_close_matches(word, list(known), n=1, cutoff=cutoff)), None)

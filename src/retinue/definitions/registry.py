@@ -66,7 +66,6 @@ class Definitions(Struct, frozen=True, dict=True):
 
     @cached_property
     def _common(self) -> Agents:
-        """The agents that every surface has."""
         return [item for item in self.definitions if not is_dispatch_only(item)]
 
     @cached_property

@@ -24,7 +24,6 @@ def declare_tools(
     deny: str = "disallowed_tools",
     aliases: Mapping[str, str] | None = None,
 ) -> DeclaredTools:
-    """The tools that the allow and deny fields of a file ask for."""
     foreign = aliases or {}
     denied, is_clear = _read_denied(fields, deny, known, foreign)
     words = read_allowed(fields, allow)

@@ -29,8 +29,6 @@ _SECRET_NAME = r"(?i)auth|key|token|secret|cookie"
 
 
 class Adapter:
-    """A model behind one of the wire formats."""
-
     default_base_url = ""
     bridge = b""
 
@@ -130,7 +128,6 @@ class Adapter:
         raise NotImplementedError
 
     def join_results(self, results: list[WireMessage]) -> bytes:
-        """The results of one turn as list items."""
         return b",".join(result.wire for result in results)
 
     def mark_last(self, message: Message, piece: WireMessage) -> WireMessage:

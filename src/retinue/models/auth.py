@@ -40,7 +40,6 @@ def find_missing(value: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def list_names(value: str) -> list[str]:
-    """The variables that a value refers to."""
     if is_command(value):
         return []
     return list(dict.fromkeys(match[2] or match[3] for match in _REFERENCE.finditer(value) if not match[1]))
@@ -228,11 +227,9 @@ class Keys:
         self._flag_provider = provider_id
 
     def is_in_environment(self, provider: Provider) -> bool:
-        """Whether an environment variable holds the key."""
         return any(self._environment.get(name) for name in provider.env)
 
     def explain_missing(self, provider: Provider) -> str:
-        """What the user can do about a missing key."""
         if provider.trouble:
             return provider.trouble
         ways = [f"set {provider.env[-1]}"] if provider.env else []

@@ -149,7 +149,6 @@ class BridgedModel:
 
 
 def to_their_messages(request: ModelRequest, info: ModelInfo, system: str) -> list[Any]:
-    """Convert the conversation to pydantic-ai's messages."""
     from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, ToolReturnPart, UserPromptPart
 
     theirs: list[Any] = []
@@ -233,7 +232,6 @@ class _BridgeReading(ReplyReader):
         self._open: dict[int, tuple[int, str]] = {}
 
     def read(self, event: Any) -> None:
-        """Process one event of a stream."""
         match event.event_kind:
             case "part_start":
                 self._begin(event.index, event.part)
@@ -261,7 +259,6 @@ class _BridgeReading(ReplyReader):
             self.close_call(index, call_id, part.tool_name, {} if part.args is None else part.args)
 
     def read_response(self, response: Any) -> None:
-        """Read stop reason and usage from the final response."""
         self.set_response(response.provider_response_id, response.model_name)
         self.raw_stop = response.finish_reason or ""
         usage = response.usage

@@ -135,7 +135,6 @@ def move_provider(provider: Provider, environment: Mapping[str, str]) -> Provide
 
 
 def is_url(text: str) -> bool:
-    """Whether this is a valid http or https URL."""
     try:
         parts = urlsplit(text)
         # Accessing the port validates it.

@@ -165,7 +165,6 @@ def parse_retry_after(headers: Mapping[str, str], now_s: float | None = None) ->
 
 
 def redact(text: str, secrets: tuple[str, ...]) -> str:
-    """Replace the secrets in a text."""
     for secret in secrets:
         if len(secret) >= 4:
             text = text.replace(secret, "[key]")
@@ -173,7 +172,6 @@ def redact(text: str, secrets: tuple[str, ...]) -> str:
 
 
 def redact_failure(failure: Failure, secrets: tuple[str, ...]) -> Failure:
-    """Replace the secrets in the message of a failure."""
     message = redact(failure.message, secrets)
     if message == failure.message:
         return failure

@@ -37,7 +37,6 @@ class ConfigObject:
         self.complain(name, f"found {name_type(value) if hidden else show_value(value)}", accepted)
 
     def check_keys(self, known: Iterable[str]) -> None:
-        """Warn about each unknown field."""
         names = list(known)
         for name in self.values:
             if name not in names:

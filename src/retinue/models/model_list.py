@@ -44,15 +44,11 @@ class ListedModel(Struct, frozen=True, rename="camel"):
 
 
 class ModelList(Struct, frozen=True, rename="camel"):
-    """The models that one provider lists."""
-
     base_url: str
     models: tuple[ListedModel, ...] = ()
 
 
 def add_listed(provider: Provider, found: ModelList) -> Provider:
-    """Append the listed models to those of the catalogue."""
-
     def build() -> tuple[ModelInfo, ...]:
         known = {model.id: model for model in provider.models}
         return (*known.values(), *(_to_info(provider, each, known) for each in found.models if each.id not in known))

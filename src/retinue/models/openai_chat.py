@@ -35,7 +35,6 @@ class ReasoningDetails:
         self._details: list[dict[str, Any]] = []
 
     def add(self, details: Any) -> None:
-        """Add the details of a message or a delta."""
         for detail in details if isinstance(details, list) else ():
             if not _is_detail(detail):
                 continue

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PoolConfig:
-    """Settings for all models."""
-
     timing: Timing = field(default_factory=Timing)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     thinking_budgets: Mapping[str, int] = field(default_factory=dict)

@@ -58,7 +58,6 @@ class Reach(Struct, frozen=True, dict=True):
 
     @cached_property
     def enabled(self) -> list[ModelInfo]:
-        """The models listed in `enabledModels`."""
         return [choice.info for pattern in self.listed for choice in match_pattern(pattern, self.names)]
 
     def list(self) -> "list[ModelInfo]":
@@ -116,8 +115,6 @@ _LOCAL = frozenset(server.provider for server in SERVERS)
 
 
 class ModelRegistry:
-    """The models of one process."""
-
     def __init__(
         self,
         providers: Mapping[str, Provider],

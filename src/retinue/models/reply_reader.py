@@ -246,7 +246,6 @@ class ReplyReader:
     def set_usage(
         self, *, fresh: int, output: int, cache_read: int = 0, cache_write: int = 0, reasoning: int | UnsetType = UNSET
     ) -> None:
-        """Set the total usage of the reply."""
         self.draft.usage = to_usage(
             self.info.cost,
             fresh=fresh,

@@ -17,8 +17,6 @@ class RetryPolicy(Struct, frozen=True):
 
 
 class PlannedRetry(Struct, frozen=True):
-    """Another attempt follows after `delay_s`."""
-
     delay_s: float
 
 

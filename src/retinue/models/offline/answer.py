@@ -120,7 +120,6 @@ def _show_spot(question: OfflineQuestion, findings: Findings, spot: Spot, count:
 
 
 def _render_links(question: OfflineQuestion, findings: Findings, spots: list[Spot]) -> list[str]:
-    """Calls made by the best match, and uses of it."""
     first = spots[0].hit
     lines: list[str] = []
     defined: dict[str, Hit] = {}
@@ -202,7 +201,6 @@ def _render_users(findings: Findings, first: Hit) -> list[str]:
 
 
 def _render_more(question: OfflineQuestion, ranking: Ranking, spots: list[Spot], shown_spots: list[Spot]) -> list[str]:
-    """Other candidates and documentation, one line each."""
     shown = {(spot.hit.path, spot.hit.line) for spot in shown_spots}
     lines: list[str] = []
     for spot in [spot for spot in ranking.documents if spot.score >= 0.35][:2]:

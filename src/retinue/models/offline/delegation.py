@@ -24,8 +24,6 @@ _SUCCESSES = ("completed", "steered", "Done", "Wrapped up")
 
 @dataclass(frozen=True, slots=True)
 class RunNotice:
-    """A notification about one run."""
-
     run_id: str
     status: str
     summary: str
@@ -91,12 +89,10 @@ class Round:
 
     @property
     def is_started(self) -> bool:
-        """Whether any run was started."""
         return any(errand.run_id for errand in self.errands)
 
     @property
     def is_settled(self) -> bool:
-        """Whether all reports have arrived."""
         return all(errand.is_settled for errand in self.errands)
 
     @property
@@ -107,8 +103,6 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class DelegatedParts:
-    """All delegated parts of a conversation."""
-
     rounds: tuple[Round, ...]
     strangers: tuple[RunNotice, ...]
     """New notifications about runs that are not, or no longer, part of a question here."""
@@ -164,7 +158,6 @@ def read_desk(messages: Sequence[Message]) -> DelegatedParts:
 
 
 def parse_notices(text: str) -> Iterator[RunNotice]:
-    """The notifications in a message."""
     for block in _BLOCK.findall(text):
         found = {name: unescape(value) for name, value in _ELEMENT.findall(block)}
         if found.get("task-id"):
@@ -224,8 +217,6 @@ _CHILD = re.compile(r"<active_agent |\byou are (?:now )?a sub-?agent\b", re.IGNO
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The task for one subagent."""
-
     description: str
     prompt: str
 

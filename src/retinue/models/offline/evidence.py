@@ -33,15 +33,12 @@ class Hit:
 
     @classmethod
     def of(cls, path: str, line: int, text: str) -> "Hit":
-        """Build a hit and classify its line."""
         expanded = text.expandtabs(4)
         return cls(path, line, text, read_line(path, text), len(expanded) - len(expanded.lstrip()))
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Lines of a file, as read."""
-
     path: str
     first: int
     lines: tuple[str, ...]
@@ -89,7 +86,6 @@ class Findings:
         return next((each for each in self.excerpts if each.path == path and each.first == 1), None)
 
     def definitions_in(self, path: str) -> list[Hit]:
-        """Known definitions of a file, by line."""
         return self.outlines.get(path) or self._defined.get(path, [])
 
     def enclosing(self, hit: Hit) -> Hit | None:

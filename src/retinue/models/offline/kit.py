@@ -36,8 +36,6 @@ class Find:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read some lines of a file."""
-
     path: str
     offset: int = 1
     limit: int = 120
@@ -45,8 +43,6 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """List a directory."""
-
     path: str = "."
 
 

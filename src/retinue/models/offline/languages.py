@@ -160,7 +160,6 @@ def find_family(path: str) -> str:
 
 
 def read_line(path: str, text: str) -> CodeLine:
-    """Classify a line of a file."""
     family = find_family(path)
     text = text[:400]
     if family == "markup":

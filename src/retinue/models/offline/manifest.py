@@ -32,7 +32,6 @@ class ManifestFacts:
 
 
 def collect_facts(findings: Findings) -> ManifestFacts:
-    """Read the manifests and task files among the excerpts."""
     facts = ManifestFacts()
     for excerpt in findings.excerpts:
         name = excerpt.path.rsplit("/", 1)[-1]

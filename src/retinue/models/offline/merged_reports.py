@@ -32,7 +32,6 @@ class AgentReport:
 
     @property
     def files(self) -> list[str]:
-        """The files it refers to."""
         return list(dict.fromkeys(path for path, _ in _PLACE.findall(self.body)))
 
 

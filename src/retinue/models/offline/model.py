@@ -69,7 +69,6 @@ class Turn:
         self._is_over = self._transcript.wrap_up or is_summary_request(self._transcript.question)
 
     def take(self) -> tuple[str, list[ToolCall]]:
-        """The text and the tool calls of the reply."""
         mine = None if self._transcript.is_news else self._desk.find(self._transcript.start)
         if self._transcript.is_news or (mine is not None and mine.is_started):
             return self._fetch() or self._report([])

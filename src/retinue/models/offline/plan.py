@@ -58,7 +58,6 @@ def plan_turn(rankings: Sequence[Ranking], kit: Kit, turns: int) -> list[Action]
 
 
 def plan_next(ranking: Ranking, kit: Kit, turns: int) -> list[Action]:
-    """The next actions for one question."""
     question, findings = ranking.question, ranking.findings
     if question.kind is Kind.CHAT:
         return []

@@ -48,8 +48,6 @@ class Concept:
 
 @dataclass(frozen=True, slots=True)
 class OfflineQuestion:
-    """A parsed question."""
-
     text: str
     kind: Kind
     concepts: tuple[Concept, ...] = ()
