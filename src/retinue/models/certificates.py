@@ -1,7 +1,7 @@
 """Import aiohttp without loading the system's certificates: 100 ms that local servers do not need.
 
-The TLS contexts that aiohttp creates at import load the certificates at their first use, also when other code uses them. This file
-must not know requests.
+The TLS contexts that aiohttp creates at import load the certificates at their first use, also when other code uses
+them. This file must not know requests.
 """
 
 import ssl
