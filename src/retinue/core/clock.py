@@ -1,19 +1,17 @@
-"""The Clock port: the engine's only sense of time, so that tests can bring their own."""
+"""The Clock interface: all time in the engine comes from it, so that tests can replace it."""
 
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time of day, a steady time for durations, and sleep."""
-
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
         ...
 
     def steady_s(self) -> float:
-        """Seconds that never jump."""
+        """Monotonic seconds."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; ends early only by cancelling."""
+        """Sleep; returns early only by cancellation."""
         ...

@@ -1,18 +1,18 @@
-"""The garbage collector, kept out of the way of bulk work. Must not know what the work is."""
+"""Tune the garbage collector for bulk work."""
 
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 CALM_OBJECTS = 20_000
-"""So many new objects before the young ones are searched, instead of 700."""
+"""Number of new objects that triggers a collection, instead of 700."""
 
 
 def calm_collector() -> Callable[[], None]:
-    """Search for garbage more rarely, in the whole process, as the collector works; returns what undoes it.
+    """Collect garbage less often in the whole process; returns a function that undoes it.
 
-    Beginning a run makes some hundreds of objects that live as long as it does: while a hundred begin at once, each
-    search finds next to nothing. Whoever has chosen a higher number, or none, keeps it.
+    Starting a run creates some hundreds of objects that live as long as the run: while a hundred runs start at once, a
+    collection finds almost nothing. A higher threshold, or a disabled collector, is left as it is.
     """
     first, *rest = gc.get_threshold()
     if not 0 < first < CALM_OBJECTS:
@@ -20,7 +20,7 @@ def calm_collector() -> Callable[[], None]:
     gc.set_threshold(CALM_OBJECTS, *rest)
 
     def undo() -> None:
-        # What somebody else has set since is theirs.
+        # Do not overwrite a threshold that was set in the meantime.
         if gc.get_threshold() == (CALM_OBJECTS, *rest):
             gc.set_threshold(first, *rest)
 
@@ -29,7 +29,7 @@ def calm_collector() -> Callable[[], None]:
 
 @contextmanager
 def paused_collector() -> Iterator[None]:
-    """No search for garbage while a hundred thousand objects are made that all stay: it would double the time."""
+    """Disable garbage collection while creating about 100,000 objects that all stay: it would double the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,7 @@
-"""A Definition: what one kind of agent is, frozen, read from one markdown file.
+"""A Definition: one kind of agent, frozen, read from one Markdown file.
 
-Every dialect ends here, so nothing in this file may name one beyond saying where a definition comes from. Rights in it
-are what the file *asks for*; what a run gets is decided elsewhere and is never more.
+All dialects produce it, so this file must not depend on a dialect. A definition *asks for* rights; what a run gets is
+decided elsewhere and is never more.
 """
 
 from typing import Any, Literal, TypeAlias
@@ -11,28 +11,29 @@ from msgspec import Struct
 Dialect: TypeAlias = Literal["pi", "codingcode", "sticky"]
 Source: TypeAlias = Literal["builtin", "user", "project"]
 Selection: TypeAlias = bool | tuple[str, ...]
-"""All of them, none of them, or exactly these."""
+"""True: all; False: none; otherwise exactly these names."""
 Runner: TypeAlias = Literal["inprocess", "durable", "process", "pi", "cluster"]
-"""Where a run works: in this process, there with a record, in one of its own, as a pi, on another machine."""
+"""Where a run executes: this process, this process with a durable record, its own process, a pi process, another
+machine."""
 REMOTE: Runner = "cluster"
-"""Works on another machine, and outlives this process."""
+"""Executes on another machine and survives the end of this process."""
 
 
 class DeclaredTools(Struct, frozen=True):
-    """The tools a file asks for, before anything cuts them down."""
+    """The tools a file asks for, before any restriction."""
 
     names: tuple[str, ...] | None = None
-    """Exactly these (an empty list is no tools); None when the file does not say."""
+    """Exactly these tools (an empty list means none); None if the file does not say."""
     all_builtins: bool = False
-    """`*` or `all` was listed: every builtin tool beside `names`."""
+    """`*` or `all` was listed: every builtin tool in addition to `names`."""
     inherits: bool = False
-    """Begin with the parent's active tools instead of a list of its own."""
+    """Start from the parent's active tools instead of a list."""
     denied: tuple[str, ...] = ()
-    """Never these, whatever else says so."""
+    """Never given, whatever else asks for them."""
     selectors: tuple[str, ...] = ()
-    """`ext:name` and `ext:name/tool`: any one turns extension tools into an allow-list."""
+    """`ext:name` and `ext:name/tool`. If there is any, extension tools become an allow-list."""
     aliases: dict[str, str] = {}
-    """Name the model sees → name of the tool, where the file uses names of its own."""
+    """Name that the model sees → name of the tool, for files that use their own names."""
 
 
 class Definition(Struct, frozen=True, kw_only=True):
@@ -42,18 +43,18 @@ class Definition(Struct, frozen=True, kw_only=True):
     dialect: Dialect
     source: Source
     path: str
-    """The file; for a builtin, its packaged file."""
+    """The Markdown file; for a builtin agent, the packaged file."""
     description: str = ""
     display_name: str = ""
     prompt: str = ""
-    """The body: instructions for the model."""
+    """The body of the file: instructions for the model."""
     prompt_mode: Literal["replace", "append"] = "replace"
-    """Instead of the parent's system prompt, or after it."""
+    """Replace the parent's system prompt, or append to it."""
     enabled: bool = True
     readonly: bool = False
     tools: DeclaredTools = DeclaredTools()
     allowed_subagents: tuple[str, ...] | None = None
-    """Agents it may delegate to; None: none, unless a delegation tool is listed in `tools`."""
+    """Agents it may delegate to. None: none, unless `tools` lists a delegation tool."""
     extensions: Selection = True
     exclude_extensions: tuple[str, ...] = ()
     mcp_servers: tuple[str, ...] = ()
@@ -62,14 +63,15 @@ class Definition(Struct, frozen=True, kw_only=True):
     memory: Literal["user", "project", "local"] | None = None
     model: str | None = None
     is_model_wish: bool = False
-    """Use the model when it is there, else the parent's, without a word."""
+    """If the model is not available, use the parent's without a warning."""
     thinking: str | None = None
     max_turns: int | None = None
-    """None: not said. 0: no limit, and the caller cannot set one."""
+    """None: not set. 0: no limit, and the caller cannot set one."""
     max_tokens_total: int | None = None
     max_cost: float | None = None
     isolated: bool | None = None
-    """No extensions, no skills. For this and the next ones: None leaves it to the caller, a value is final."""
+    """No extensions and no skills. For this and the following fields: None leaves it to the caller, a value is
+    final."""
     inherit_context: bool | None = None
     isolation: Literal["worktree", "off"] | None = None
     persist_session: bool | None = None
@@ -77,9 +79,9 @@ class Definition(Struct, frozen=True, kw_only=True):
     output_transcript: bool | None = None
     runner: Runner | None = None
     completion: Literal["text", "finalize"] = "text"
-    """What ends a run well: its last text, or a call of `subagent_finalize`."""
+    """A run ends successfully with its last text, or with a call of `subagent_finalize`."""
     color: str | None = None
     shadows: tuple[str, ...] = ()
-    """Files of the same name that this one hides, nearest first."""
+    """Files with the same agent name that this file overrides, nearest first."""
     lines: dict[str, int] = {}
-    """Line of each field in the file, for messages."""
+    """The line of each field in the file, for messages."""

@@ -1,4 +1,4 @@
-"""What was wrong with a file or a variable, told without stopping: something is skipped, and this says what and why.
+"""Diagnostics: problems in files or variables that are reported without stopping.
 
 This file must not know which files exist.
 """
@@ -15,20 +15,20 @@ class Diagnostic(Struct, frozen=True, omit_defaults=True):
     """One problem, for a line on stderr or an entry in a JSON list."""
 
     message: str
-    """What was found, where, and what is accepted: a whole sentence by itself."""
+    """A complete sentence: what was found, where, and what is accepted."""
     path: str = ""
     line: int | None = None
     severity: Literal["error", "warning"] = "error"
     code: str = ""
     field: str = ""
-    """Dotted path of the field inside the file."""
+    """Dotted path of the field in the file."""
 
 
 State: TypeAlias = Literal["pass", "warn", "fail", "info"]
 
 
 class Item(Struct, frozen=True):
-    """One thing that `retinue doctor` looked at."""
+    """One check of `retinue doctor`."""
 
     status: State
     category: str
@@ -37,8 +37,8 @@ class Item(Struct, frozen=True):
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` for the closest of the known names, or nothing."""
-    from difflib import get_close_matches  # only mistakes pay for this import
+    """` (did you mean 'x'?)` for the closest known name, or an empty string."""
+    from difflib import get_close_matches  # slow import, needed only after a mistake
 
     names = list(known)
     by_case = {known_name.lower(): known_name for known_name in reversed(names)}
@@ -47,7 +47,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 def show_value(value: object) -> str:
-    """A bad value for a message: as JSON writes it when it is short, else what kind of value it is."""
+    """Format a bad value for a message: as JSON if it is short, otherwise its type."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int | float):

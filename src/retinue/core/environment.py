@@ -1,6 +1,6 @@
-"""Which variables of the environment a process that we start is given: lists of names, for each kind of program. Pure.
+"""Environment variables passed to the processes that we start: one list of names per kind of program. Pure.
 
-Nobody gets what no list names, so a secret gets nowhere by having a name nobody thought of. A name may end with a star.
+Only listed names are passed, so that a secret with an unexpected name does not leak. A name may end with `*`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,64 +15,64 @@ _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EX
 _WINDOWS = ("SYSTEMROOT", "WINDIR", "COMSPEC", "PATHEXT", "TEMP", "TMP", "USERPROFILE", "APPDATA", "LOCALAPPDATA")
 
 WORKER_DIR = "RETINUE_WORKER_DIR"
-"""Where repositories and workspaces are kept of runs that others have sent to this machine."""
+"""The folder for repositories and workspaces of runs that were sent to this machine."""
 EXPOSED = "RETINUE_EXPOSED"
-"""What of that one run may see: absolute paths, one a line."""
+"""The paths in that folder that one run may see: absolute, one per line."""
 BUDGET_FD = "RETINUE_BUDGET_FD"
-"""The descriptor through which a process of ours draws on the budget of its run."""
+"""The file descriptor through which a child process draws on the budget of its run."""
 PASSWORD_FILES = ("PGPASSFILE", "PGSERVICEFILE")
-"""Name files with passwords of databases."""
+"""Variables that name files with database passwords."""
 READING = (*_FINDING, *_SPEAKING, "PWD", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")
-"""A command that may change nothing."""
+"""For a command that may not change anything."""
 WRITING = (
     *(*READING, "SHELL", "CI", "PYENV_ROOT", "PYENV_VERSION"),
     *("GOPATH", "GOROOT", "GOBIN", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "JAVA_HOME", "NVM_DIR", "NVM_BIN"),
     *("VOLTA_HOME", "PNPM_HOME", "DENO_DIR", "GEM_HOME", "ANDROID_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"),
     *(*_CERTIFICATES, "MAKEFLAGS", *_PROXIES),
 )
-"""A command that builds: where tools are, and the way to the network."""
+"""For a command that builds: also where tools are, and proxies."""
 UNCONFINED = (
     *(*WRITING, "TMPDIR", "COLORTERM", "NO_COLOR", "EDITOR", "VISUAL", "MANPATH", "INFOPATH", "LD_LIBRARY_PATH"),
     *("XDG_*", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "GPG_TTY"),
     *("SHLVL", "HOSTNAME", "DOCKER_HOST", "KUBECONFIG", "BASH_ENV", "ENV", "PYTHONPATH", "NODE_PATH", *_WINDOWS),
 )
-"""A command without a boundary: also what leads to programs of the user's own, which it can reach anyway."""
+"""For a command without a sandbox: also variables that lead to the user's own programs, which it can reach anyway."""
 DEPTH = ("PI_SUBAGENT_CHILD", "PI_SUBAGENT_DEPTH", "PI_SUBAGENT_MAX_DEPTH")
-"""How deep a program is that agents have started, and how deep it may be."""
+"""How deep a program started by agents is nested, and the limit."""
 OWN = ("PI_SUBAGENT_*", "PI_SESSION_*", "PI_PROVIDER", "PI_MODEL", "PI_REASONING_LEVEL", "RETINUE_READONLY")
-"""What we set ourselves for a command."""
+"""Variables that we set for a command."""
 MARKS = (*OWN, "RETINUE_AGENTS", "RETINUE_EXTENSIONS", "RETINUE_MAX_TURNS", "RETINUE_GRACE_TURNS")
-"""What a run that was sent here may be told by its environment; all else is this machine's own."""
+"""Variables that a run sent to this machine may set; all others are this machine's own."""
 SHELL = ("PAGER", "MANPAGER", "SYSTEMD_PAGER", "SSH_ASKPASS_REQUIRE")
 HOOK = (
     *(*_FINDING, *_SPEAKING, "SHELL", "TMPDIR", "PWD", *_WINDOWS),
     *("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"),
 )
-"""A hook; what else it wants its entry says."""
+"""For a hook; its entry names further variables."""
 SERVER = (*_FINDING, *_SPEAKING, "SHELL", "TMPDIR")
-"""An MCP server; what else it wants its entry says."""
+"""For an MCP server; its entry names further variables."""
 CHILD = (
     *(*_FINDING[1:], *_SPEAKING, "SHELL", "NO_COLOR", "TMPDIR", "TEMP", "TMP", "LD_LIBRARY_PATH", "XDG_*"),
     *(*_CERTIFICATES, *_PROXIES, "RETINUE_NO_LOCAL", "RETINUE_DEBUG", "PYTHONFAULTHANDLER"),
     *("PI_CODING_AGENT_DIR", "PI_CODING_AGENT_SESSION_DIR", "PI_OFFLINE", "PI_TELEMETRY", "PI_SKIP_VERSION_CHECK"),
-    # What it hides from its own commands, as we do.
+    # The child hides these from its own commands, as we do.
     *(WORKER_DIR, EXPOSED, *PASSWORD_FILES),
     *("GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_GLOBAL"),
     *("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"),
 )
-"""An agent in a process of its own; its search path is made for it."""
+"""For an agent in its own process; PATH is built for it."""
 GIT = ("HOME", "USER", "LOGNAME", "TZ", "XDG_CONFIG_HOME", "TMPDIR")
-"""Our own git, which is told all else."""
+"""For our own git; other settings are passed as options."""
 SEARCH = ("HOME", "XDG_CONFIG_HOME", "PATH", "LANG", "LC_ALL")
-"""Our own ripgrep: enough to find the user's own ignore rules."""
+"""For our own ripgrep: enough to find the user's ignore rules."""
 CONVERTER = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
-"""A program that reads documents."""
+"""For a program that reads documents."""
 
 
 def select(inherited: Mapping[str, str], names: Iterable[str], *, with_passwords: bool = False) -> dict[str, str]:
-    """The variables that a list names. No star covers git's own, which could point it anywhere.
+    """The variables that a list names. `*` never covers GIT_ variables, which could redirect git.
 
-    Only who must get through a proxy itself is given one with a password in it.
+    Proxies with a password are passed only to programs that must use the proxy themselves (`with_passwords`).
     """
     listed = tuple(names)
     whole = frozenset(name for name in listed if not name.endswith("*"))

@@ -1,4 +1,4 @@
-"""Facts about a Run, frozen and serialisable: the only way anything outside the engine learns anything.
+"""Events: frozen, serialisable facts about a run. Everything outside the engine learns only from them.
 
 Names are in the past tense. Events marked *live* are shown but never stored. This file must not know who listens.
 """
@@ -17,36 +17,35 @@ class _Fact(Struct, frozen=True, tag_field="type", kw_only=True, rename="camel")
 
 
 class RunQueued(_Fact, frozen=True, tag=True):
-    """A run was accepted; it starts when there is room."""
+    """A run was accepted; it starts when there is capacity."""
 
     run: Run
     request: dict[str, Any]
-    """All it takes to start it, also after a crash."""
+    """Everything needed to start it, even after a crash."""
 
 
 class RunStarted(_Fact, frozen=True, tag=True):
-    """A run begins to work, for the first time or again."""
+    """A run started, for the first time or again."""
 
     at_ms: int = 0
     grant: Grant | None = None
-    """What it may use."""
+    """Its rights."""
     is_detached: bool = False
-    """Whoever waited for it does not any more: its end is told like that of a run in the background."""
+    """The caller no longer waits for it: its end is reported like that of a background run."""
 
 
 class RunPlaced(_Fact, frozen=True, tag=True):
-    """Live. A run is worked on by somebody else's hands now: a worker of this name; empty while it waits for one."""
+    """Live. Another machine executes the run: the worker with this name; empty while it waits for one."""
 
     worker: str = ""
 
     @property
     def machine(self) -> str:
-        """The same for whoever shows it."""
         return self.worker
 
 
 class RunProgressed(_Fact, frozen=True, tag=True):
-    """Live. How far a run is that a run on another machine has started: all figures, so that the last word counts."""
+    """Live. Progress of a run started on another machine. All numbers are totals, so that the last event is enough."""
 
     turns: int = 0
     tool_uses: int = 0
@@ -57,40 +56,38 @@ class RunProgressed(_Fact, frozen=True, tag=True):
 
 
 class AttemptStarted(_Fact, frozen=True, tag=True):
-    """Live. The loop begins, for the first time or after a failure."""
+    """Live. The loop starts, for the first time or after a failure."""
 
     attempt: int = 1
 
 
 class AttemptEnded(_Fact, frozen=True, tag=True):
-    """Live. The loop came back, well or not; the run may go on with another attempt."""
+    """Live. The loop ended, with or without success; another attempt may follow."""
 
     will_retry: bool = False
 
 
 class RunFinished(_Fact, frozen=True, tag=True):
-    """The run is in its final state."""
-
     outcome: Outcome
     at_ms: int = 0
 
 
 class RunRead(_Fact, frozen=True, tag=True):
-    """The result of a run reached whoever started it: nobody needs to be told any more."""
+    """The caller received the result of a run: no notification is needed."""
 
 
 class RunForgotten(_Fact, frozen=True, tag=True):
-    """A finished run is no longer listed; its files stay."""
+    """A finished run is no longer listed; its files are kept."""
 
 
 class RunSteered(_Fact, frozen=True, tag=True):
-    """Something was said to a run while it was queued or working."""
+    """A message was sent to a run while it was queued or running."""
 
     text: str
 
 
 class TurnStarted(_Fact, frozen=True, tag=True):
-    """A model reply is about to be asked for."""
+    """A model reply is about to be requested."""
 
     turn: int
 
@@ -104,7 +101,7 @@ class TurnFinished(_Fact, frozen=True, tag=True):
 
 
 class MessageStarted(_Fact, frozen=True, tag=True):
-    """Live. A reply begins to arrive; the message is empty and pending."""
+    """Live. A reply starts to arrive; the message is empty and pending."""
 
     message: AssistantMessage
 
@@ -123,26 +120,24 @@ class MessageFinished(_Fact, frozen=True, tag=True):
 
 
 class ToolStarted(_Fact, frozen=True, tag=True):
-    """A tool call begins."""
-
     call_id: str
     name: str
     arguments: dict[str, Any]
 
 
 class CallChanged(_Fact, frozen=True, tag=True):
-    """A tool call is made with other arguments than the model's: hooks have changed them."""
+    """Hooks changed the arguments of a tool call."""
 
     call_id: str
     name: str
     arguments: dict[str, Any]
-    """What it is really made with."""
+    """The changed arguments."""
     by: list[str]
-    """The hooks, in their order."""
+    """The hooks, in order."""
 
 
 class ToolProgress(_Fact, frozen=True, tag=True):
-    """Live. What a tool has so far."""
+    """Live. The output of a tool so far."""
 
     call_id: str
     name: str
@@ -152,17 +147,17 @@ class ToolProgress(_Fact, frozen=True, tag=True):
 
 
 class ToolFinished(_Fact, frozen=True, tag=True):
-    """A tool call is over; its result becomes a message in source order."""
+    """A tool call ended; its result becomes a message in the order of the calls."""
 
     result: ToolResultMessage
     duration_ms: int | None = None
-    """None when the tool did not run at all."""
+    """None if the tool did not run."""
     in_order: bool = True
-    """All earlier calls of the same reply have finished, so that the result can take its place in the session."""
+    """All earlier calls of the same reply have finished, so the result can be written to the session."""
 
 
 class RetryScheduled(_Fact, frozen=True, tag=True):
-    """Live. A failed attempt will be repeated after a pause."""
+    """Live. A failed attempt will be repeated after a delay."""
 
     attempt: int
     max_attempts: int
@@ -171,7 +166,7 @@ class RetryScheduled(_Fact, frozen=True, tag=True):
 
 
 class RetryEnded(_Fact, frozen=True, tag=True):
-    """Live. The repeated attempt succeeded, or no further one will be made."""
+    """Live. The repeated attempt succeeded, or no further attempt follows."""
 
     success: bool
     attempt: int
@@ -179,7 +174,7 @@ class RetryEnded(_Fact, frozen=True, tag=True):
 
 
 class Steered(_Fact, frozen=True, tag=True):
-    """Live. What waits to be said to the run, in full, has changed."""
+    """Live. The queue of messages to the run changed; the lists are complete."""
 
     steering: list[str]
     follow_up: list[str]
@@ -202,44 +197,44 @@ class Compacted(_Fact, frozen=True, tag=True):
 
 
 class EntryAppended(_Fact, frozen=True, tag=True):
-    """Live. The session got an entry that is no message; the entry is as stored."""
+    """Live. An entry other than a message was added to the session, in stored form."""
 
     entry: dict[str, Any]
 
 
 class ModelChanged(_Fact, frozen=True, tag=True):
-    """Live. Another model was chosen; it is asked from the next turn on."""
+    """Live. Another model was chosen, used from the next turn."""
 
     provider: str
     model_id: str
 
 
 class ThinkingChanged(_Fact, frozen=True, tag=True):
-    """Live. Another thinking level was chosen, or the model has no other."""
+    """Live. The thinking level was changed, by choice or because the model does not support the old one."""
 
     level: ThinkingLevel
 
 
 class SessionRenamed(_Fact, frozen=True, tag=True):
-    """Live. The session got another name; an empty one takes it away."""
+    """Live. The session was renamed; an empty name removes the name."""
 
     name: str
 
 
 class Warned(_Fact, frozen=True, tag=True):
-    """Live. Something a person should know and the model need not."""
+    """Live. A warning for the user that the model does not need."""
 
     text: str
 
 
 class Asked(_Fact, frozen=True, tag=True):
-    """A run waits for a person's decision."""
+    """A run waits for the user's decision."""
 
     question: Question
 
 
 class Answered(_Fact, frozen=True, tag=True):
-    """A question is settled; an empty answer takes it back unanswered."""
+    """A question was answered; an empty answer withdraws it."""
 
     question_id: str
     answer: str
@@ -247,21 +242,20 @@ class Answered(_Fact, frozen=True, tag=True):
 
 
 class SchedulerReady(_Fact, frozen=True, tag=True):
-    """Live. Schedules of the main session, of which there are some, fire from now on; it belongs to no run."""
+    """Live. The schedules of the main session, at least one, are active from now on. Belongs to no run."""
 
     session_id: str
     job_count: int
 
 
 class ScheduleChanged(_Fact, frozen=True, tag=True):
-    """Live. Something happened to a scheduled job; it belongs to no run."""
+    """Live. A scheduled job changed or fired. Belongs to no run."""
 
     change: Literal["added", "updated", "removed", "fired", "error"]
     job_id: str
     job: dict[str, Any] | None = None
-    """As stored, after the change."""
+    """In stored form, after the change."""
     agent_id: str = ""
-    """The run that was started."""
     error: str = ""
     note: str = ""
 

@@ -1,4 +1,4 @@
-"""Tokens, times, shares and money in a few characters, for people. Pure."""
+"""Format tokens, durations, percentages and money for display. Pure."""
 
 import math
 
@@ -20,7 +20,7 @@ def format_duration(ms: float) -> str:
 
 
 def format_cost(dollars: float) -> str:
-    """`$0.042`; nothing for nothing."""
+    """`$0.042`; empty for 0."""
     if not dollars:
         return ""
     return f"${dollars:.3f}" if dollars < 1 else f"${dollars:.2f}"
@@ -35,7 +35,7 @@ def format_window(tokens: int) -> str:
 
 
 def count_percent(tokens: int, window: int | None) -> int | None:
-    """The share of a window that is used, in percent; None when either is not known."""
+    """The used part of a context window in percent; None if either number is unknown."""
     if not tokens or not window:
         return None
     return min(100, math.floor(100 * tokens / window + 0.5))

@@ -1,4 +1,4 @@
-"""Events into Runs: the only place where a Run changes. Pure."""
+"""Apply events to runs: the only place where a Run changes. Pure."""
 
 from retinue.core import events as ev
 from retinue.core.messages import AssistantMessage
@@ -6,7 +6,7 @@ from retinue.core.run import Run, Status
 
 
 def fold_record(run: Run, event: ev.Event) -> None:
-    """The same where only the record of a run is left: what it did until its end is told by its outcome."""
+    """Like `fold`, for a run of which only the record is left: its totals come from its outcome."""
     fold(run, event)
     if isinstance(event, ev.RunFinished):
         outcome = event.outcome
@@ -16,7 +16,7 @@ def fold_record(run: Run, event: ev.Event) -> None:
 
 
 def fold(run: Run, event: ev.Event) -> None:
-    """Let an event about this run change it; events that do not matter to it change nothing."""
+    """Update a run from an event about it; unrelated events change nothing."""
     match event:
         case ev.RunStarted():
             run.status = Status.RUNNING

@@ -1,6 +1,6 @@
-"""Any value as one line of ASCII JSON: what JSON cannot say is replaced, never refused. Pure.
+"""Encode any value as one line of ASCII JSON, for session files and event streams. Pure.
 
-ASCII, because U+2028 and its kin split lines for some readers. Session files and event streams are written with it.
+ASCII, because some readers split lines at U+2028 and similar characters.
 """
 
 import json
@@ -20,19 +20,19 @@ _ascii_encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_
 
 
 def encode_json(value: Any) -> bytes:
-    """JSON in ASCII, on one line, for any value: what JSON cannot say is replaced, never refused."""
+    """One line of ASCII JSON for any value: what JSON cannot represent is replaced. Never raises."""
     try:
         data = _encoder.encode(value)
         if data.isascii():
             return data
         return _ascii_encoder.encode(msgspec.to_builtins(value, enc_hook=str)).encode()
     except (UnicodeEncodeError, OverflowError, RecursionError, TypeError, ValueError):
-        # Lone surrogates, integers beyond 64 bits, endless nesting, NaN, odd dictionary keys.
+        # Lone surrogates, integers beyond 64 bits, endless nesting, NaN, unusual dictionary keys.
         return _ascii_encoder.encode(to_plain(value)).encode()
 
 
 def to_plain(value: Any, *, longest: int | None = None, depth: int = 0) -> Any:
-    """A copy made of plain JSON values, strings cut to `longest` with a note where that happened."""
+    """Copy a value as plain JSON values. Strings longer than `longest` are cut, with a note."""
     if isinstance(value, str):
         return clean_text(value, longest)
     if value is None or isinstance(value, bool | int):
@@ -57,7 +57,7 @@ def to_plain(value: Any, *, longest: int | None = None, depth: int = 0) -> Any:
 
 
 def to_fields(value: Struct) -> dict[str, Any]:
-    """The members of a struct as its JSON names them, values untouched."""
+    """The fields of a struct under their JSON names, with the values unchanged."""
     config = value.__struct_config__
     plain: dict[str, Any] = {} if config.tag_field is None else {config.tag_field: config.tag}
     for name, wire in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
@@ -66,7 +66,7 @@ def to_fields(value: Struct) -> dict[str, Any]:
 
 
 def clean_text(text: str, longest: int | None) -> str:
-    """Text that UTF-8 can carry, cut to `longest` with a note."""
+    """Replace lone surrogates, which UTF-8 cannot encode, and cut to `longest` with a note."""
     if longest is not None and len(text) > longest:
         text = f"{text[:longest]}\n[cut here: {len(text)} characters are too long for a record]"
     return _SURROGATE.sub("�", text) if not text.isascii() else text

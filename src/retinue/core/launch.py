@@ -1,6 +1,6 @@
-"""How a process is started inside a boundary, and where the file tools of a run may go: values and ports.
+"""Start processes inside a sandbox, and limit the paths of file tools: values and interfaces.
 
-This file must not know which boundaries there are, nor how one is enforced.
+This file must not know which sandboxes exist or how they are enforced.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,72 +15,71 @@ Started = TypeVar("Started")
 
 @dataclass(frozen=True, slots=True)
 class Stdio:
-    """The descriptors a process is given; all stay the caller's to close."""
+    """The file descriptors given to a process; the caller must close all of them."""
 
     output: int
     error: int
     lifeline: int
-    """Closed at its other end when nobody wants the process any longer."""
+    """The other end is closed when the process is no longer wanted."""
     input: int = -3
-    """As for `subprocess`; nothing to read unless it is a descriptor."""
+    """As for `subprocess`; the default gives the process no input."""
 
 
 class Spawned(Protocol):
-    """A process that somebody else started for us."""
+    """A process that another program started for us."""
 
     @property
     def pid(self) -> int:
-        """Of the process that keeps it and all its descendants; 0 while that is not known."""
+        """Pid of the process that holds this one and all its descendants; 0 until it is known."""
         ...
 
     def fileno(self) -> int:
-        """Readable when there is something to poll for."""
+        """Readable when `poll` has something new."""
         ...
 
     def poll(self) -> int | None:
-        """How it ended, as `Popen.poll` says it; None while it works. Raises OSError when it was never started."""
+        """The exit status as in `Popen.poll`; None while it runs. Raises OSError if it was never started."""
         ...
 
     def close(self) -> None: ...
 
 
 class Spawner(Protocol):
-    """Starts processes that cannot be started as children of our own."""
+    """Starts processes that cannot be our own children."""
 
     def spawn(self, launch: "Launch", stdio: Stdio) -> Spawned:
-        """Start the command. Raises OSError when it cannot be."""
+        """Start the command. Raises OSError if that fails."""
         ...
 
 
 class Pen(Protocol):
-    """A thread from which processes are started, so that they share its bounds."""
+    """A thread that starts processes, so that they share its limits."""
 
     def run(self, start: Callable[[], Started]) -> Started:
-        """Call a function there and wait for it."""
+        """Call a function in that thread and wait for it."""
         ...
 
 
-def _do_nothing() -> None:
-    """What a launch that holds nothing does in the end."""
+def _do_nothing() -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One command, ready to be started inside its boundary. A context manager: leave it when the command has ended."""
+    """One command, ready to start inside its sandbox. A context manager: exit it when the command has ended."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str
     pass_fds: tuple[int, ...] = ()
     spawner: Spawner | None = None
-    """None: start `argv` as it is; it makes the first process of a namespace, with which all others die."""
+    """None: start `argv` directly. It creates the first process of a PID namespace, and all others die with it."""
     layers: int = 1
-    """Processes between the one we know and the command; they must live until the command has ended."""
+    """Processes between the one we start and the command; they must live until the command has ended."""
     release: Callable[[], None] = _do_nothing
     pen: "Pen | None" = None
-    """Whose thread must start it; None: anybody's."""
+    """The thread that must start it; None: any thread."""
     max_memory: int = 0
-    """Bytes that it and all it starts may have; 0 is as many as the system allows."""
+    """Bytes for the command and all its descendants; 0: no limit."""
 
     def __enter__(self) -> Self:
         return self
@@ -92,28 +91,28 @@ class Launch:
 
 
 class Confining(Protocol):
-    """Knows the boundary of one run, and draws it when a command needs it."""
+    """Creates the sandbox of one run when a command needs it."""
 
     @property
     def passed(self) -> tuple[str, ...]:
-        """Names of variables that the user lets commands have beside the usual ones."""
+        """Names of variables that the user passes to commands in addition to the default ones."""
         ...
 
     async def open(self) -> "Confinement | None":
-        """The boundary; None: commands of this run have none."""
+        """The sandbox; None if commands of this run have none."""
         ...
 
     async def open_readonly(self) -> "Confinement | None":
-        """One in which nothing can be changed, whatever the run may do; None: this machine has none."""
+        """A sandbox in which nothing can be changed, whatever the run may do; None if this machine has none."""
         ...
 
 
 class Confinement(Protocol):
-    """The boundary of one run."""
+    """The sandbox of one run."""
 
     @property
     def summary(self) -> str:
-        """What it is, in a few words, for the run's record."""
+        """A few words for the run's record."""
         ...
 
     @property
@@ -128,34 +127,34 @@ class Confinement(Protocol):
         pass_fds: tuple[int, ...] = (),
         visible: Sequence[str] = (),
     ) -> Launch:
-        """The command inside the boundary; `visible` are files of ours it must be able to read.
+        """Wrap a command to run in the sandbox; `visible` are our own files that it must be able to read.
 
-        Raises ToolFailed when it cannot be confined: it MUST NOT be run then.
+        Raises ToolFailed if the command cannot be confined: it MUST NOT be run then.
         """
         ...
 
     def explain(self, output: str) -> str:
-        """One line on what the boundary has to do with what a failed command printed; mostly nothing, and once each."""
+        """One line that says how the sandbox caused this output of a failed command; empty if it did not. Said once."""
         ...
 
 
 class Territory(Struct, frozen=True):
-    """Reading is free but for what is hidden; changing is not, unless nothing is said."""
+    """Where file tools may read and write: all is readable except `hidden`; without `roots`, all is writable."""
 
     roots: tuple[str, ...] | None = None
-    """Real paths of the directories below which files may be changed; None: everywhere."""
+    """Real paths of directories in which files may be changed; None: everywhere."""
     hidden: tuple[str, ...] = ()
-    """Real paths of files and directories that are not read, whatever name leads to them."""
+    """Real paths of files and directories that must not be read, whatever path leads to them."""
     protected: tuple[str, ...] = ()
-    """Real paths below the roots that are not changed, also where nothing is yet."""
+    """Real paths below the roots that must not be changed or created."""
     granted: tuple[str, ...] = ()
-    """Directories that may be changed wherever they lie, also in what is protected."""
+    """Directories that may be changed wherever they are, even inside a protected one."""
     exposed: tuple[str, ...] = ()
-    """Real paths of directories that are read although what is around them is hidden."""
+    """Real paths of directories that may be read although their parent is hidden."""
     made: set[str] = field(default_factory=set)
-    """Configuration folders and repositories below the roots that agents have made, and may change for that."""
+    """Configuration folders and repositories below the roots that agents created, and may therefore change."""
     list_guarded: Callable[[], tuple[str, ...]] = tuple
-    """More that is not changed, as it is found when somebody asks."""
+    """Returns more paths that must not be changed, found at the time of the call."""
 
 
 ANYWHERE = Territory()

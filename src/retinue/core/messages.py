@@ -1,7 +1,7 @@
-"""What the model sees: messages and their content blocks, in pi's form.
+"""Messages and their content blocks, in pi's format.
 
-The JSON of every struct here is pi's JSON (camelCase, `role` and `type` tags), so that session files and event streams
-need no conversion. This file must not know providers, sessions or tools.
+The JSON of every struct is pi's JSON (camelCase, `role` and `type` tags), so that session files and event streams need
+no conversion. This file must not know providers, sessions or tools.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,11 +15,9 @@ THINKING_LEVELS: tuple[ThinkingLevel, ...] = ("off", "minimal", "low", "medium",
 
 
 class TextContent(Struct, frozen=True, tag_field="type", tag="text", rename="camel", omit_defaults=True):
-    """Plain text."""
-
     text: str
     text_signature: str | UnsetType = UNSET
-    """Opaque provider metadata, replayed to the same provider."""
+    """Opaque provider metadata, sent back to the same provider."""
 
 
 class ImageContent(Struct, frozen=True, tag_field="type", tag="image", rename="camel"):
@@ -30,7 +28,7 @@ class ImageContent(Struct, frozen=True, tag_field="type", tag="image", rename="c
 
 
 class ThinkingContent(Struct, frozen=True, tag_field="type", tag="thinking", rename="camel", omit_defaults=True):
-    """The model's reasoning, with what its provider needs to accept it again."""
+    """The model's reasoning, with the signature its provider needs to accept it again."""
 
     thinking: str
     thinking_signature: str | UnsetType = UNSET
@@ -38,8 +36,6 @@ class ThinkingContent(Struct, frozen=True, tag_field="type", tag="thinking", ren
 
 
 class ToolCall(Struct, frozen=True, tag_field="type", tag="toolCall", rename="camel", omit_defaults=True):
-    """A request of the model to run one tool."""
-
     id: str
     name: str
     arguments: dict[str, Any]
@@ -52,7 +48,7 @@ AssistantContent: TypeAlias = TextContent | ThinkingContent | ToolCall
 
 
 class Cost(Struct, frozen=True, rename="camel"):
-    """Money in US dollars, by kind of token."""
+    """US dollars by kind of token."""
 
     input: float = 0
     output: float = 0
@@ -71,7 +67,7 @@ class Cost(Struct, frozen=True, rename="camel"):
 
 
 class Usage(Struct, frozen=True, rename="camel"):
-    """Tokens of one reply, or a sum of them. `input` leaves out what was read from or written to a cache."""
+    """Tokens of one reply, or a sum. `input` excludes tokens read from or written to a cache."""
 
     input: int = 0
     output: int = 0
@@ -80,7 +76,7 @@ class Usage(Struct, frozen=True, rename="camel"):
     total_tokens: int = 0
     cost: Cost = Cost()
     reasoning: int | UnsetType = UNSET
-    """Part of `output` that was thinking, when the provider says so."""
+    """The part of `output` that was thinking, if the provider reports it."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -94,7 +90,7 @@ class Usage(Struct, frozen=True, rename="camel"):
 
 
 class SystemMessage(Struct, frozen=True, tag_field="role", tag="system", rename="camel", omit_defaults=True):
-    """The prompt and the tools at the start, or a later change of them."""
+    """The system prompt and tools at the start, or a later change to them."""
 
     content: str | list[TextContent]
     timestamp: int
@@ -104,15 +100,13 @@ class SystemMessage(Struct, frozen=True, tag_field="role", tag="system", rename=
 
 
 class UserMessage(Struct, frozen=True, tag_field="role", tag="user", rename="camel"):
-    """What the user, or the engine on their behalf, says."""
+    """A message from the user, or from the engine on their behalf."""
 
     content: str | list[UserContent]
     timestamp: int
 
 
 class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant", rename="camel", omit_defaults=True):
-    """One reply of a model."""
-
     content: list[AssistantContent]
     api: str
     provider: str
@@ -133,13 +127,10 @@ class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant", r
 
     @property
     def calls(self) -> list[ToolCall]:
-        """The tool calls, in source order."""
         return [block for block in self.content if type(block) is ToolCall]
 
 
 class ToolResultMessage(Struct, frozen=True, tag_field="role", tag="toolResult", rename="camel", omit_defaults=True):
-    """What one tool call gave back."""
-
     tool_call_id: str
     tool_name: str
     content: list[UserContent]
@@ -152,7 +143,7 @@ class ToolResultMessage(Struct, frozen=True, tag_field="role", tag="toolResult",
 class BashExecutionMessage(
     Struct, frozen=True, tag_field="role", tag="bashExecution", rename="camel", omit_defaults=True
 ):
-    """A shell command the user ran beside the conversation."""
+    """A shell command that the user ran outside the conversation."""
 
     command: str
     output: str
@@ -165,7 +156,7 @@ class BashExecutionMessage(
 
 
 class CustomMessage(Struct, frozen=True, tag_field="role", tag="custom", rename="camel", omit_defaults=True):
-    """Context that a feature or an extension put in; the model sees it as a user message."""
+    """Context added by a feature or an extension; the model sees it as a user message."""
 
     custom_type: str
     content: str | list[UserContent]
@@ -175,7 +166,7 @@ class CustomMessage(Struct, frozen=True, tag_field="role", tag="custom", rename=
 
 
 class BranchSummaryMessage(Struct, frozen=True, tag_field="role", tag="branchSummary", rename="camel"):
-    """What happened on a branch that was left."""
+    """Summary of a branch that was left."""
 
     summary: str
     from_id: str | None
@@ -183,7 +174,7 @@ class BranchSummaryMessage(Struct, frozen=True, tag_field="role", tag="branchSum
 
 
 class CompactionSummaryMessage(Struct, frozen=True, tag_field="role", tag="compactionSummary", rename="camel"):
-    """What happened before the point the context was cut at."""
+    """Summary of the messages before the point where the context was compacted."""
 
     summary: str
     tokens_before: int
@@ -203,12 +194,11 @@ Message: TypeAlias = (
 
 
 def read_content(message: Message) -> str | Sequence[UserContent | AssistantContent]:
-    """What a message says: its content, or its summary; nothing for a command of the user's."""
+    """The content or summary of a message; empty for a shell command of the user."""
     if isinstance(message, BranchSummaryMessage | CompactionSummaryMessage):
         return message.summary
     return "" if isinstance(message, BashExecutionMessage) else message.content
 
 
 def has_image(messages: Iterable[Message]) -> bool:
-    """Whether any of these shows one."""
     return any(isinstance(block, ImageContent) for message in messages for block in read_content(message))

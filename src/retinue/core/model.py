@@ -1,4 +1,4 @@
-"""The Model port: one async function from a request to a reply, told piece by piece to whoever watches.
+"""The Model interface: one async function from a request to a reply, with the reply streamed piece by piece.
 
 This file must not know wire formats, HTTP or retries.
 """
@@ -21,41 +21,41 @@ from retinue.core.messages import (
 )
 
 FailureKind: TypeAlias = Literal[
-    "rate",  # 429: told to wait
+    "rate",  # 429: rate limited
     "overloaded",  # 5xx, or an error event that says so
     "network",  # refused, reset, DNS, TLS, proxy
     "timeout",  # no headers in time, or the total deadline
     "stalled",  # the stream went silent
-    "truncated",  # the stream ended without its last event
+    "truncated",  # the stream ended without its final event
     "auth",  # 401, 403, no key
     "missing",  # 404: the model or the endpoint
     "request",  # 400, 413, 422: the request itself
     "overflow",  # the context is too long for the model
     "refused",  # content filter or refusal
-    "protocol",  # an answer nobody can read
-    "budget",  # not asked: the lease does not cover the answer
-    "record",  # not asked: the run is durable, and cannot be put on record
+    "protocol",  # a response that cannot be parsed
+    "budget",  # not sent: the remaining budget does not cover the answer
+    "record",  # not sent: the run is durable, but its record cannot be written
 ]
 
 
 class ToolSpec(Struct, frozen=True):
-    """What a model is told about a tool."""
+    """The name, description and parameters of a tool, as sent to the model."""
 
     name: str
     description: str
     parameters: dict[str, Any]
-    """JSON schema of the arguments, an object."""
+    """A JSON schema of type object."""
     alias_of: str = ""
-    """The tool's own name where a definition calls it by another one, which is then `name`."""
+    """The tool's own name, if a definition renames it; `name` is then the new name."""
 
     @property
     def own_name(self) -> str:
-        """The name that rules about tools know it by."""
+        """The name that permission rules use."""
         return self.alias_of or self.name
 
 
 class PriceTier(Struct, frozen=True, rename="camel"):
-    """Prices that hold for a whole request once its input is larger than the limit."""
+    """Prices that apply to the whole request if its input is larger than the limit."""
 
     input_tokens_above: int
     input: float
@@ -75,8 +75,6 @@ class Price(Struct, frozen=True, rename="camel"):
 
 
 class ModelInfo(Struct, frozen=True, rename="camel"):
-    """What is known about a model before it is called."""
-
     provider: str
     id: str
     api: str
@@ -84,71 +82,69 @@ class ModelInfo(Struct, frozen=True, rename="camel"):
     base_url: str = ""
     reasoning: bool = False
     thinking_level_map: dict[str, str | None] = {}
-    """Provider's value per level; None marks a level as unsupported."""
+    """The provider's value for each level; None marks an unsupported level."""
     thinking_budgets: Mapping[str, int] = {}
-    """Tokens for thinking per level, where the user has chosen them."""
+    """Thinking tokens per level, as set by the user."""
     input: tuple[str, ...] = ("text",)
     cost: Price = Price()
     context_window: int = 128_000
     max_tokens: int = 16_384
     headers: dict[str, str] = {}
-    """May carry secrets once resolved: never shown, logged or stored."""
+    """May hold secrets once resolved: never show, log or store them."""
     compat: dict[str, Any] = {}
     sampling_params: dict[str, Any] = {}
     is_image_blocked: bool = False
-    """The user wants no images sent."""
+    """The user does not want images to be sent."""
 
     @property
     def image_refusal(self) -> str:
-        """Why the model is sent no images; empty when it is."""
+        """Why images are not sent to the model; empty if they are sent."""
         if "image" in self.input:
             return ""
         return "the setting images.blockImages is on" if self.is_image_blocked else f"{self.ref} gets text only"
 
     @property
     def ref(self) -> str:
-        """`provider/id`, the name users type."""
+        """`provider/id`, as users type it."""
         return f"{self.provider}/{self.id}"
 
 
 class ModelRequest(Struct):
-    """Everything one model call depends on."""
-
     system: str
     messages: Sequence[Message]
     tools: Sequence[ToolSpec] = ()
     thinking: ThinkingLevel = "off"
     max_tokens: int | None = None
     session_id: str = ""
-    """Stable for a conversation: key for provider-side caches."""
+    """Stays the same for a whole conversation: the key of provider-side caches."""
     cache: bool = True
-    """False for one-off requests such as summaries: no cache is written."""
+    """False for one-off requests such as summaries, which should not write to the cache."""
     memo: dict[Any, Any] = {}
-    """Scratch of the run, kept between turns, for whatever an adapter wants to compute once per message."""
+    """Scratch space that a run keeps between turns, for values an adapter computes once per message."""
 
 
 class Failure(Struct, frozen=True):
-    """Why a reply failed, for whoever decides about another attempt."""
+    """Why a reply failed, so that the caller can decide on a retry."""
 
     kind: FailureKind
     message: str
-    """One line for people: provider, model, status, what to do. Never a key."""
+    """One line for the user: provider, model, status, what to do. Never contains a key."""
     retryable: bool = False
     status: int | None = None
     retry_after_s: float | None = None
 
 
 class Reply(Struct, frozen=True):
-    """A finished reply. `message.stop_reason` is `error` exactly when `failure` is set."""
+    """A finished reply. `message.stop_reason` is `error` if and only if `failure` is set."""
 
     message: AssistantMessage
     failure: Failure | None = None
     faults: Mapping[str, str] = {}
-    """Tool calls that must not run, by id, with the reason the model is told (arguments cut off or not JSON)."""
+    """Ids of tool calls that must not run, with the reason given to the model (arguments cut off or not JSON)."""
 
 
 class Delta(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One piece of a reply that is being received; the fields are those of pi's `assistantMessageEvent`."""
+    """One piece of a streamed reply; the fields are those of pi's `assistantMessageEvent`."""
 
     type: Literal[
         "text_start",
@@ -182,9 +178,9 @@ class _Block:
 
 
 class Draft:
-    """A reply while it is being received: an adapter writes it, the loop reads it, also after an abort.
+    """A reply while it is being received: an adapter writes it, the loop reads it, even after an abort.
 
-    Without a watcher nobody is told of pieces; that they come can still be seen by its size.
+    Without a watcher, progress is visible only in `size`.
     """
 
     __slots__ = ("_blocks", "info", "say", "started_ms", "thinking", "usage", "watcher")
@@ -201,26 +197,24 @@ class Draft:
         self.started_ms = started_ms
         self.watcher = watcher
         self.say: Callable[[str], None] | None = None
-        """Tells people why the reply is late."""
+        """Called with a line for the user that says why the reply is late."""
         self.thinking = thinking
         self.usage = Usage()
         self._blocks: list[_Block] = []
 
     def open_text(self) -> int:
-        """Begin a text block and return its index."""
+        """Begin a text block; returns its index."""
         return self._open(_Block("text"), Delta("text_start", len(self._blocks)))
 
     def open_thinking(self) -> int:
-        """Begin a thinking block and return its index."""
         return self._open(_Block("thinking"), Delta("thinking_start", len(self._blocks)))
 
     def open_call(self, call_id: str, name: str) -> int:
-        """Begin a tool call and return its index."""
         start = Delta("toolcall_start", len(self._blocks), id=call_id, tool_name=name)
         return self._open(_Block("toolcall", call_id, name), start)
 
     def add(self, index: int, piece: str) -> None:
-        """Append a piece of text, thinking or serialised arguments to an open block."""
+        """Append a piece of text, thinking or JSON arguments to an open block."""
         if not piece:
             return
         block = self._blocks[index]
@@ -229,22 +223,19 @@ class Draft:
             self.watcher(Delta(f"{block.kind}_delta", index, delta=piece))  # type: ignore[arg-type]
 
     def written(self, index: int) -> str:
-        """What a block holds so far."""
+        """The content of a block so far."""
         return "".join(self._blocks[index].parts)
 
     def close_text(self, index: int, *, signature: str | UnsetType = UNSET) -> None:
-        """End a text block."""
         text = self.written(index)
         self._close(index, TextContent(text, signature), Delta("text_end", index, content=text))
 
     def close_thinking(self, index: int, *, signature: str | UnsetType = UNSET, redacted: bool = False) -> None:
-        """End a thinking block."""
         text = self.written(index)
         done = ThinkingContent(text, signature, redacted)
         self._close(index, done, Delta("thinking_end", index, content=text))
 
     def close_call(self, index: int, call: ToolCall) -> None:
-        """End a tool call with its parsed arguments."""
         self._close(index, call, Delta("toolcall_end", index, tool_call=call))
 
     def finish(
@@ -256,7 +247,7 @@ class Draft:
         response_model: str | UnsetType = UNSET,
         raw_stop_reason: str | UnsetType = UNSET,
     ) -> AssistantMessage:
-        """The message as it stands. Open text is kept, an open tool call is not: its arguments are incomplete."""
+        """Build the message. Open text is kept; an open tool call is dropped, because its arguments are incomplete."""
         return AssistantMessage(
             content=self._content(),
             api=self.info.api,
@@ -274,12 +265,11 @@ class Draft:
 
     @property
     def size(self) -> int:
-        """How many pieces there are: grows while the reply arrives."""
+        """The number of pieces so far; grows while the reply arrives."""
         return sum(1 + len(block.parts) for block in self._blocks)
 
     @property
     def has_content(self) -> bool:
-        """Whether any block was begun."""
         return bool(self._blocks)
 
     def _content(self) -> list[AssistantContent]:
@@ -306,7 +296,7 @@ class Draft:
 
 
 class Model(Protocol):
-    """A language model, or something that behaves like one."""
+    """A language model, or a stand-in for one."""
 
     @property
     def info(self) -> ModelInfo: ...
@@ -314,7 +304,7 @@ class Model(Protocol):
     async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         """Answer the request, writing pieces into the draft.
 
-        MUST NOT raise: a failure is a Reply with stop reason `error`. Cancelling is the only exception that passes;
-        what was received until then is in the draft.
+        MUST NOT raise: a failure is a Reply with stop reason `error`. The only exception is cancellation; the draft
+        then holds what was received so far.
         """
         ...

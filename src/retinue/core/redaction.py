@@ -1,6 +1,6 @@
-"""Secrets taken out of text: first the very values that are known, then, if wanted, what looks like one. Pure.
+"""Remove secrets from text: first known values, then, optionally, patterns of keys. Pure.
 
-Knows nothing of where secrets come from or where text goes to.
+This file must not know where secrets come from or where text goes.
 """
 
 import re
@@ -11,9 +11,9 @@ MARK: Final = "[redacted]"
 SHORTEST: Final = 8
 _LONG: Final = 20
 _HELD: Final = 64 * 1024
-"""Bytes of a line without an end that a sieve waits for."""
+"""Bytes of an unfinished line that a sieve holds back."""
 _LONGEST: Final = 4096
-"""Of a secret that is found where a line is cut for its length."""
+"""Bytes of the longest secret that is found where a long line is cut."""
 _BEGIN, _END = b"-----BEGIN ", b"-----END "
 _PASSWORD = re.compile(r"://[^\s:/@]*:([^\s/@]{3,200})@")
 _NAME = re.compile(
@@ -21,7 +21,7 @@ _NAME = re.compile(
     r"SECRETS?|PASSWORDS?|PASSWD|PASSPHRASE|CREDENTIALS?|PAT|BEARER)(?:_|$)|^PGPASSWORD$|_DSN$",
     re.IGNORECASE,
 )
-# Names that the words above are in, and that hold no secret.
+# Names that match the words above but hold no secret.
 _HARMLESS = re.compile(r"^(?:KEYBOARD|MAX_|MIN_|NUM_)|_(?:FILE|PATH|DIR|LIMIT|COUNT|TTL|URL|ID|LAYOUT)$", re.IGNORECASE)
 _PATTERNS: Final = tuple(
     re.compile(pattern)
@@ -44,26 +44,26 @@ _PATTERNS: Final = tuple(
 
 
 class Redactor:
-    """Knows some secrets, and takes them out of text."""
+    """Replaces known secrets in text."""
 
     def __init__(self, secrets: Iterable[str] = (), *, patterns: bool = False) -> None:
-        """With `patterns` it also takes out what looks like a secret."""
+        """With `patterns`, text that looks like a secret is also replaced."""
         self.patterns = patterns
         self._known: tuple[str, ...] = ()
-        """The longest first: one may begin with another."""
+        """Longest first: one secret may begin with another."""
         self._find: re.Pattern[str] | None = None
         self.learn(*secrets)
 
     def learn(self, *secrets: str) -> None:
-        """Know more of them; what is too plain to be one is left alone, since it would be found everywhere."""
+        """Add secrets. Values that are too common to be secret are ignored, since they would match everywhere."""
         new = {text for secret in secrets if is_telling(text := secret.strip())}.difference(self._known)
         if new:
             self._known = tuple(sorted((*self._known, *new), key=len, reverse=True))
             self._find = re.compile("|".join(map(re.escape, self._known)))
 
     def redact(self, text: str) -> str:
-        """The text, with a mark in the place of each secret."""
-        # To look for each is several times faster than to look for all at once, and mostly there is none.
+        """Replace each secret with a mark."""
+        # Checking each one is several times faster than the joint pattern, and usually there is no match.
         if self._find is not None and any(word in text for word in self._known):
             text = self._find.sub(MARK, text)
         for pattern in _PATTERNS if self.patterns else ():
@@ -71,7 +71,7 @@ class Redactor:
         return text
 
     def redact_data(self, value: Any) -> Any:
-        """The same for every text in plain data; the value itself where there is none."""
+        """Redact every string in plain data; returns the same value if there is nothing to redact."""
         if self._find is None and not self.patterns:
             return value
         if isinstance(value, str):
@@ -84,37 +84,37 @@ class Redactor:
 
 
 class Sieve:
-    """Takes secrets out of a stream of bytes. What may be the beginning of one waits for the rest of its line."""
+    """Removes secrets from a byte stream. The possible start of a secret is held back until its line is complete."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
         self._held = b""
 
     def feed(self, data: bytes) -> bytes:
-        """What can be passed on after this piece."""
+        """Add a piece; returns what can be passed on."""
         held = self._held + data
         cut = _find_cut(held)
         self._held = held[cut:]
         return self._clean(held[:cut])
 
     def finish(self) -> bytes:
-        """What was held back: nothing more comes."""
+        """At the end of the stream: what was held back, redacted."""
         return self._clean(self.give_back())
 
     def give_back(self) -> bytes:
-        """What was held back, as it came."""
+        """What was held back, not redacted."""
         held, self._held = self._held, b""
         return held
 
     def _clean(self, data: bytes) -> bytes:
-        # No byte is lost where it is no text.
+        # surrogateescape keeps bytes that are not UTF-8.
         text = data.decode("utf-8", "surrogateescape")
         clean = self._redact(text)
         return data if clean == text else clean.encode("utf-8", "surrogateescape")
 
 
 def _find_cut(data: bytes) -> int:
-    """Where a stream can be cut so that no secret is in two pieces: none has a blank in it, but for whole keys."""
+    """Where to cut a stream without splitting a secret: secrets contain no whitespace, except PEM keys."""
     cut = data.rfind(b"\n") + 1
     if not cut and len(data) > _HELD:
         cut = max(data.rfind(b" ") + 1, len(data) - _LONGEST)
@@ -124,19 +124,19 @@ def _find_cut(data: bytes) -> int:
 
 
 def is_telling(text: str) -> bool:
-    """Whether a text is odd enough to be nothing but a secret."""
+    """Whether a text is unusual enough that it can only be a secret."""
     if len(text) < SHORTEST or any(letter.isspace() for letter in text) or text.startswith(("/", "~", ".")):
         return False
     return len(text) >= _LONG or any(letter.isdigit() for letter in text)
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable of this name, or a header, is likely to hold a secret."""
+    """Whether a variable or header with this name probably holds a secret."""
     plain = name.replace("-", "_")
     return _NAME.search(plain) is not None and _HARMLESS.search(plain) is None
 
 
 def collect_secrets(environment: Mapping[str, str]) -> list[str]:
-    """The secrets in an environment, or in whatever has names and values: also the passwords in addresses."""
+    """The secrets in an environment or another mapping, including passwords in URLs."""
     named = [value for name, value in environment.items() if value and is_secret_name(name)]
     return [*named, *(word for value in environment.values() for word in _PASSWORD.findall(value))]

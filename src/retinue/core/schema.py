@@ -1,6 +1,7 @@
-"""Does a value fit a JSON schema? The part of the standard that tool schemas use, with errors that name the path.
+"""Validate a value against a JSON schema, with errors that name the path.
 
-Pure and quick: it runs before every tool call. Unknown keywords are ignored.
+Supports the part of the standard that tool schemas use and ignores unknown keywords. Pure and fast: it runs before
+every tool call.
 """
 
 import math
@@ -30,7 +31,7 @@ _TYPES: dict[str, Any] = {
 
 
 def fit_arguments(value: Any, schema: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the arguments with numbers given as text made numbers, and one sentence for each misfit."""
+    """Convert numbers given as text; returns the arguments and one sentence for each error."""
     problems: list[str] = []
     fitted = _fit(value, schema, "", problems)
     return (fitted if isinstance(fitted, dict) else {}), problems
@@ -69,7 +70,7 @@ def _fit_object(value: dict[str, Any], schema: dict[str, Any], path: str, proble
                 continue
             fitted[name] = _fit(item, fields[name], where, problems)
         elif fields and schema.get("additionalProperties") is not True:
-            from difflib import get_close_matches  # only mistakes pay for this import
+            from difflib import get_close_matches  # slow import, needed only after a mistake
 
             close = get_close_matches(name, fields, 1, 0.4)
             hint = f"; did you mean {close[0]!r}?" if close else ""
@@ -83,7 +84,7 @@ def _fit_object(value: dict[str, Any], schema: dict[str, Any], path: str, proble
 
 
 def _is_absent(value: Any, schema: dict[str, Any]) -> bool:
-    """Models send null, or an empty string that does not fit, for an optional field they do not want."""
+    """Models send null, or an empty string that does not fit, for an optional field they want to omit."""
     if value is None:
         return not _is_type(None, schema.get("type", "null"))
     return value == "" and (not _is_type("", schema.get("type", "string")) or "" not in schema.get("enum", ("",)))
@@ -108,7 +109,7 @@ def _check_range(value: float, schema: dict[str, Any], path: str, problems: list
 
 
 def _convert(value: Any, wanted: str | list[str]) -> Any:
-    """Numbers arrive as text, and whole numbers as floats, from some models; everything else stays as it is."""
+    """Some models send numbers as text and whole numbers as floats; other values are unchanged."""
     names = set(_each(wanted))
     if isinstance(value, str) and names & {"number", "integer"} and "string" not in names:
         try:

@@ -1,6 +1,6 @@
-"""JSON that people write by hand: every mistake found at once, with line and column, instead of guessed at.
+"""Parse hand-written JSON and report every mistake with line and column.
 
-Pure text to data. This file must not know files or what the data means.
+Pure. This file must not know files or what the data means.
 """
 
 import json
@@ -35,7 +35,7 @@ class Problem(NamedTuple):
 
 
 class JsonError(ConfigError):
-    """Raised when a text is not the JSON that was asked for; carries every problem found."""
+    """A text is not valid JSON; carries every problem found."""
 
     def __init__(self, where: str, problems: list[Problem]) -> None:
         self.where = where
@@ -44,14 +44,14 @@ class JsonError(ConfigError):
 
 
 def name_type(value: object) -> str:
-    """What a JSON value is, for a message."""
+    """The type of a JSON value, for a message."""
     return _TYPE_NAMES.get(type(value), "a number")
 
 
 def parse_json(data: bytes, *, where: str, comments: bool = False) -> dict[str, Any]:
-    """The object a file holds. `comments` also allows `//` comments and trailing commas, as pi does in models.json.
+    """The object in a file. `comments` allows `//` comments and trailing commas, as pi does in models.json.
 
-    Raises JsonError, and nothing else, for whatever else the bytes may be.
+    Raises JsonError, and nothing else, for any other bytes.
     """
     text = _decode(data, where)
     try:
@@ -82,8 +82,8 @@ def _decode(data: bytes, where: str) -> str:
 
 
 def _parse_fast(text: str) -> Any:
-    """The value of a text without any mistake; a ValueError sends it to the slow reader, which finds all of them."""
-    # json lets lone surrogates through; they cannot be written or sent later.
+    """Parse a text without mistakes. Raises ValueError if the slow reader is needed, which finds all mistakes."""
+    # json accepts lone surrogates, which cannot be written or sent later.
     if "\\ud" in text or "\\uD" in text or _is_deep(text):
         raise ValueError("needs the careful reader")
     return json.loads(
@@ -131,11 +131,11 @@ def _to_bounded(digits: str) -> int:
 
 
 class _Stop(Exception):
-    """Nothing after this point can be understood."""
+    """Raised where the rest of the text cannot be parsed."""
 
 
 class _Reader:
-    """A forgiving reader: notes a mistake and goes on wherever the meaning is clear enough to find the next one."""
+    """A tolerant parser: records a mistake and continues where the meaning is clear enough to find the next one."""
 
     def __init__(self, text: str, *, comments: bool) -> None:
         self.text = text
@@ -176,7 +176,6 @@ class _Reader:
         return quote(word.group() if word else self.text[self.at], 40)
 
     def _skip(self) -> None:
-        """Pass blanks and comments."""
         while self.at < len(self.text):
             if space := _SPACE.match(self.text, self.at):
                 self.at = space.end()
@@ -324,7 +323,7 @@ class _Reader:
         return self._stop(f"found {self._show()}; expected a key in double quotes")
 
     def _has_item(self, end: str, *, first: bool) -> bool:
-        """Pass what stands between two items; False when the array or object is over."""
+        """Move to the next item; False at the end of the array or object."""
         self._skip()
         if not first and not self.text.startswith((end, ","), self.at):
             if self.at >= len(self.text) or self.text[self.at] in "]}:":

@@ -1,4 +1,4 @@
-"""The Tool port: a name, a schema, an effect and one async call; a base for tools that wrap another one.
+"""The Tool interface: a name, a schema, an effect and one async call; a base class for wrapping a tool.
 
 This file must not know which tools exist.
 """
@@ -19,7 +19,7 @@ from retinue.core.model import ToolSpec
 
 
 class Effect(StrEnum):
-    """The most a tool can do; rights are decided by it."""
+    """The most a tool can do; permissions depend on it."""
 
     READ = "read"
     WRITE = "write"
@@ -30,27 +30,26 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool gives back: `content` for the model, `details` for people and programs."""
+    """The result of a tool call: `content` for the model, `details` for users and programs."""
 
     content: list[UserContent]
     details: Any = UNSET
     is_error: bool = False
     ends_run: bool = False
-    """Nothing is left to say: the run is done with the calls of this reply."""
+    """End the run after the calls of this reply."""
 
     @classmethod
     def of(cls, text: str, details: Any = UNSET, *, is_error: bool = False, ends_run: bool = False) -> "ToolResult":
-        """A result of one text."""
         return cls([TextContent(text)], details, is_error, ends_run)
 
     def note(self, facts: Mapping[str, Any]) -> "ToolResult":
-        """The same with facts added for people and programs; details that are no object stay as they are."""
+        """Add facts to `details`; details that are not an object stay as they are."""
         known = {} if self.details is UNSET else self.details
         return replace(self, details={**known, **facts}) if isinstance(known, Mapping) else self
 
 
 def find_code(details: Any) -> Any:
-    """The error code in the details of a result; None without one."""
+    """The error code in the details of a result, or None."""
     if not isinstance(details, Mapping):
         return None
     error = details.get("error")
@@ -58,49 +57,47 @@ def find_code(details: Any) -> Any:
 
 
 class Amendment(Struct, frozen=True):
-    """Other arguments for a call, from somebody who was asked about it. The call counts only with them."""
+    """Changed arguments for a call, from a hook or user that was asked. The call is allowed only with them."""
 
     arguments: dict[str, Any]
     by: tuple[str, ...] = ()
-    """Who wanted that, in their order."""
+    """Names of those who changed it, in order."""
     keys: tuple[str, ...] = ()
-    """The same, told apart even where they share a name; the last is content with the call as it is now."""
+    """Like `by`, but unique even if names repeat; the last one has accepted the call as it is now."""
     word: str = ""
-    """What was said about the changed call: allow, ask, or nothing."""
+    """The decision on the changed call: allow, ask, or empty."""
     reason: str = ""
 
     def describe(self) -> dict[str, Any]:
-        """For the details of the result."""
+        """Entries for the details of the result."""
         return {"modifiedInput": {"by": list(self.by), "args": self.arguments}}
 
 
-def ignore_progress(partial: ToolResult) -> None:
-    """The progress callback of a call that nobody watches."""
+def ignore_progress(partial: ToolResult) -> None: ...
 
 
 class ToolContext(Struct, frozen=True):
-    """Where and for whom a call runs."""
+    """The folder, run and limits of a tool call."""
 
     cwd: Path
     run_id: str = ""
     run_name: str = ""
-    """What people call the run."""
+    """The run's display name."""
     call_id: str = ""
     environment: Mapping[str, str] = {}
     """Variables that describe the session, for processes the tool starts."""
     spill_dir: Path | None = None
-    """Where outputs too long for the model are kept; the system's temporary directory when absent."""
+    """The folder for outputs that are too long for the model; None: the system's temporary directory."""
     redact: Callable[[str], str] = str
-    """Takes secrets out of what a tool keeps in a file; what it returns is taken care of."""
+    """Removes secrets from what a tool writes to a file; its result is redacted by the caller."""
     progress: Callable[[ToolResult], None] = ignore_progress
     find_territory: Callable[[], Territory] = lambda: ANYWHERE
-    """Where files may be read and changed; asked by the first tool that wants to know."""
+    """Returns where files may be read and changed; computed when a tool first needs it."""
     confinement: Confining | None = None
-    """The boundary of processes the tool starts; None: they have none."""
+    """The sandbox of processes the tool starts; None: no sandbox."""
 
     @property
     def territory(self) -> Territory:
-        """Where files may be read and changed."""
         return self.find_territory()
 
 
@@ -115,28 +112,28 @@ class Tool(Protocol):
 
     @property
     def hint(self) -> str:
-        """One line for the list of tools in the system prompt; empty keeps the tool out of that list."""
+        """One line for the tool list in the system prompt; empty omits the tool there."""
         ...
 
     @property
     def guidelines(self) -> tuple[str, ...]:
-        """Sentences on when to use it, for the system prompt."""
+        """Sentences for the system prompt on when to use it."""
         ...
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Run the tool. Arguments fit the schema already.
+        """Run the tool; the arguments already fit the schema.
 
-        An expected failure is an error result, or `ToolFailed`. Cancelling must end all the call has started.
+        An expected failure is an error result or `ToolFailed`. Cancellation must end everything the call started.
         """
         ...
 
 
 @runtime_checkable
 class Refusing(Protocol):
-    """A tool that has words of its own for arguments that do not fit its schema."""
+    """A tool with its own message for arguments that do not fit its schema."""
 
     def refuse(self, arguments: Mapping[str, Any], problem: str) -> ToolResult:
-        """The result of a call that cannot be tried. MUST NOT raise."""
+        """The result of a call with invalid arguments. MUST NOT raise."""
         ...
 
 
@@ -148,7 +145,7 @@ ELSEWHERE = {
     "WebFetch": "fetch_content",
     "WebSearch": "web_search",
 }
-"""Claude Code's names that differ by more than a capital, and the tools here that do the same."""
+"""Claude Code's tool names that differ in more than case, and our tools that do the same."""
 CODINGCODE = {
     "read_file": "read",
     "write_file": "write",
@@ -160,28 +157,28 @@ CODINGCODE = {
     "web_search": "web_search",
     "todo_write": "todo_write",
 }
-"""CodingCode's name of a tool → ours; the model of such an agent sees the former."""
+"""CodingCode's tool name → ours; the model of a CodingCode agent sees CodingCode's name."""
 
 
 def list_aliases(tools: Iterable[str]) -> tuple[str, ...]:
-    """These tools by all names under which a model may know them."""
+    """The tools under all names that a model may know."""
     own = tuple(tools)
     return tuple(dict.fromkeys((*own, *(alias for alias, tool in CODINGCODE.items() if tool in own))))
 
 
 def suggest_tool(name: str, known: Collection[str]) -> str:
-    """` (…)` with the name of the tool that was meant, or nothing."""
+    """` (…)` with the name of the tool that was meant, or an empty string."""
     if (own := ELSEWHERE.get(name)) is not None:
         return f" (that is Claude Code's name; here it is {quote(own)})"
     return suggest(name, known)
 
 
 _ASKED_FOR = ("abandon", "refuse")
-"""What a tool may be able to do besides; whoever asks by protocol does not see what is merely passed on."""
+"""Optional methods, copied to the wrapper: an `isinstance` check with a protocol does not see `__getattr__`."""
 
 
 class WrappedTool:
-    """Answers with the words of the tool in it, and acts through it; a subclass says what is different."""
+    """Delegates everything to another tool; subclasses override what differs."""
 
     def __init__(self, tool: Tool) -> None:
         self._tool = tool
@@ -206,9 +203,8 @@ class WrappedTool:
         return self._tool.guidelines
 
     def __getattr__(self, name: str) -> Any:
-        # What else a tool may be asked for, such as whether it is shown only on demand, is the tool's own.
+        # Other attributes, such as whether it is shown only on demand, come from the wrapped tool.
         return getattr(self._tool, name)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Run the tool."""
         return await self._tool.call(arguments, context)

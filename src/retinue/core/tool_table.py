@@ -1,4 +1,4 @@
-"""All tools of retinue, one row each, and the names that follow from the rows. Data only: it makes no tool.
+"""The table of all tools of retinue, and the names derived from it. Data only: it creates no tool.
 
 Tools of extensions, MCP servers and programs are not here.
 """
@@ -9,21 +9,19 @@ from typing import Literal, NamedTuple, TypeAlias
 from retinue.core.tool import Effect
 
 ToolAudience: TypeAlias = Literal["everyone", "listed", "settings", "callers", "deferred", "internal"]
-"""Who may have a tool. `everyone`: an agent whose file lists no tools has it. `listed`: an agent whose file lists it,
-whatever its parent has. `settings`: an agent, when the settings switch its family on. `callers`: a run that may start
-agents; its family is a surface. `deferred`: a run with tools that it has to look for. `internal`: a run that needs it;
-no list gives it and no child inherits it."""
+"""Who gets a tool. `everyone`: an agent whose file lists no tools. `listed`: an agent whose file lists it, whatever its
+parent has. `settings`: an agent, if the settings enable its family. `callers`: a run that may start agents; its family
+is a surface. `deferred`: a run with tools that it must search for. `internal`: a run that needs it; no list gives it
+and no child inherits it."""
 
 
 class ToolRow(NamedTuple):
-    """One tool."""
-
     name: str
     family: str
     effect: Effect
     audience: ToolAudience
     file: str
-    """Where it is, without suffix: its class in `.py`, what the model is told of it in `.md` beside that."""
+    """Path without suffix: the class is in `.py`, the description for the model in `.md`."""
     class_name: str
 
 
@@ -52,40 +50,36 @@ TOOLS = (
     ToolRow("tool_search", "search", Effect.READ, "deferred", "features/deferred", "SearchTool"),
     ToolRow("subagent_finalize", "finalize", Effect.READ, "internal", "features/finalise", "FinalizeTool"),
 )
-"""In the order they are shown."""
+"""In display order."""
 
 
 def list_rows(*, family: str = "", audience: ToolAudience | None = None) -> list[ToolRow]:
-    """The rows of a family, or for an audience."""
     return [row for row in TOOLS if (not family or row.family == family) and audience in (None, row.audience)]
 
 
 def list_names(*, family: str = "", audience: ToolAudience | None = None) -> tuple[str, ...]:
-    """The names of the tools of a family, or for an audience."""
     return tuple(row.name for row in list_rows(family=family, audience=audience))
 
 
 KNOWN_TOOLS = frozenset(list_names())
-"""All names that mean a tool of retinue somewhere."""
+"""All names of tools of retinue."""
 EFFECTS = {row.name: row.effect for row in TOOLS}
 BUILTIN_TOOLS = list_names(audience="everyone")
 SURFACES = tuple(dict.fromkeys(row.family for row in list_rows(audience="callers")))
 SURFACE_TOOLS = {surface: list_names(family=surface) for surface in SURFACES}
-"""The delegation tools of each surface; the first one starts agents."""
+"""The delegation tools of each surface; the first starts agents."""
 DISPATCH = "dispatch_agent"
 SEARCH = "tool_search"
-"""In a list it asks for all deferred tools; it is given with them, and not missed without."""
+"""In a list it asks for all deferred tools. It is added with them; if there are none, its absence is not an error."""
 FINALIZE = "subagent_finalize"
-"""How an agent that has to finalise gives its answer; only children have it."""
+"""The tool with which an agent gives its final answer; only children have it."""
 
 
 def list_surface_tools(surfaces: Iterable[str]) -> list[str]:
-    """The tools of these surfaces."""
     chosen = set(surfaces)
     return [name for surface, names in SURFACE_TOOLS.items() if surface in chosen for name in names]
 
 
 def find_surfaces(tools: Iterable[str]) -> list[str]:
-    """The surfaces that any of these tools belong to."""
     named = set(tools)
     return [surface for surface, names in SURFACE_TOOLS.items() if named.intersection(names)]

@@ -1,7 +1,7 @@
-"""A transcript that every provider accepts, whatever the history looks like. Pure.
+"""Repair a transcript so that every provider accepts it. Pure.
 
-Every tool call is followed directly by exactly one result, in the order of the calls, and no id occurs twice. Must not
-know wire formats.
+Every tool call is followed directly by exactly one result, in the order of the calls, and ids are unique. This file
+must not know wire formats.
 """
 
 from typing import Final
@@ -11,33 +11,33 @@ from msgspec.structs import replace
 from retinue.core.messages import AssistantContent, AssistantMessage, Message, TextContent, ToolCall, ToolResultMessage
 
 INTERRUPTED: Final = "interrupted, effect unknown"
-"""What the model is told about a call that nobody saw finish."""
+"""The result for the model of a call whose end was not recorded."""
 
 _UNFINISHED: Final = frozenset({"error", "aborted", "pending"})
 
 
 def repair_transcript(messages: list[Message]) -> list[Message]:
-    """The same list when it is sound; else a new one that is.
+    """Return the same list if it is sound, else a repaired copy.
 
-    Replies that failed or were aborted are left out, as are empty ones and results without a call. A call without a
-    result gets one that says so; results move directly behind their call; an id used before gets a suffix.
+    Failed, aborted and empty replies are dropped, and results without a call. A call without a result gets one that
+    says so; results move directly after their call; a repeated id gets a suffix.
     """
     return messages if is_sound(messages) else _Repair(messages).run()
 
 
 def list_orphans(messages: list[Message]) -> list[ToolResultMessage]:
-    """The results that no reply has called for: a repair leaves them out."""
+    """Results without a call; a repair drops them."""
     called = {call.id for message in messages if type(message) is AssistantMessage for call in message.calls}
     return [m for m in messages if type(m) is ToolResultMessage and m.tool_call_id not in called]
 
 
 def interrupt_call(call_id: str, name: str, timestamp: int) -> ToolResultMessage:
-    """The result of a call that nobody saw finish."""
+    """The result of a call whose end was not recorded."""
     return ToolResultMessage(call_id, name, [TextContent(INTERRUPTED)], True, timestamp)
 
 
 def is_sound(messages: list[Message]) -> bool:
-    """Whether strict providers accept the order of calls and results as it is."""
+    """Whether strict providers accept the order of calls and results."""
     seen: set[str] = set()
     waiting: list[str] = []
     for message in messages:
@@ -97,7 +97,7 @@ class _Repair:
         return [reply if is_same else replace(reply, content=content), *results]
 
     def _pair(self) -> dict[tuple[int, int], ToolResultMessage]:
-        # A result belongs to the latest reply before it that still has an unanswered call of that id.
+        # A result belongs to the latest reply before it that has an unanswered call with that id.
         answers: dict[tuple[int, int], ToolResultMessage] = {}
         open_calls: dict[str, list[list[tuple[int, int]]]] = {}
         for place, message in enumerate(self._messages):

@@ -1,1 +1,1 @@
-"""Agent files: markdown with frontmatter in three dialects, from where they lie to frozen definitions."""
+"""Agent files: Markdown with frontmatter in three dialects, from folders on disk to frozen definitions."""

@@ -1,6 +1,6 @@
-"""Finds the folders of agent files and reads the files one by one, whatever lies there.
+"""Find the folders of agent files and read the files.
 
-Must not know what fields mean, nor who wins when two files have one name.
+This file must not know what fields mean, or which file wins when two have the same name.
 """
 
 import errno
@@ -25,20 +25,18 @@ _PACKAGED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "builtin")
 
 
 class Root(Struct, frozen=True):
-    """One directory of agent files."""
-
     path: str
     dialect: Dialect
     source: Source
     suffixes: tuple[str, ...] = (".md",)
     boundary: str = ""
-    """The directory in which its files must really lie; empty: anywhere, if they are the user's own."""
+    """The directory in which its files must really be; empty: anywhere, if they belong to the user."""
     hidden: tuple[str, ...] = ()
-    """Real paths of what is not read, whatever link leads there."""
+    """Real paths that must not be read, whatever link leads there."""
 
 
 class AgentFolders(Struct, frozen=True):
-    """The directories that decide which agent files there are."""
+    """The directories that determine which agent files exist."""
 
     project: Path
     agent_dir: Path
@@ -46,13 +44,13 @@ class AgentFolders(Struct, frozen=True):
     configs: tuple[str, ...] = (".pi", ".agents", ".codingcode")
     """The project's configuration folders that may be read."""
     hidden: tuple[str, ...] = ()
-    """Real paths of what no agent sees."""
+    """Real paths that are hidden from agents."""
 
 
 def find_roots(places: AgentFolders, nearest: str) -> list[Root]:
-    """All roots, the ones that win first: project, user, builtin; inside one level pi, codingcode, sticky.
+    """All roots, highest precedence first: project, user, builtin; within a level pi, codingcode, sticky.
 
-    `nearest` is the project's own directory of agents, as `find_nearest` gives it.
+    `nearest` is the project's folder of agents, as returned by `find_nearest`.
     """
     project, agent_dir, home, hidden = str(places.project), str(places.agent_dir), places.home, places.hidden
     user = [Root(os.path.join(agent_dir, "agents"), "pi", "user", MARKDOWN, hidden=hidden)]
@@ -68,12 +66,12 @@ def find_roots(places: AgentFolders, nearest: str) -> list[Root]:
         Root(os.path.join(_PACKAGED, "codingcode"), "codingcode", "builtin"),
         Root(os.path.join(_PACKAGED, "sticky"), "sticky", "builtin"),
     ]
-    # At home the user's own directories would otherwise count as the project's, too.
+    # In the home directory, the user's own directories would otherwise count as the project's, too.
     return [root for root in own if root.path and root.path not in taken] + user + builtin
 
 
 def make_project_root(folder: str, places: AgentFolders) -> Root:
-    """A folder of the project's agents; where it lies says how its files are read."""
+    """A folder of the project's agents; its location determines the dialect."""
     is_codingcode = os.path.basename(os.path.dirname(folder)) == ".codingcode"
     dialect: Dialect = "codingcode" if is_codingcode else "pi"
     suffixes = (".md",) if is_codingcode else MARKDOWN
@@ -81,7 +79,7 @@ def make_project_root(folder: str, places: AgentFolders) -> Root:
 
 
 def find_nearest(places: AgentFolders) -> str:
-    """The project's `.pi/agents`, else its `.agents`; empty when it has neither, or is the home directory."""
+    """The project's `.pi/agents`, else its `.agents`; empty if it has neither or is the home directory."""
     if places.project == places.home:
         return ""
     for config, name in ((".pi", os.path.join(".pi", "agents")), (".agents", ".agents")):
@@ -91,12 +89,11 @@ def find_nearest(places: AgentFolders) -> str:
 
 
 def is_packaged(path: str) -> bool:
-    """Whether a file is one of ours."""
     return path.startswith(_PACKAGED + os.sep)
 
 
 MAX_BYTES = 1_000_000
-# A file written this shortly before it was read may be written again without looking any different.
+# A file written this shortly before it was read may change again with the same timestamp.
 _SETTLE_NS = 50_000_000
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 _ABSENT = {errno.ENOENT, errno.ENOTDIR}
@@ -108,17 +105,15 @@ _UNSETTLED: Stamp = (0, 0, 0, 0)
 
 
 class FoundAgent(Struct, frozen=True):
-    """What one file gave."""
-
     path: str
     stamp: Stamp | None
-    """How the file looked when it was read; None when that proves nothing."""
+    """The file's state when it was read; None if it was written too recently to detect another change."""
     definition: Definition | None
     diagnostics: tuple[Diagnostic, ...]
 
 
 class Listing(Struct, frozen=True):
-    """What one root gave, by file name."""
+    """The results for one root, sorted by file name."""
 
     root: Root
     stamp: Stamp | None
@@ -127,7 +122,7 @@ class Listing(Struct, frozen=True):
 
 
 def load_root(root: Root, known_tools: Collection[str], before: Mapping[str, FoundAgent]) -> Listing:
-    """Read a root; a file that looks as it did `before` is not read again."""
+    """Read a root; a file that is unchanged since `before` is not read again."""
     stamp = _find_settled(root.path)
     if root.source == "project" and os.path.islink(root.path):
         text = "is a link, so nothing in it is read; put a real folder there"
@@ -153,7 +148,7 @@ def load_root(root: Root, known_tools: Collection[str], before: Mapping[str, Fou
 
 
 def load_accepted(root: Root, known_tools: Collection[str], accepted: Mapping[str, str]) -> Listing:
-    """Of a root that is not trusted, the files that still hold what a person accepted."""
+    """The files of an untrusted root whose content is still what the user accepted."""
     files = [
         _load(path, root, known_tools, digest=digest)
         for path, digest in accepted.items()
@@ -168,7 +163,7 @@ def _find_settled(path: str) -> Stamp | None:
 
 
 def is_same(listing: Listing) -> bool:
-    """Whether a root still looks as it did. The packaged files do not change under a running program."""
+    """Whether a root is unchanged. Packaged files do not change while the program runs."""
     if listing.root.source == "builtin":
         return True
     if find_stamp(listing.root.path) != listing.stamp:
@@ -177,7 +172,7 @@ def is_same(listing: Listing) -> bool:
 
 
 def find_stamp(path: str) -> Stamp | None:
-    """How a file or directory looks from outside; None when there is none."""
+    """Times, size and inode of a file or directory; None if it does not exist."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -188,7 +183,6 @@ def find_stamp(path: str) -> Stamp | None:
 def load_file(
     path: str, dialect: Dialect, source: Source, known_tools: Collection[str]
 ) -> tuple[Definition | None, list[Diagnostic]]:
-    """One agent file by its path."""
     found = _load(path, Root(os.path.dirname(path), dialect, source), known_tools)
     return found.definition, list(found.diagnostics)
 
@@ -201,7 +195,7 @@ def _load_entry(entry: os.DirEntry[str], root: Root, known_tools: Collection[str
 
 
 def _find_link_fault(real: str, status: os.stat_result, root: Root) -> str:
-    """Why a file is not read for where it really lies; empty when it is."""
+    """Why a file must not be read, given its real location; empty if it may be read."""
     if any(_is_inside(real.casefold(), place.casefold()) for place in root.hidden):
         return f"leads to {quote(real, 200)}, which is hidden from agents since it may hold secrets; it is not read"
     if root.boundary and not _is_inside(real, os.path.realpath(root.boundary)):
@@ -217,9 +211,10 @@ def _is_inside(path: str, folder: str) -> bool:
 def _load(
     path: str, root: Root, known_tools: Collection[str], *, is_file: bool = False, digest: str | None = None
 ) -> FoundAgent:
-    """Read one file; with a `digest` only when that is what it holds."""
+    """Read one file; with a `digest`, only if its content matches."""
     try:
-        # Looked at before it is opened, since opening a device may do something; O_NONBLOCK in case it is swapped.
+        # Check the type before opening, since opening a device may have effects; O_NONBLOCK in case the file is
+        # swapped.
         status = os.stat(path) if not is_file else None
         if status is None or stat.S_ISREG(status.st_mode):
             data, status, real = _read(path)
@@ -244,12 +239,12 @@ def _load(
 
 
 def _read(path: str) -> tuple[bytes, os.stat_result, str]:
-    """What a file holds, how it looks, and where it really lies."""
+    """The content, status and real path of a file."""
     descriptor = os.open(path, _READ)
     try:
         status = os.fstat(descriptor)
         real = _find_real(descriptor, path)
-        # The size is only a hint, but a buffer of the largest size for every file would cost more than reading it.
+        # The size is only a hint, but a buffer of the maximum size for every file would cost more than the reading.
         data = os.read(descriptor, min(status.st_size, MAX_BYTES) + 1)
         while len(data) <= MAX_BYTES and len(data) < status.st_size:
             more = os.read(descriptor, MAX_BYTES + 1 - len(data))
@@ -262,7 +257,7 @@ def _read(path: str) -> tuple[bytes, os.stat_result, str]:
 
 
 def _find_real(descriptor: int, path: str) -> str:
-    """Where an open file is, whatever its name leads to by now."""
+    """The path of an open file, even if its name leads elsewhere by now."""
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}").removesuffix(" (deleted)")
     except OSError:
@@ -270,7 +265,7 @@ def _find_real(descriptor: int, path: str) -> str:
 
 
 def decode(data: bytes, path: str) -> tuple[str, Diagnostic | None]:
-    """The text of a file, or why it is none."""
+    """Decode a file; returns the text, or a diagnostic if it is not valid text."""
     if len(data) > MAX_BYTES:
         return "", _tell(path, f"is larger than {MAX_BYTES} bytes; no agent file is", "too-large")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):

@@ -1,6 +1,6 @@
-"""What the dialects have in common: they open a file, check its name and take its body. Pure.
+"""What all dialects share: opening a file, checking the agent's name, reading its body. Pure.
 
-Must not know any dialect's fields.
+This file must not know any dialect's fields.
 """
 
 import re
@@ -19,7 +19,7 @@ from retinue.definitions.frontmatter import BlockError, Fences, parse_block
 MAX_CHARS = 128
 _DEVICES = (f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10))
 RESERVED = frozenset(("main", "all", "none", ".", "..", "con", "prn", "aux", "nul", *_DEVICES))
-"""Words with a meaning of their own, here or as file names on some system."""
+"""Words with a special meaning, here or as file names on some systems."""
 EXPECTED = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
 _SAFE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_-])?\Z")
 # Letters of other scripts that look like Latin ones, and digits that look like letters.
@@ -27,12 +27,12 @@ _LOOKS = str.maketrans("аеорсухіјѕһԁԛԝвкмнтгοανρτυικ
 
 
 def normalize_name(name: str) -> str:
-    """The one form of a name that can be written in several ways."""
+    """The Unicode normal form (NFC) of a name."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
 def find_fault(name: str) -> str:
-    """Why this cannot be an agent's name, and what can; empty when it can."""
+    """Why this cannot be an agent's name, and what can; empty if it is valid."""
     if not name:
         return f"is empty; expected {EXPECTED}"
     if len(name) > MAX_CHARS:
@@ -50,34 +50,32 @@ def find_fault(name: str) -> str:
     return f"is no name; expected {EXPECTED}"
 
 
-@lru_cache(maxsize=4096)  # each run that is asked for is looked up among all agents, several times
+@lru_cache(maxsize=4096)  # every requested run is looked up among all agents, several times
 def fold_name(name: str) -> str:
-    """What two names have in common that mean the same agent: everything but case."""
+    """The form in which two names are equal if they mean the same agent: everything but case."""
     return normalize_name(name).casefold()
 
 
 def find_skeleton(name: str) -> str:
-    """What two names have in common that look the same to a person."""
+    """The form in which two names are equal if they look the same to a person."""
     return unicodedata.normalize("NFKC", name).casefold().translate(_LOOKS).replace("l", "i")
 
 
 def suggest_name(text: str) -> str:
-    """A name close to this text, or nothing."""
+    """A valid name similar to this text, or an empty string."""
     slug = re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-._")[:MAX_CHARS]
     return slug if slug and not find_fault(slug) else ""
 
 
 LONG_BODY_CHARS = 100_000
-# What shows nothing or turns text around; the joiners that scripts and emoji need are left out.
+# Invisible and direction-changing characters, except the joiners that scripts and emoji need.
 _HIDDEN = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
 
-# A title instead of a name: harmless, and the file has a name of its own.
+# A title instead of a name: harmless, since the file's own name is used.
 _SPACED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,126}[A-Za-z0-9]\Z")
 
 
 class AgentDocument(Struct, frozen=True):
-    """An agent file that could be opened."""
-
     fields: AgentFields
     body: str
 
@@ -85,7 +83,7 @@ class AgentDocument(Struct, frozen=True):
 def open_document(
     text: str, path: str, known: Mapping[str, str], meaningless: Mapping[str, str], fences: Fences
 ) -> tuple[AgentDocument | None, list[Diagnostic]]:
-    """The fields and the body of a file, or why there are none."""
+    """Parse a file into fields and body; None, with the reason, if that fails."""
     try:
         block = parse_block(text, fences)
     except BlockError as error:
@@ -107,7 +105,7 @@ def _check_body(fields: AgentFields, body: str, line: int) -> None:
 
 
 def read_name(fields: AgentFields, *, stem_counts: bool) -> str | None:
-    """The agent's name: `name`, else the file's stem where that counts; None, with the reason told, without one."""
+    """The agent's name: `name`, or the file's stem if `stem_counts`; None, with a report, if there is none."""
     given = fields.read_text("name")
     name = normalize_name(given or "")
     if not name and stem_counts:
@@ -136,7 +134,6 @@ def read_name(fields: AgentFields, *, stem_counts: bool) -> str | None:
 
 
 def read_description(fields: AgentFields) -> str:
-    """The description on one line."""
     text = " ".join((fields.read_text("description") or "").split())
     if _HIDDEN.search(text) or not text.isprintable():
         fields.report("description: has invisible characters", "description", None, "hidden-characters", "warning")
@@ -144,7 +141,7 @@ def read_description(fields: AgentFields) -> str:
 
 
 def choose_prompt(fields: AgentFields, body: str, name: str, description: str) -> str:
-    """The body, or what stands in for an empty one, said aloud."""
+    """The body, or a reported substitute if it is empty."""
     if body:
         return body
     called = "its description" if description else "a sentence with its name"

@@ -1,6 +1,6 @@
-"""Changing agent files: one field at a time with every other byte kept, new files that replace nothing, deletion.
+"""Edit agent files: change one field and keep every other byte, create new files, delete files.
 
-Names are checked before they become paths, writes are whole or not at all. Must not know where agents are looked for.
+Names are checked before they become paths; writes are atomic. This file must not know where agents are looked for.
 """
 
 import os
@@ -22,7 +22,7 @@ _TYPED = ("true", "false", "null", "yes", "no", "on", "off")
 
 
 def set_enabled(definition: Definition, *, enabled: bool) -> None:
-    """Switch the agent in its file on or off. Raises ConfigError."""
+    """Enable or disable the agent in its file. Raises ConfigError; UsageError for a packaged agent."""
     if definition.source == "builtin":
         raise UsageError(f"{quote(definition.name)} is packaged with retinue; eject it first to change it")
     if definition.dialect == "codingcode":
@@ -35,13 +35,12 @@ def set_enabled(definition: Definition, *, enabled: bool) -> None:
 
 
 def find_fences(dialect: Dialect) -> Fences:
-    """How files of a dialect mark their frontmatter."""
     return "pi" if dialect == "pi" else "lines"
 
 
 def change_file(path: str, fields: Mapping[str, FieldValue | None], fences: Fences = "pi") -> None:
-    """Set or remove fields of a file on disk; it is replaced whole, with its mode. Raises ConfigError."""
-    # Through a link the file it names is changed, not the link.
+    """Set or remove fields of a file; it is replaced atomically and keeps its mode. Raises ConfigError."""
+    # If the path is a link, change its target, not the link.
     target = os.path.realpath(path)
     try:
         with open(target, "rb") as file:
@@ -66,7 +65,7 @@ def change_file(path: str, fields: Mapping[str, FieldValue | None], fences: Fenc
 def set_field(
     data: bytes, key: str, value: FieldValue | None, *, path: str = "the file", fences: Fences = "pi"
 ) -> bytes:
-    """The file with one field set, or removed for None; every byte that is not part of it stays. Raises ConfigError."""
+    """Set one field, or remove it if None; all other bytes stay the same. Raises ConfigError."""
     before = _parse(data, path, fences)
     lines = _LINE.findall(data)
     found = [entry for entry in before.entries if entry.key == key]
@@ -97,13 +96,12 @@ def _set_line(line: bytes, old: object, key: str, value: FieldValue | None, heig
 
 
 def _find_closing(lines: list[bytes], fences: Fences) -> int:
-    """The index of the closing fence."""
     opening = next(index for index, line in enumerate(lines) if line.removeprefix(b"\xef\xbb\xbf").strip())
     for index in range(opening + 1, len(lines)):
         line = lines[index]
         if line.startswith(b"---") and (fences == "pi" or not line[3:].strip()):
             return index
-    raise ConfigError("the frontmatter is never closed")  # the block was parsed, so it is
+    raise ConfigError("the frontmatter is never closed")  # unreachable: the block was parsed before
 
 
 def _parse(data: bytes, path: str, fences: Fences) -> FrontmatterBlock:
@@ -117,7 +115,7 @@ def _parse(data: bytes, path: str, fences: Fences) -> FrontmatterBlock:
 
 
 def _check_edit(before: FrontmatterBlock, after: FrontmatterBlock, key: str, path: str) -> None:
-    """An edit that touched anything else is not made: fields written on one line, a value that runs on."""
+    """Refuse an edit that would change anything else, such as several fields on one line or a multi-line value."""
 
     def other(block: FrontmatterBlock) -> list[tuple[str, object]]:
         return [(entry.key, _without_lines(entry.value)) for entry in block.entries if entry.key != key]
@@ -136,7 +134,7 @@ def _without_lines(value: object) -> object:
 
 
 def render_value(value: FieldValue | None) -> str:
-    """A value as YAML on one line, in quotes where it would otherwise mean something else."""
+    """A value as one line of YAML, quoted where it would otherwise mean something else."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -165,13 +163,13 @@ def _escape(char: str) -> str:
 
 
 def render_definition(fields: Mapping[str, FieldValue | None], body: str) -> str:
-    """A new agent file; fields that are None are left out."""
+    """The text of a new agent file; fields that are None are left out."""
     lines = [f"{key}: {render_value(value)}" for key, value in fields.items() if value is not None]
     return "\n".join(("---", *lines, "---", "", body.strip(), ""))
 
 
 def write_definition(folder: str, name: str, text: str) -> str:
-    """Make `<folder>/<name>.md`; its path. Raises UsageError for a bad or taken name, ConfigError when it cannot."""
+    """Create `<folder>/<name>.md`; returns its path. Raises UsageError for a bad or taken name, else ConfigError."""
     check_name(name)
     path = os.path.join(folder, f"{name}.md")
     try:
@@ -181,7 +179,7 @@ def write_definition(folder: str, name: str, text: str) -> str:
             raise UsageError(f"{os.path.join(folder, taken)} exists already; edit or delete it")
         temporary = _write_beside(path, text.encode(), 0o644)
         try:
-            # Unlike a rename, a link never replaces what somebody else made meanwhile.
+            # Unlike a rename, a link never replaces a file that was created in the meantime.
             os.link(temporary, path)
         finally:
             os.unlink(temporary)
@@ -193,7 +191,7 @@ def write_definition(folder: str, name: str, text: str) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raise UsageError when an agent cannot be called this."""
+    """Raises UsageError if this is not a valid agent name."""
     fault = find_fault(name)
     if fault:
         slug = suggest_name(name)
@@ -201,7 +199,7 @@ def check_name(name: str) -> None:
 
 
 def delete_definition(definition: Definition) -> None:
-    """Remove an agent's file; of a link, the link. Raises UsageError for a packaged one, ConfigError when it cannot."""
+    """Delete an agent's file (a link, not its target). Raises UsageError for a packaged agent, else ConfigError."""
     if definition.source == "builtin":
         raise UsageError(f"{quote(definition.name)} is packaged with retinue; disable it with a file of the same name")
     try:

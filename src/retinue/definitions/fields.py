@@ -1,7 +1,7 @@
-"""Typed reading of a file's fields: what a value means, and in doubt the meaning that gives fewer rights. Pure.
+"""Read typed values from the fields of an agent file; a doubtful value gets the meaning with fewer rights. Pure.
 
-A misspelt or foreign key that would limit an agent is read as the field it resembles, with a warning: a slip of the
-pen never widens anything. Must not know which dialect has which fields.
+A misspelt or foreign key that would limit an agent is read as the field it resembles, with a warning: a typo never
+gives more rights. This file must not know which dialect has which fields.
 """
 
 import json
@@ -17,7 +17,7 @@ from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import quote
 from retinue.definitions.frontmatter import FrontmatterBlock, FrontmatterField, Items, Scalar, Value, YamlTable
 
-# Fields that take something away from an agent: never lost to a slip.
+# Fields that restrict an agent: a typo must not disable them.
 LIMITING = frozenset(
     (
         "tools",
@@ -38,7 +38,7 @@ LIMITING = frozenset(
         "hooks",
     )
 )
-# How other programs and dialects call them, folded.
+# Names of these fields in other programs and dialects, folded.
 _FOREIGN = {
     "approvedtools": "tools",
     "allowedtools": "tools",
@@ -48,7 +48,7 @@ _FOREIGN = {
     "maxsteps": "max_turns",
     "inheritextensions": "extensions",
 }
-# Words close to a limiting field that are another program's field.
+# Words that resemble a limiting field but are another program's field.
 _INNOCENT = frozenset(("extends", "tooltip"))
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
 _TRUE = ("true", "True", "TRUE", "1")
@@ -56,7 +56,7 @@ _FALSE = ("false", "False", "FALSE", "0", "no", "off")
 
 
 class AgentFields:
-    """The fields of one file by their proper names, and everything that was wrong with them."""
+    """The fields of one file under their canonical names, and all problems with them."""
 
     def __init__(
         self, block: FrontmatterBlock, path: str, known: Mapping[str, str], meaningless: Mapping[str, str]
@@ -65,7 +65,7 @@ class AgentFields:
         self.problems: list[Diagnostic] = []
         self.is_refused = False
         self.is_disabled = False
-        """A limit cannot be read: the agent would run without."""
+        """A limit cannot be parsed, and the agent must not run without it."""
         self.lines: dict[str, int] = {}
         self._written: dict[str, str] = {}
         self._values: dict[str, Value] = {}
@@ -111,30 +111,29 @@ class AgentFields:
         code: str = "field",
         severity: Literal["error", "warning"] = "error",
     ) -> None:
-        """Add one problem of this file."""
         line = self.lines.get(field) if line is None else line
         place = show_place(self.path, line)
         self.problems.append(Diagnostic(f"{place}: {text}", self.path, line, severity, code, field))
 
     def name(self, field: str) -> str:
-        """What the file calls the field."""
+        """The field's name as written in the file."""
         return self._written.get(field, field)
 
     def has(self, field: str) -> bool:
-        """Whether the file has the field, even with nothing after the colon."""
+        """Whether the file has the field, even without a value."""
         return field in self._values
 
     def get(self, field: str) -> Value | None:
-        """The field as it is written; None when it is absent."""
+        """The unparsed value; None if the field is absent."""
         return self._values.get(field)
 
     def reject(self, field: str, expected: str, instead: str = "ignored") -> None:
-        """Say that a field's value cannot be used, what can, and what happens now."""
+        """Report that a field's value is invalid, what is expected, and what happens instead."""
         value = show(self._values[field])
         self.report(f"{self.name(field)}: found {value}; expected {expected}; {instead}", field)
 
     def read_text(self, field: str) -> str | None:
-        """A text; numbers and the like are text too."""
+        """A string; numbers and booleans count as strings, too."""
         value = self._values.get(field)
         if value is None:
             return None
@@ -144,7 +143,7 @@ class AgentFields:
         return None
 
     def read_choice(self, field: str, accepted: Sequence[str], instead: str = "ignored") -> str | None:
-        """One of some words; None when it is absent or anything else."""
+        """One of the accepted words; None if it is absent or anything else."""
         value = self._values.get(field)
         if value is None or (isinstance(value, Scalar) and value.is_null):
             return None
@@ -155,7 +154,7 @@ class AgentFields:
         return None
 
     def read_switch(self, field: str, *, doubt: bool, absent: bool | None = None) -> bool | None:
-        """Yes or no; anything that is neither is told and becomes `doubt`."""
+        """True or False; `absent` without a value; any other value is reported and gives `doubt`."""
         value = self._values.get(field)
         if value is None or (isinstance(value, Scalar) and value.is_null):
             return absent
@@ -167,12 +166,12 @@ class AgentFields:
         return doubt
 
     def read_count(self, field: str, *, least: int = 0) -> int | None:
-        """A limit that is a whole number; a fraction is rounded down, nothing else is guessed."""
+        """A limit that is a whole number; a fraction is rounded down, any other value disables the agent."""
         expected = f"a whole number of at least {least}"
         number = self._read_number(field, expected)
         if number is None:
             return None
-        # Rounded down, a part of one would be 0, which means no limit.
+        # Rounding a fraction below 1 down would give 0, which means no limit.
         if not is_number(number, least) or 0 < number < 1:
             self._reject_limit(field, expected)
             return None
@@ -181,7 +180,7 @@ class AgentFields:
         return int(number)
 
     def read_amount(self, field: str, expected: str) -> float | None:
-        """A limit above 0."""
+        """A limit above 0; any other value disables the agent."""
         number = self._read_number(field, expected)
         if number is not None and not is_amount(number):
             self._reject_limit(field, expected)
@@ -204,7 +203,7 @@ class AgentFields:
         self.reject(field, expected, "the agent is disabled")
 
     def read_words(self, field: str) -> tuple[str, ...] | None:
-        """A list, or the same as a text with commas; None when it is neither (and nothing is said about that)."""
+        """A list, or a text with commas. None, without a report, if it is neither; empty if the field is absent."""
         value = self._values.get(field)
         if value is None:
             return ()
@@ -219,7 +218,7 @@ class AgentFields:
         return tuple(dict.fromkeys(words))
 
     def read_selection(self, field: str, *, doubt: bool) -> Selection:
-        """All, none or some of a kind of thing: true, false, `none`, or a list."""
+        """True for all, False for none, or a list of names."""
         value = self._values.get(field)
         if value is None:
             return True
@@ -238,7 +237,7 @@ class AgentFields:
         return False if words in ((), ("none",)) else words
 
     def read_objects(self, field: str) -> tuple[dict[str, Any], ...]:
-        """A list of objects, also as JSON on one line; one that is empty stands for what cannot be read."""
+        """A list of objects, or the same as JSON on one line; an empty object stands for an unreadable value."""
         value = self._values.get(field)
         if value is None or (isinstance(value, Scalar) and value.is_null):
             return ()
@@ -255,26 +254,25 @@ class AgentFields:
 
 
 def show_place(path: str, line: int | None) -> str:
-    """The start of a message, on one line whatever the file is called."""
+    """`path:line` for the start of a message, always on one line."""
     shown = path if path.isprintable() else ascii(path)[1:-1]
     return shown if line is None else f"{shown}:{line}"
 
 
 def is_other_type(value: Scalar) -> bool:
-    """Whether a plain scalar is a number or a boolean where a text is wanted."""
+    """Whether an unquoted scalar is a number or a boolean."""
     plain = value.text.strip()
     return not value.is_quoted and (plain.lower() in ("true", "false") or _NUMBER.match(plain) is not None)
 
 
 def show(value: Value) -> str:
-    """A value for a message, short whatever it is."""
     if isinstance(value, Scalar):
         return "nothing" if value.is_null else quote(value.text)
     return "an object" if isinstance(value, YamlTable) else "a list"
 
 
 def to_plain(value: Value, depth: int = 0) -> Any:
-    """A value as Python objects, for fields that carry data; bounded, since aliases may repeat a part many times."""
+    """Convert a value to Python objects, for fields that carry data. Bounded, since aliases may repeat a part often."""
     if isinstance(value, Scalar):
         if value.is_quoted:
             return value.text
@@ -288,20 +286,20 @@ def to_plain(value: Value, depth: int = 0) -> Any:
     if depth >= 5:
         return None
     if isinstance(value, Items):
-        # Cut off, a list would mean something else; as a text it is refused wherever a list is wanted.
+        # A shortened list would mean something else; a text is refused wherever a list is expected.
         is_long = len(value.values) > 100
         return "a list of more than 100" if is_long else [to_plain(item, depth + 1) for item in value.values]
     return {key: to_plain(item, depth + 1) for key, item in list(value.values.items())[:100]}
 
 
 def fold_key(key: str) -> str:
-    """A key without what people write differently: case, `_` and `-`."""
+    """A key without case, `_` and `-`, which people write differently."""
     return key.lower().replace("_", "").replace("-", "")
 
 
 @lru_cache(maxsize=1024)
 def _match_key(key: str, known: tuple[tuple[str, str], ...]) -> tuple[str | None, str]:
-    """The limiting field an unknown key stands for, and a hint at the closest field."""
+    """The limiting field that an unknown key stands for, and a hint at the closest field."""
     folded = fold_key(key)
     names = dict(known)
     limiting = {fold_key(name): field for pair in known for name in pair if (field := pair[1]) in LIMITING}
@@ -317,7 +315,6 @@ def _match_key(key: str, known: tuple[tuple[str, str], ...]) -> tuple[str | None
 
 
 def find_close(word: str, known: Collection[str], cutoff: float) -> str | None:
-    """The known word that is most like this one, if any is like it."""
-    from difflib import get_close_matches  # only mistakes pay for this import
+    from difflib import get_close_matches  # slow import, needed only after a mistake
 
     return next(iter(get_close_matches(word, list(known), n=1, cutoff=cutoff)), None)

@@ -1,7 +1,7 @@
-"""The block between the fences of an agent file: YAML 1.2 in which every scalar keeps its text and its line. Pure.
+"""Parse the frontmatter of an agent file: YAML 1.2 in which every scalar keeps its text and its line. Pure.
 
-Must not know what a field means: whoever reads one decides what its text is. Files of plain `key: value` lines, which
-are most, are read here; everything else goes to PyYAML, which is loaded for the first file that needs it.
+This file must not know what fields mean: the reader of a field interprets its text. Most files are plain `key: value`
+lines and are parsed here; for the rest PyYAML is imported on first use.
 """
 
 import re
@@ -14,16 +14,17 @@ from retinue.core.errors import quote
 
 MAX_BLOCK_CHARS = 64 * 1024
 Fences: TypeAlias = Literal["pi", "lines"]
-"""`pi`: the first newline followed by `---` closes, whatever comes after it. `lines`: a line that is just `---`."""
+"""`pi`: closed by the first newline followed by `---`, whatever comes after it. `lines`: by a line that is just
+`---`."""
 
 
 class Scalar(Struct, frozen=True, gc=False):
-    """A text, a number, a boolean or nothing: the reader of the field decides which."""
+    """A text, number, boolean or null: the reader of the field decides which."""
 
     text: str
     line: int
     is_quoted: bool = False
-    """Quotes, a block or a tag say that it is text, whatever it looks like."""
+    """Quotes, a block or a tag mark it as text, whatever it looks like."""
 
     @property
     def is_null(self) -> bool:
@@ -31,15 +32,11 @@ class Scalar(Struct, frozen=True, gc=False):
 
 
 class Items(Struct, frozen=True):
-    """A list."""
-
     values: "tuple[Value, ...]"
     line: int
 
 
 class YamlTable(Struct, frozen=True):
-    """An object."""
-
     values: "dict[str, Value]"
     line: int
 
@@ -48,26 +45,24 @@ Value: TypeAlias = Scalar | Items | YamlTable
 
 
 class FrontmatterField(Struct, frozen=True):
-    """One field of the block."""
-
     key: str
     value: Value
     line: int
 
 
 class FrontmatterBlock(Struct, frozen=True):
-    """A file taken apart; lines count from the top of the file."""
+    """A parsed file; lines count from the top of the file."""
 
     entries: tuple[FrontmatterField, ...]
-    """In the order of the file; a key given twice is there twice."""
+    """In file order; a repeated key appears twice."""
     body: str
     body_line: int
     notes: tuple[Diagnostic, ...] = ()
-    """What was mended to read it."""
+    """What was repaired to parse it."""
 
 
 class FencePositions(Struct, frozen=True):
-    """Where the fences are, before anything between them is read."""
+    """The text between and after the fences, not yet parsed."""
 
     yaml: str
     yaml_line: int
@@ -76,7 +71,7 @@ class FencePositions(Struct, frozen=True):
 
 
 class BlockError(Exception):
-    """Raised when there is no block, or none that can be read; carries what to say about it."""
+    """There is no frontmatter, or it cannot be parsed."""
 
     def __init__(self, message: str, line: int | None, code: str) -> None:
         super().__init__(message)
@@ -85,7 +80,7 @@ class BlockError(Exception):
 
 
 def parse_block(text: str, fences: Fences = "pi") -> FrontmatterBlock:
-    """The fields and the body of a file. Raises BlockError."""
+    """Parse the fields and the body of a file. Raises BlockError."""
     fenced = split_fences(text, fences)
     if len(fenced.yaml) > MAX_BLOCK_CHARS:
         limit = f"{len(fenced.yaml)} characters of frontmatter; expected at most {MAX_BLOCK_CHARS}"
@@ -93,14 +88,14 @@ def parse_block(text: str, fences: Fences = "pi") -> FrontmatterBlock:
     notes: tuple[Diagnostic, ...] = ()
     entries = _read_plain(fenced.yaml, fenced.yaml_line)
     if entries is None:
-        from retinue.definitions.yaml import read_yaml  # only files that need it pay for PyYAML
+        from retinue.definitions.yaml import read_yaml  # slow import, needed by few files
 
         entries, notes = read_yaml(fenced.yaml, fenced.yaml_line)
     return FrontmatterBlock(entries, fenced.body, fenced.body_line, notes)
 
 
 def split_fences(text: str, fences: Fences = "pi") -> FencePositions:
-    """The text between the fences and the text after them. Raises BlockError when there are none."""
+    """Split a file at its fences. Raises BlockError if there are none."""
     if text.startswith("\ufeff"):
         text = text[1:]
     if "\r" in text:
@@ -109,7 +104,7 @@ def split_fences(text: str, fences: Fences = "pi") -> FencePositions:
     if not text.strip():
         raise BlockError("the file is empty; expected frontmatter between two lines of ---", 1, "no-frontmatter")
     opening = _find_opening(text, start)
-    # pi looks for the newline from behind the opening dashes, so an empty block is none.
+    # pi searches for the newline after the opening dashes, so an empty block does not count as one.
     closing = text.find("\n---", opening) if fences == "pi" else _find_line(text, opening)
     if closing < 0:
         first = text.count("\n", 0, start) + 1
@@ -144,7 +139,7 @@ def _find_line(text: str, opening: int) -> int:
     return found.start() if found else -1
 
 
-# One line of the subset that needs no YAML parser. It must read as YAML reads it; a test compares the two.
+# One line of the subset that needs no YAML parser. It must be parsed as YAML would; a test compares the two.
 _LINE = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*):(?: +(.*?))? *\Z")
 _ODD = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 _PLAIN = re.compile(r"[A-Za-z0-9_/.(~][^\n]*\Z")
@@ -173,7 +168,7 @@ def _read_plain(yaml: str, first: int) -> tuple[FrontmatterField, ...] | None:
 
 
 def _read_nothing(lines: list[str], index: int, line: int) -> Scalar | None:
-    # Nothing after the colon is null only when no list or object follows.
+    # An empty value is null only if no list or object follows.
     following = next((text for text in lines[index + 1 :] if text and text[0] != "#"), "")
     return None if following[:1] in (" ", "-", "?") else Scalar("", line)
 

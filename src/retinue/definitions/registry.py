@@ -1,7 +1,7 @@
-"""The agents that exist: who wins when files share a name, and finding one by its name.
+"""The registry of agents: which file wins when several share a name, and lookup by name.
 
-`Definitions` is a frozen picture; `DefinitionRegistry` keeps the newest one and looks at the disk when asked. Must not
-know how a file is read.
+`Definitions` is a frozen snapshot; `DefinitionRegistry` holds the latest one and checks the disk on request. This file
+must not know how a file is parsed.
 """
 
 import os
@@ -39,14 +39,14 @@ _LEVELS = {"project": 0, "user": 1, "builtin": 2}
 
 
 class Definitions(Struct, frozen=True, dict=True):
-    """All agents at one moment, and everything that was wrong, hidden or skipped."""
+    """All agents at one moment, with every problem, override and skipped file."""
 
     definitions: tuple[Definition, ...] = ()
-    """The ones that count, the strongest level first and by name inside a level."""
+    """The active agents, highest precedence first, then by name."""
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def find(self, name: str, surface: str | None = None) -> Definition | None:
-        """The agent of this name: exactly spelt, else without regard to case; a stronger level comes first."""
+        """Find an agent by exact name, else ignoring case; a level with higher precedence comes first."""
         found = self._find_named(surface).get(fold_name(name), [])
         exact = [item for item in found if item.name == name]
         if not exact or _LEVELS[found[0].source] < _LEVELS[exact[0].source]:
@@ -54,19 +54,18 @@ class Definitions(Struct, frozen=True, dict=True):
         return exact[0]
 
     def list(self, surface: str | None = None, *, enabled_only: bool = False) -> list[Definition]:
-        """The agents a surface knows; CodingCode's own builtins are known to the `dispatch` surface only."""
+        """The agents of a surface; CodingCode's builtins belong to the `dispatch` surface only."""
         own = self._common
         if surface == DISPATCH:
             special = [item for item in self.definitions if is_dispatch_only(item)]
             hidden = {fold_name(item.name) for item in own if item.source != "builtin"}
-            # Ahead of the other builtins, so that their names mean them here.
+            # Before the other builtins, so that on this surface their names win.
             at = sum(item.source != "builtin" for item in own)
             own = own[:at] + [item for item in special if fold_name(item.name) not in hidden] + own[at:]
         return [item for item in own if item.enabled or not enabled_only]
 
     @cached_property
     def _common(self) -> Agents:
-        """What every surface knows."""
         return [item for item in self.definitions if not is_dispatch_only(item)]
 
     @cached_property
@@ -74,7 +73,7 @@ class Definitions(Struct, frozen=True, dict=True):
         return {}
 
     def _find_named(self, surface: str | None) -> dict[str, Agents]:
-        """The agents of a surface by their folded names: hundreds may be looked for in a moment."""
+        """The agents of a surface by folded name, cached: hundreds of lookups may come at once."""
         named = self._named.get(surface)
         if named is None:
             named = self._named[surface] = {}
@@ -83,7 +82,7 @@ class Definitions(Struct, frozen=True, dict=True):
         return named
 
     def find_reasons(self, name: str) -> tuple[Diagnostic, ...]:
-        """What was told about files that could have been this agent, for a message about one that is not there."""
+        """Errors in files that could have defined this agent, to explain why it does not exist."""
         folded = fold_name(name)
         return tuple(
             item
@@ -99,7 +98,7 @@ def load_definitions(
     known_tools: Collection[str] = KNOWN_TOOLS,
     hide_defaults: bool = False,
 ) -> Definitions:
-    """Read all agent files once. Nothing of a project that is not trusted is opened."""
+    """Read all agent files once. Files of an untrusted project are not opened."""
     return DefinitionRegistry(places, trusted=trusted, known_tools=known_tools, hide_defaults=hide_defaults).read()
 
 
@@ -116,7 +115,7 @@ class DefinitionRegistry:
         accepted: Callable[[], Mapping[str, str]] = dict,
         accepted_file: str = "",
     ) -> None:
-        """`accepted` reads from a file which agent files of the project a person accepted, and their digests."""
+        """`accepted` returns the project's agent files that the user accepted, with their digests."""
         self._places = places
         self._accepted = accepted
         self._accepted_file = accepted_file
@@ -129,7 +128,7 @@ class DefinitionRegistry:
         self._current: Definitions | None = None
 
     def read(self) -> Definitions:
-        """The agents as they are on disk now; the same object as before when nothing has changed."""
+        """The agents on disk now; the same object as before if nothing has changed."""
         seen = find_nearest(self._places), find_stamp(self._accepted_file) if self._accepted_file else None
         if (
             self._current is None
@@ -141,11 +140,11 @@ class DefinitionRegistry:
         return self._current
 
     def find(self, name: str, surface: str | None = None) -> Definition | None:
-        """The agent of this name, from the disk as it is now."""
+        """Like `Definitions.find`, for the agents on disk now."""
         return self.read().find(name, surface)
 
     def list(self, surface: str | None = None, *, enabled_only: bool = False) -> list[Definition]:
-        """The agents a surface knows, from the disk as it is now."""
+        """Like `Definitions.list`, for the agents on disk now."""
         return self.read().list(surface, enabled_only=enabled_only)
 
     def _load(self, roots: Sequence[Root]) -> Definitions:
@@ -158,7 +157,7 @@ class DefinitionRegistry:
         return self._merge(others)
 
     def _load_accepted(self, read: set[str]) -> Sequence[Listing]:
-        """The files that a person accepted one by one in folders of the project that are not read as a whole."""
+        """Files that the user accepted individually, in project folders that are not trusted as a whole."""
         accepted = self._accepted()
         folders = sorted({os.path.dirname(path) for path in accepted} - read)
         roots = [make_project_root(folder, self._places) for folder in folders]
@@ -185,7 +184,10 @@ class DefinitionRegistry:
 
 
 def choose_winners(candidates: Iterable[Definition]) -> tuple[list[Definition], list[Diagnostic]]:
-    """One definition a name, given the strongest first; case decides only between files of one level."""
+    """Choose one definition per name, highest precedence first.
+
+    Names that differ only in case are all kept if they are on the same level.
+    """
     groups: dict[str, list[Definition]] = {}
     apart: list[Definition] = []
     for item in candidates:
@@ -211,7 +213,7 @@ def choose_winners(candidates: Iterable[Definition]) -> tuple[list[Definition], 
 
 
 def _keep_strongest(group: list[Definition]) -> list[Definition]:
-    """The first of each spelling at the strongest level."""
+    """The first of each spelling at the level with the highest precedence."""
     first: dict[str, Definition] = {}
     for item in group:
         if item.source == group[0].source:
@@ -230,7 +232,7 @@ def _find_look_alikes(winners: list[Definition]) -> list[Diagnostic]:
 
 
 def is_dispatch_only(item: Definition) -> bool:
-    """Whether only the `dispatch` surface knows it by its name."""
+    """Whether only the `dispatch` surface has this agent."""
     return item.source == "builtin" and item.dialect == "codingcode"
 
 

@@ -1,6 +1,6 @@
-"""How a file lists tools: which names, which it forbids, and what is wrong with them. Pure.
+"""Read the tool lists of an agent file: which tools it allows and forbids, and mistakes in the names. Pure.
 
-What a run may use is decided elsewhere from this and is never more; must not know dialects.
+What a run may use is decided elsewhere and is never more. This file must not know dialects.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,7 +24,6 @@ def declare_tools(
     deny: str = "disallowed_tools",
     aliases: Mapping[str, str] | None = None,
 ) -> DeclaredTools:
-    """What the two list fields of a file ask for."""
     foreign = aliases or {}
     denied, is_clear = _read_denied(fields, deny, known, foreign)
     words = read_allowed(fields, allow)
@@ -41,11 +40,12 @@ def declare_tools(
 
 
 _NOTHING = (SELECTOR,)
-"""For a list that cannot be read: a selector that means no tool, so that extensions and servers give none either."""
+"""For a list that cannot be parsed: a selector that matches no tool, so that extensions and servers give none
+either."""
 
 
 def read_allowed(fields: AgentFields, field: str) -> tuple[str, ...] | None:
-    """The words of an allowing list; None when the file has no such field. In doubt it is empty."""
+    """The words of an allow-list; None if the file has no such field. Unusable values give no tools."""
     value = fields.get(field)
     if value is None:
         return None
@@ -60,7 +60,7 @@ def read_allowed(fields: AgentFields, field: str) -> tuple[str, ...] | None:
 
 
 def check_names(fields: AgentFields, field: str, names: Collection[str], known: Collection[str]) -> None:
-    """Report the names that mean no tool; those of MCP servers are known only when the servers are."""
+    """Report unknown tool names. Tools of MCP servers are accepted, since the servers are not known yet."""
     for name in names:
         if name in known or (":" in name and not name.startswith(":")):
             continue
@@ -74,7 +74,7 @@ def check_names(fields: AgentFields, field: str, names: Collection[str], known: 
 def _read_denied(
     fields: AgentFields, field: str, known: Collection[str], aliases: Mapping[str, str]
 ) -> tuple[tuple[str, ...], bool]:
-    """The forbidden names, and whether they could be read; one that is misspelt forbids what it resembles, too."""
+    """The denied names, and whether they could be read; a misspelt name also denies the tool it resembles."""
     if not fields.has(field):
         return (), True
     words = fields.read_words(field)
@@ -101,7 +101,7 @@ def _read_denied(
 
 
 def check_readonly(fields: AgentFields, tools: DeclaredTools, *, readonly: bool, field: str = "tools") -> None:
-    """State that a read-only agent will not get the writing tools its file lists."""
+    """Warn that a read-only agent does not get the writing tools its file lists."""
     listed = [name for name in tools.names or () if tools.aliases.get(name, name) in _WRITERS]
     if readonly and listed:
         text = f"{fields.name(field)}: {', '.join(listed)} listed in a read-only agent; not given"

@@ -1,7 +1,7 @@
-"""YAML with the rules of 1.2 through PyYAML's event stream: no tags, no merging, bounded depth, a line for everything.
+"""Parse YAML 1.2 with PyYAML's event stream: no tags, no merge keys, bounded depth, a line for every value.
 
-Built from events and not from PyYAML's objects, so no scalar is ever turned into something else, and what an alias
-names is shared and not copied.
+Built from events and not from PyYAML's objects, so that scalars are never converted, and the target of an alias is
+shared, not copied.
 """
 
 import re
@@ -21,12 +21,12 @@ _CORE = "tag:yaml.org,2002:"
 _TEXT_TAGS = {"!", f"{_CORE}str"}
 _PLAIN_TAGS = {f"{_CORE}{name}" for name in ("bool", "int", "float", "null")}
 _GROUP_TAGS = {None, "!", f"{_CORE}seq", f"{_CORE}map"}
-# A description with a colon in it: the commonest thing that other programs read and YAML does not.
+# A description with a colon in it: the most common mistake that other programs accept and YAML does not.
 _LOOSE_TEXT = re.compile(r"(description|display_name)(: +)([^\s\"'\[\]{}|>&*!#%@`,?:-].*?)[ \t]*\Z")
 
 
 def read_yaml(text: str, first: int) -> tuple[tuple[FrontmatterField, ...], tuple[Diagnostic, ...]]:
-    """The fields of a block that begins on line `first`, and what was mended. Raises BlockError."""
+    """Parse a block that begins on line `first`; returns the fields and notes on repairs. Raises BlockError."""
     try:
         return _Builder(first).read(text), ()
     except BlockError:
@@ -59,7 +59,7 @@ def _quote_loose(text: str, first: int) -> tuple[str, list[int]]:
 
 
 class _Builder:
-    """Turns events into values, without recursion."""
+    """Builds values from PyYAML events, at most MAX_DEPTH levels deep."""
 
     def __init__(self, first: int) -> None:
         self.first = first
@@ -70,7 +70,7 @@ class _Builder:
         try:
             return self._read_root(yaml.parse(text, Loader=_LOADER))
         except yaml.MarkedYAMLError as error:
-            # What is never closed is told where it begins, not where the text ran out.
+            # For something that is never closed, report where it begins, not where the text ends.
             is_open = error.context_mark is not None and re.search("flow|quoted", error.context or "")
             mark = error.context_mark if is_open or error.problem_mark is None else error.problem_mark
             line = self.first + mark.line if mark is not None else None
@@ -94,7 +94,7 @@ class _Builder:
                 self._check_group(event)
                 entries = tuple(self._read_pairs(events, [event]))
             elif isinstance(event, yaml.ScalarEvent) and event.implicit[0] and not event.value:
-                continue  # nothing but comments
+                continue  # only comments
             elif isinstance(event, yaml.NodeEvent):
                 kind = "a list" if isinstance(event, yaml.SequenceStartEvent) else "a text"
                 raise self._fail(event, f"the frontmatter is {kind}; expected `key: value` lines")

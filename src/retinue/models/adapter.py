@@ -1,6 +1,7 @@
-"""What all wire formats do for one reply: build the request, ask the governor, send, read, report.
+"""Base class of the wire-format adapters: build the request, wait for the governor, send, read, report.
 
-A subclass a wire format gives address, headers, body and a Reading. Must not know any one of them, nor retries.
+A subclass for each wire format provides the URL, headers, body and a reader. This file must not know a wire format or
+retries.
 """
 
 import re
@@ -20,7 +21,7 @@ from retinue.models.thinking_levels import clamp_level
 from retinue.models.transport import HttpCall, Timing, Transport
 
 Key = Callable[[], str | None] | str | None
-"""The API key, or how to get it now: it may change during a run."""
+"""The API key, or a function that returns it: it may change during a run."""
 
 _CONTEXT_MARGIN_TOKENS = 4096
 _LEAST_OUTPUT_TOKENS = 1024
@@ -28,8 +29,6 @@ _SECRET_NAME = r"(?i)auth|key|token|secret|cookie"
 
 
 class Adapter:
-    """A model behind one of the wire formats."""
-
     default_base_url = ""
     bridge = b""
 
@@ -66,7 +65,7 @@ class Adapter:
         except ProviderError as error:
             reply = reading.fail(error.failure)
         except RetinueError as error:
-            # Reading the key failed: its source (a command, a variable) is what the user has to look at.
+            # The key could not be resolved: the user must check its source (a command, a variable).
             reply = reading.fail(fail(self.info, "auth", str(error), advice=""))
         self._governor.record(self.info.provider, reply.failure)
         if reply.failure is not None:
@@ -74,14 +73,14 @@ class Adapter:
         return reply
 
     def build_body(self, request: ModelRequest) -> bytes:
-        """The request body. Grows with the conversation by a copy of bytes, not by a conversion."""
+        """The request body. Messages are converted once; later turns only copy their bytes."""
         conversation = request.memo.get(self._memo_key)
         if conversation is None:
             conversation = request.memo[self._memo_key] = WireConversation(self)
         parts = conversation.render(request.messages, mark=request.cache)
         head_key = self.name_head(request)
         if conversation.head_key != head_key:
-            # Runs that begin together mostly have the same one.
+            # Runs that start together usually have the same head.
             if self._last_head[0] != head_key:
                 self._last_head = head_key, to_json(self.head(request))[1:-1]
             conversation.head_key, conversation.head = self._last_head
@@ -94,45 +93,41 @@ class Adapter:
         return b"".join([b"{", conversation.head, comma, *self.open_list(request, limit), first, *parts, b"]}"])
 
     def go_on(self, body: bytes, reading: ReplyReader) -> bytes:
-        """The body of a further request for the same reply, where a provider wants one."""
+        """The body of a further request for the same reply, if the provider wants one; empty otherwise."""
         return b""
 
     def open_reading(self, draft: Draft) -> ReplyReader:
-        """What reads the reply."""
         raise NotImplementedError
 
     def url(self) -> str:
-        """Where to POST."""
         raise NotImplementedError
 
     def headers(self, key: str | None, request: ModelRequest) -> dict[str, str]:
-        """The headers of this API; those of the model's configuration are added, and win."""
+        """The headers of this API; headers from the model's configuration are added and override them."""
         raise NotImplementedError
 
     def head(self, request: ModelRequest) -> dict[str, Any]:
-        """All of the body that does not change from turn to turn."""
+        """The part of the body that does not change from turn to turn."""
         raise NotImplementedError
 
     def name_head(self, request: ModelRequest) -> tuple[Any, ...]:
-        """All that the head depends on."""
+        """Everything that `head` depends on, as a cache key."""
         system, session_id = request.system, request.session_id
         tools = tuple(request.tools)
         return system, session_id, tools, request.thinking, request.max_tokens, request.cache
 
     def open_list(self, request: ModelRequest, limit: int) -> list[bytes]:
-        """The rest of the body up to and with the bracket that opens the list of messages."""
+        """The rest of the body, up to and including the bracket that opens the list of messages."""
         raise NotImplementedError
 
     def first_item(self, request: ModelRequest) -> bytes:
-        """What stands before the messages in their list."""
+        """A list item before the messages."""
         return b""
 
     def to_piece(self, message: Message) -> WireMessage:
-        """Convert one message."""
         raise NotImplementedError
 
     def join_results(self, results: list[WireMessage]) -> bytes:
-        """The results of one turn as they stand in the list."""
         return b",".join(result.wire for result in results)
 
     def mark_last(self, message: Message, piece: WireMessage) -> WireMessage:
@@ -140,7 +135,7 @@ class Adapter:
         return piece
 
     def level(self, request: ModelRequest) -> ThinkingLevel:
-        """How much to think: the nearest level that the model has."""
+        """The nearest thinking level that the model supports."""
         wanted = request.thinking
         if wanted not in self._levels:
             self._levels[wanted] = clamp_level(self.info, wanted)
@@ -150,7 +145,7 @@ class Adapter:
         headers_key = (key, request.session_id, request.cache, request.thinking)
         if self._headers_key != headers_key:
             merged = {"content-type": "application/json", "user-agent": "retinue", "accept": "text/event-stream"}
-            # Compression would hold events back until a block is full.
+            # Compression would delay events until a block is full.
             merged["accept-encoding"] = "identity"
             merged |= self.headers(key, request)
             merged |= {name.lower(): value for name, value in self.info.headers.items()}
@@ -168,7 +163,7 @@ class Adapter:
         return tuple(secret for secret in (key, *named, *(value.removeprefix("Bearer ") for value in named)) if secret)
 
 
-# Module and class: a process mostly speaks one of them, and only that one is loaded.
+# Module and class: a process usually needs one of them, and only that one is imported.
 ADAPTERS = {
     "anthropic-messages": ("anthropic", "AnthropicModel"),
     "openai-completions": ("openai_chat", "OpenAIChatModel"),
@@ -180,7 +175,7 @@ ADAPTERS = {
 def build_model(
     info: ModelInfo, *, transport: Transport, key: Key, governor: Governor, timing: Timing | None = None
 ) -> Model:
-    """The model behind the wire format that `info.api` names."""
+    """Build the model for the wire format `info.api`. Raises ModelError if that is unknown."""
     if info.api not in ADAPTERS:
         raise ModelError(f"{info.ref}: unknown api {quote(info.api)}; expected one of {', '.join(ADAPTERS)}")
     module, name = ADAPTERS[info.api]

@@ -31,7 +31,7 @@ _CACHE = {"type": "ephemeral"}
 _CACHE_FIELD = b',"cache_control":{"type":"ephemeral"}'
 _CLAUDE = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d{1,2}))?(?!\d)")
 _MOST_PAUSES = 10
-# Which block a delta writes to, and the field it has its piece in.
+# The block that a delta belongs to, and the field that holds the piece.
 _PIECES = {
     "text_delta": ("text", "text"),
     "thinking_delta": ("thinking", "thinking"),
@@ -43,8 +43,6 @@ _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", 
 
 
 class AnthropicModel(Adapter):
-    """A model behind Anthropic's Messages API."""
-
     default_base_url = "https://api.anthropic.com"
 
     def url(self) -> str:
@@ -96,7 +94,7 @@ class AnthropicModel(Adapter):
         if self._thinks(request) and not self._is_adaptive():
             level = self.level(request)
             if request.max_tokens:
-                # An explicit limit is meant for the answer: thinking comes on top.
+                # An explicit limit applies to the answer: the thinking budget is added to it.
                 limit = min(limit + budget_tokens(self.info, level, 1 << 30), max(limit, self.info.max_tokens))
             if (budget := budget_tokens(self.info, level, limit)) >= 1024:
                 parts.append(b'"thinking":{"type":"enabled","budget_tokens":%d},' % budget)
@@ -168,7 +166,7 @@ class AnthropicModel(Adapter):
             return {"type": "redacted_thinking", "data": signature}
         if own and (signature or (block.thinking and self.info.compat.get("allowEmptySignature"))):
             return {"type": "thinking", "thinking": block.thinking, "signature": signature}
-        # Somebody else's thoughts, or unsigned ones: the API takes them as text only.
+        # Thinking of another model, or without a signature: the API accepts it only as text.
         if block.thinking.strip() and not block.redacted:
             return {"type": "text", "text": block.thinking}
         return None
@@ -187,7 +185,7 @@ def _user_block(block: UserContent) -> dict[str, Any]:
 
 
 class _AnthropicReading(ReplyReader):
-    """Reads message_start … message_stop, or one message."""
+    """Reads the events message_start … message_stop, or one complete message."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -248,7 +246,7 @@ class _AnthropicReading(ReplyReader):
         self._open.clear()
 
     def resume(self) -> list[dict[str, Any]]:
-        """What was said so far, as it has to be sent back, when the provider paused and will go on; else nothing."""
+        """The content so far, to be sent back, if the provider paused the reply and will continue it; else empty."""
         if self.raw_stop != "pause_turn" or self._call_ids:
             return []
         self.close_open()
@@ -280,7 +278,7 @@ class _AnthropicReading(ReplyReader):
                 block = _Block("call", at, call_id, name)
                 block.given = content.get("input") or {}
             case _:
-                block = _Block("other")  # of a tool that the provider runs itself: needed only if it pauses
+                block = _Block("other")  # a tool that the provider runs itself: needed only if it pauses
         block.raw = content
         self._open[index] = block
         return block
@@ -330,7 +328,7 @@ class _AnthropicReading(ReplyReader):
     def _read_usage(self, usage: Any) -> None:
         if not isinstance(usage, dict):
             return
-        # Every report is a new total; a field that is absent or null keeps what was said before.
+        # Every report is a new total; an absent or null field keeps its previous value.
         self._usage |= {name: value for name, value in usage.items() if value is not None}
         details = self._usage.get("output_tokens_details")
         thought = details.get("thinking_tokens") if isinstance(details, dict) else None

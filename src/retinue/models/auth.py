@@ -1,7 +1,7 @@
-"""Keys: pi's auth.json, the environment and models.json, and values that name a secret instead of holding it.
+"""API keys: from auth.json, the environment and models.json, including values that refer to a secret.
 
-Whether there is a key is known without running any command; the key itself is resolved when it is needed. Nothing here
-shows a key. This file must not read files.
+Whether a key exists is known without running a command; the key itself is resolved when needed. This file must not show
+a key or read files.
 """
 
 import os
@@ -25,29 +25,28 @@ if TYPE_CHECKING:
 
 COMMAND_TIMEOUT_S = 10.0
 _LARGEST_OUTPUT = 65_536
-# `$$` and `$!` stand for the plain characters; a `$` before anything else is itself.
+# `$$` and `$!` are escapes; a `$` before anything else is literal.
 _REFERENCE = re.compile(r"\$(?:([$!])|\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 
 
 def is_command(value: str) -> bool:
-    """Whether the value is the output of a command."""
+    """Whether the value is a command (`!command`) whose output is the secret."""
     return value.startswith("!")
 
 
 def find_missing(value: str, environment: Mapping[str, str]) -> list[str]:
-    """The variables a value names that are not set."""
+    """The referenced variables that are not set."""
     return [name for name in list_names(value) if not environment.get(name)]
 
 
 def list_names(value: str) -> list[str]:
-    """The variables a value names."""
     if is_command(value):
         return []
     return list(dict.fromkeys(match[2] or match[3] for match in _REFERENCE.finditer(value) if not match[1]))
 
 
 class Vault:
-    """Resolves values, running each command once."""
+    """Resolves values; runs each command once."""
 
     def __init__(self, environment: Mapping[str, str], *, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
         self._environment = environment
@@ -55,7 +54,7 @@ class Vault:
         self._outputs: dict[str, str | ConfigError] = {}
 
     def resolve(self, value: str, what: str, extra: Mapping[str, str] | None = None) -> str:
-        """The text a value stands for; `extra` variables win over the environment. Raises ConfigError naming `what`."""
+        """The text a value stands for; `extra` variables override the environment. Raises ConfigError naming `what`."""
         if is_command(value):
             return self._run(value[1:], what)
         environment = {**self._environment, **extra} if extra else self._environment
@@ -76,8 +75,8 @@ class Vault:
 
 
 def _run_command(command: str, environment: Mapping[str, str], timeout_s: float) -> str:
-    """The output of a shell command; blocks at most `timeout_s`. Its stderr is dropped: it may hold a secret."""
-    import subprocess  # most runs have no command to run
+    """Run a shell command; returns its output. Blocks for at most `timeout_s`. Drops stderr: it may hold a secret."""
+    import subprocess  # slow import; most runs have no command to run
 
     try:
         process = subprocess.Popen(
@@ -109,7 +108,7 @@ def _run_command(command: str, environment: Mapping[str, str], timeout_s: float)
 
 
 def _read_output(process: "subprocess.Popen[bytes]", timeout_s: float) -> bytes | None:
-    """All output up to the end; None when time or patience with its size runs out first."""
+    """The complete output; None if it takes too long or is too large."""
     import selectors
     import subprocess
 
@@ -133,20 +132,20 @@ def _read_output(process: "subprocess.Popen[bytes]", timeout_s: float) -> bytes 
 
 
 def _end_group(process: "subprocess.Popen[bytes]") -> None:
-    """End what the command left behind, so that nothing holds the pipe."""
+    """Kill what the command left behind, so that nothing holds the pipe open."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         return
 
 
-# Anthropic takes this one as a bearer token, not as a key.
+# Anthropic expects this one as a bearer token, not as an API key.
 _BEARER = "ANTHROPIC_AUTH_TOKEN"
 _AUTH = "Authorization"
 
 
 class Credential(Struct, frozen=True):
-    """A provider's entry in auth.json, as written."""
+    """An unresolved provider entry of auth.json."""
 
     key: str | None = None
     env: Mapping[str, str] = {}
@@ -158,7 +157,7 @@ class Credential(Struct, frozen=True):
 
 
 def parse_auth(raw: Mapping[str, Any], path: str) -> tuple[dict[str, Credential], list[Diagnostic]]:
-    """The credentials in a parsed auth.json; a wrong entry is left out and told, without its values."""
+    """The credentials in a parsed auth.json; an invalid entry is left out and reported without its values."""
     top = ConfigObject(raw, path, "", [])
     found: dict[str, Credential] = {}
     for id in raw:
@@ -181,7 +180,7 @@ def parse_auth(raw: Mapping[str, Any], path: str) -> tuple[dict[str, Credential]
 
 
 class Keys:
-    """Every key there is, asked for by provider."""
+    """Finds and resolves the keys of providers."""
 
     def __init__(
         self,
@@ -200,7 +199,7 @@ class Keys:
         self._vault = Vault(environment, timeout_s=timeout_s)
 
     def find_source(self, provider: Provider) -> str:
-        """Where a provider's key comes from: `--api-key`, the file, `models.json` or a variable; else empty."""
+        """Where a provider's key comes from: `--api-key`, a file or a variable; empty if there is no key."""
         stored = self._credentials.get(provider.id, Credential())
         environment = self._merge_environment(provider)
         if provider.trouble:
@@ -216,24 +215,21 @@ class Keys:
         return next((name for name in provider.env if environment.get(name)), "")
 
     def has_key(self, provider: Provider) -> bool:
-        """Whether models of a provider can be asked; says nothing about whether the key is right."""
+        """Whether a provider has a key; the key is not checked."""
         return bool(self.find_source(provider))
 
     @property
     def has_flag(self) -> bool:
-        """Whether `--api-key` was given."""
         return bool(self._flag)
 
     def bind_flag(self, provider_id: str) -> None:
-        """Keep the key of `--api-key` for one provider: no other may ever see it."""
+        """Restrict the key of `--api-key` to one provider: no other provider may ever receive it."""
         self._flag_provider = provider_id
 
     def is_in_environment(self, provider: Provider) -> bool:
-        """Whether a variable holds the key."""
         return any(self._environment.get(name) for name in provider.env)
 
     def explain_missing(self, provider: Provider) -> str:
-        """What to do about a provider without a key."""
         if provider.trouble:
             return provider.trouble
         ways = [f"set {provider.env[-1]}"] if provider.env else []
@@ -249,9 +245,10 @@ class Keys:
         return text
 
     def unlock(self, provider: Provider, info: ModelInfo) -> tuple[ModelInfo, str]:
-        """The model with its request headers, and the key (empty when the headers carry it).
+        """The model with its request headers, and the key (empty if the headers carry it).
 
-        May run a command and block up to its time limit. Raises ConfigError or ModelError, never with a secret in it.
+        May run a command and block up to its time limit. Raises ConfigError or ModelError, never with a secret in the
+        message.
         """
         environment = self._merge_environment(provider)
         source = self.find_source(provider)
@@ -310,7 +307,7 @@ class Keys:
         return {name: self._environment[name] for name in names if self._environment.get(name)}
 
     def export_named(self, provider_id: str) -> dict[str, str]:
-        """The same for a provider of which nothing but its name is known."""
+        """Like `export`, for a provider of which only the name is known."""
         start = f"{provider_id.upper().replace('-', '_')}_"
         return {name: value for name, value in self._environment.items() if name.startswith(start) and value}
 

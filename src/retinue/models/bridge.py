@@ -1,6 +1,7 @@
-"""Any provider without an adapter of our own, through pydantic-ai: the optional extra `retinue[bridge]`.
+"""Adapter for providers of pydantic-ai that we have no adapter for: the optional extra `retinue[bridge]`.
 
-The library is imported when a model is built. Slower than our adapters, same port. Must not know wire formats.
+The library is imported when a model is built. Slower than our adapters, same interface. This file must not know wire
+formats.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ _MISSING = "needs the extra 'bridge' (pip install 'retinue[bridge]')"
 def build_bridge(
     info: ModelInfo, *, governor: Governor, key: str | None = None, timing: Timing | None = None, model: Any = None
 ) -> "BridgedModel":
-    """The model `provider:id` of pydantic-ai, or one of its model objects. Raises ModelError."""
+    """Wrap pydantic-ai's model `provider:id`, or a given model object. Raises ModelError."""
     try:
         from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import infer_model
@@ -61,7 +62,7 @@ def build_bridge(
 
 
 class BridgedModel:
-    """A model of pydantic-ai behind our port; `close` it when it is not needed any more."""
+    """A model of pydantic-ai behind our Model interface; call `close` when it is no longer needed."""
 
     def __init__(self, info: ModelInfo, model: Any, governor: Governor, timing: Timing, key: str | None = None) -> None:
         self.info = info
@@ -72,7 +73,6 @@ class BridgedModel:
         self._is_entered = False
 
     async def close(self) -> None:
-        """Close the library's connections."""
         if self._is_entered:
             self._is_entered = False
             await self._model.__aexit__(None, None, None)
@@ -116,7 +116,7 @@ class BridgedModel:
             reading.read_response(events.get())
 
     def _settings(self, request: ModelRequest) -> Any:
-        # The limits are ours; the library's own would come first.
+        # We enforce our own limits; the library's timeout must not come first.
         settings: dict[str, Any] = {"max_tokens": request.max_tokens or self.info.max_tokens, "timeout": _DAY_S}
         if self.info.reasoning:
             level = clamp_level(self.info, request.thinking)
@@ -149,7 +149,6 @@ class BridgedModel:
 
 
 def to_their_messages(request: ModelRequest, info: ModelInfo, system: str) -> list[Any]:
-    """The conversation in pydantic-ai's form."""
     from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, ToolReturnPart, UserPromptPart
 
     theirs: list[Any] = []
@@ -226,14 +225,13 @@ def _parameters(request: ModelRequest) -> Any:
 
 
 class _BridgeReading(ReplyReader):
-    """Reads pydantic-ai's parts and part events, told apart by the kinds they name themselves."""
+    """Reads pydantic-ai's parts and part events, distinguished by their kind fields."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._open: dict[int, tuple[int, str]] = {}
 
     def read(self, event: Any) -> None:
-        """Take one event of a stream."""
         match event.event_kind:
             case "part_start":
                 self._begin(event.index, event.part)
@@ -247,7 +245,7 @@ class _BridgeReading(ReplyReader):
                 self.end(event.index, event.part)
 
     def end(self, number: int, part: Any) -> None:
-        """Take a finished part, seen before or not."""
+        """Process a finished part, whether it was started before or not."""
         if number not in self._open:
             self._begin(number, part)
         index, call_id = self._open.pop(number, (-1, ""))
@@ -261,7 +259,6 @@ class _BridgeReading(ReplyReader):
             self.close_call(index, call_id, part.tool_name, {} if part.args is None else part.args)
 
     def read_response(self, response: Any) -> None:
-        """Take what is known at the end."""
         self.set_response(response.provider_response_id, response.model_name)
         self.raw_stop = response.finish_reason or ""
         usage = response.usage

@@ -1,6 +1,6 @@
-"""The providers we speak to and their models, from catalog.json, built when somebody asks.
+"""The built-in catalogue of providers and models, loaded from catalog.json on request.
 
-This file must not know keys, files of users or how a name is matched.
+This file must not know keys, users' files or how a name is matched.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from retinue.core.errors import quote
 from retinue.core.model import ModelInfo, Price, PriceTier
 
 APIS = ("openai-completions", "openai-responses", "anthropic-messages", "google-generative-ai")
-# Servers cut silently when a window is full; a small guess summarises too early, not too late.
+# Servers silently cut the input when the window is full; a low guess compacts too early rather than too late.
 GUESSED_WINDOW, GUESSED_OUTPUT = 32_768, 8_192
 OFFLINE_MODEL = ModelInfo(
     provider="offline",
@@ -27,7 +27,7 @@ OFFLINE_MODEL = ModelInfo(
 )
 
 
-# The variable that the provider's own SDK reads, and what that SDK puts behind the address.
+# The variable that the provider's own SDK reads, and the path that this SDK appends to the URL.
 BASE_URLS = {
     "anthropic": ("ANTHROPIC_BASE_URL", ""),
     "openai": ("OPENAI_BASE_URL", ""),
@@ -41,7 +41,7 @@ BASE_URLS = {
 
 
 class LocalServer(Struct, frozen=True):
-    """A program people run models with, and where it listens."""
+    """A program that serves models on this machine, and its default port."""
 
     provider: str
     port: int
@@ -56,7 +56,7 @@ SERVERS = (
 
 
 class Provider(Struct, frozen=True, dict=True):
-    """A place models are asked at. Keys and headers are as written in models.json, not resolved: never show them."""
+    """A model provider. Keys and headers are unresolved, as written in models.json: never show them."""
 
     id: str
     name: str
@@ -64,32 +64,32 @@ class Provider(Struct, frozen=True, dict=True):
     base_url: str
     build_models: Callable[[], tuple[ModelInfo, ...]] = tuple
     env: tuple[str, ...] = ()
-    """Variables that may hold the key, the first set one counting."""
+    """Variables that may hold the key; the first one that is set is used."""
     default: str = ""
-    """Id of the model to start with; empty: the first."""
+    """Id of the default model; empty: the first."""
     needs_key: bool = True
     api_key: str | None = None
     headers: Mapping[str, str] = {}
     model_headers: Mapping[str, Mapping[str, str]] = {}
     auth_header: bool = False
-    """Send the key as `Authorization: Bearer` as well."""
+    """Also send the key as `Authorization: Bearer`."""
     takes_new: bool = False
     """Whether it may have models that are not listed here."""
     base_url_from: str = ""
-    """The variable that says where it is; empty when none does."""
+    """The variable that sets its base URL; empty if none does."""
     trouble: str = ""
-    """Why it must not be asked at all, for people; empty when it may."""
+    """Why it must not be called at all, for the user; empty if it may."""
 
     def __repr__(self) -> str:
         return f"Provider({self.id!r}, {self.api!r}, {self.base_url!r})"
 
     @cached_property
     def models(self) -> tuple[ModelInfo, ...]:
-        """All models, the newest first where that is known."""
+        """All models, newest first where that is known."""
         return self.build_models()
 
     def guess(self, id: str, relative: ModelInfo | None) -> ModelInfo:
-        """A model that is not listed, like the one it is called after; with small limits when there is none."""
+        """An unlisted model, modelled after `relative`; with small limits if there is none."""
         if relative is not None:
             return structs.replace(relative, id=id, name=id)
         models, first = self.models, self.models[0]
@@ -103,13 +103,12 @@ class Provider(Struct, frozen=True, dict=True):
 
     @property
     def default_model(self) -> ModelInfo | None:
-        """The model to start with."""
         return next((model for model in self.models if model.id == self.default), next(iter(self.models), None))
 
 
 def find_relative(id: str, models: Sequence[ModelInfo]) -> ModelInfo | None:
-    """The model whose id is most like this one; None when none is."""
-    from difflib import get_close_matches  # only new models pay for this import
+    """The model with the most similar id, or None."""
+    from difflib import get_close_matches  # slow import, needed only for unlisted models
 
     by_id = {model.id.lower(): model for model in reversed(models)}
     close = get_close_matches(id.lower(), list(by_id), n=1, cutoff=0.6)
@@ -117,7 +116,7 @@ def find_relative(id: str, models: Sequence[ModelInfo]) -> ModelInfo | None:
 
 
 def move_provider(provider: Provider, environment: Mapping[str, str]) -> Provider:
-    """The provider where the environment says it is, as its SDK takes it; with `trouble` for what is no address."""
+    """Apply the base URL from the environment, as the provider's SDK does; sets `trouble` if it is not a URL."""
     variable, tail = BASE_URLS.get(provider.id, ("", ""))
     value = environment.get(variable, "").strip().rstrip("/")
     if not value:
@@ -136,24 +135,23 @@ def move_provider(provider: Provider, environment: Mapping[str, str]) -> Provide
 
 
 def is_url(text: str) -> bool:
-    """Whether it is an address that can be asked."""
     try:
         parts = urlsplit(text)
-        # Reading the port checks it.
+        # Accessing the port validates it.
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and text.isprintable()
     except ValueError:
         return False
 
 
 def hide_login(url: str) -> str:
-    """An address as it may be shown."""
+    """Remove user and password from a URL, for display."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else url
 
 
 @cache
 def load_catalog() -> Mapping[str, Provider]:
-    """The built-in providers by id, in the order in which their keys are looked for, and `offline` last."""
+    """The built-in providers by id, in the order in which keys are searched; `offline` is last."""
     data = orjson.loads(Path(__file__).with_name("catalog.json").read_bytes())
     providers = {id: _build_provider(id, raw, data) for id, raw in data["providers"].items()}
     providers["offline"] = Provider(
@@ -171,7 +169,7 @@ def _build_provider(id: str, raw: dict[str, Any], data: dict[str, Any]) -> Provi
 
 
 def _build_model(provider: str, raw: dict[str, Any], row: list[Any], data: dict[str, Any]) -> ModelInfo:
-    # Rows end at their last value that is not empty; scripts/catalog.py writes them.
+    # Rows end at their last non-empty value; scripts/catalog.py writes them.
     full: list[Any] = row + ["", "", 0, 0, "", 0, 0, 0][len(row) :]
     id, name, window, output, flags, price, levels, compat = full
     return ModelInfo(

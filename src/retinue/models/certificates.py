@@ -1,7 +1,7 @@
-"""Imports aiohttp without its reading the system's certificates: twice 50 ms that a server on this machine never needs.
+"""Import aiohttp without loading the system's certificates: 100 ms that local servers do not need.
 
-The TLS contexts that aiohttp makes while it is imported read the certificates when they are first used, whoever uses
-them. Must not know requests.
+The TLS contexts that aiohttp creates at import load the certificates at their first use, also when other code uses
+them. This file must not know requests.
 """
 
 import ssl
@@ -15,11 +15,11 @@ _verifying: list[ssl.SSLContext] = []
 
 
 def import_aiohttp() -> None:
-    """Import aiohttp; may run in a thread."""
+    """Import aiohttp; may be called in a thread."""
     importer = get_ident()
 
     def put_off(context: ssl.SSLContext) -> None:
-        # Contexts that other threads make in the meantime are none of our business.
+        # Leave contexts alone that other threads create in the meantime.
         if get_ident() != importer or type(context) is not ssl.SSLContext:
             return _read(context)
         context.__class__ = _LateContext
@@ -27,7 +27,7 @@ def import_aiohttp() -> None:
             _verifying.append(context)
 
     with _lock:
-        # Somebody who has put another way of reading there (the system's own store) shall keep it.
+        # Keep a replacement that another library has installed (for the system's own store).
         is_ours = _READ not in vars(ssl.SSLContext)
         try:
             if is_ours:
@@ -39,7 +39,7 @@ def import_aiohttp() -> None:
 
 
 def read_certificates() -> None:
-    """Read what was put off, for the contexts that verify servers; takes a while, so better in a thread."""
+    """Load the postponed certificates for contexts that verify servers; slow, so call it in a thread."""
     for context in _verifying:
         _read_now(context)
 
@@ -52,7 +52,7 @@ def _read_now(context: ssl.SSLContext) -> None:
 
 
 class _LateContext(ssl.SSLContext):
-    """A context whose certificates are read before the first thing that depends on them."""
+    """A context that loads its certificates before their first use."""
 
     def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
         _read_now(self)

@@ -1,7 +1,4 @@
-"""How endpoints differ: the `compat` section of models.json, and what is guessed from the address of a server.
-
-Only names and kinds; what a difference does is the adapters'.
-"""
+"""Differences between endpoints: the `compat` section of models.json, and defaults derived from a server's address."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -62,7 +59,7 @@ _OTHERS = ("vllmPriority", "allowedFallbackModels")
 
 
 def take_compat(fields: ConfigObject) -> dict[str, Any]:
-    """The differences an entry names; what is not one of them is told and left out."""
+    """The valid compat fields of an entry; invalid ones are reported and left out."""
     raw = fields.take_object("compat")
     if raw is None:
         return {}
@@ -101,7 +98,7 @@ _BUDGET_FIELDS = ("thinking_token_budget", "thinking_budget", "thinking_budget_t
 
 
 def detect_compat(info: ModelInfo, base_url: str) -> dict[str, Any]:
-    """All compat fields of a model: what its address tells, with the model's own on top."""
+    """All compat fields of a model: defaults for its address, overridden by the model's own."""
     host = _detect_host(info, base_url)
     is_openai = "api.openai.com" in base_url or "openai.azure.com" in base_url
     of_known = host == "openrouter" and info.id.startswith(("anthropic/", "openai/"))
@@ -122,7 +119,7 @@ def detect_compat(info: ModelInfo, base_url: str) -> dict[str, Any]:
 
 
 def thinking_fields(info: ModelInfo, compat: dict[str, Any], level: ThinkingLevel, ceiling: int) -> dict[str, Any]:
-    """The request fields that say how much to think; `level` is one the model has."""
+    """The request fields for the thinking level; `level` must be one that the model supports."""
     if not info.reasoning:
         return {}
     on = level != "off"
@@ -158,7 +155,7 @@ def thinking_fields(info: ModelInfo, compat: dict[str, Any], level: ThinkingLeve
         case "string-thinking":
             fields = {"thinking": effort or "none"} if on or can_disable(info) else {}
         case _:
-            # Plain OpenAI: "off" is said only where the model's own word for it is known.
+            # Plain OpenAI: "off" is sent only if the model's own word for it is known.
             fields = efforts if on else ({"reasoning_effort": effort} if effort else {})
             if not compat["supportsReasoningEffort"]:
                 fields = {}
@@ -173,7 +170,7 @@ def _detect_host(info: ModelInfo, base_url: str) -> str:
 
 
 def _is_local(base_url: str) -> bool:
-    # Ollama, LM Studio and llama.cpp all know the older name of the field.
+    # Ollama, LM Studio and llama.cpp all accept the older name of the field.
     host = urlsplit(base_url).hostname or ""
     return host == "localhost" or host.startswith(("127.", "192.168.", "10.")) or host == "::1"
 

@@ -1,7 +1,7 @@
-"""models.json: changes of built-in providers and models, and new ones, with pi's schema.
+"""Parse models.json (pi's schema): changes to built-in providers and models, and new ones.
 
-Turns parsed JSON into providers. A wrong field is dropped with a diagnostic; where dropping it could send a key to
-another host than meant, the provider is dropped instead. This file must not read files or resolve keys.
+An invalid field is dropped with a diagnostic; if dropping it could send a key to the wrong host, the provider is
+dropped instead. This file must not read files or resolve keys.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from retinue.models.catalog import APIS, Provider, is_url
 from retinue.models.compat import take_compat
 from retinue.models.fields import ConfigObject
 
-# Other wire formats that pi knows: right in its file, but nothing we can speak.
+# Wire formats that pi supports and we do not: valid in the file, but unusable.
 _FOREIGN_APIS = ("azure-openai-responses", "openai-codex-responses", "bedrock-converse-stream", "mistral-conversations")
 _PROVIDER_KEYS = (
     "name", "baseUrl", "apiKey", "api", "oauth", "headers", "compat", "authHeader", "models", "modelOverrides",
@@ -33,7 +33,7 @@ _MERGED_COMPAT = ("openRouterRouting", "vercelGatewayRouting", "chatTemplateKwar
 def parse_models(
     raw: Mapping[str, Any], path: str, builtin: Mapping[str, Provider]
 ) -> tuple[dict[str, Provider], list[Diagnostic]]:
-    """The built-in providers as changed by the file, and those it adds, in its order."""
+    """The built-in providers with the file's changes, then the providers it adds, in its order."""
     found = dict(builtin)
     top = ConfigObject(raw, path, "", [])
     top.check_keys(("$schema", "providers"))
@@ -52,7 +52,7 @@ def parse_models(
 
 
 def _leave_out(id: str, path: str, found: dict[str, Provider]) -> None:
-    """What was meant is unknown: better not reached than reached in the wrong way."""
+    """Disable the provider: since its entry is invalid, a call might go to the wrong host."""
     base = found.get(id) or Provider(id, id, "", "")
     found[id] = structs.replace(base, trouble=f"provider {id} is left out: its entry in {path} has a mistake")
 
@@ -108,7 +108,7 @@ def _read_provider(id: str, fields: ConfigObject, found: dict[str, Provider]) ->
         headers=headers,
         model_headers=model_headers,
         auth_header=bool(auth_header),
-        # Who lists models means these and no others.
+        # An explicit list of models is complete.
         takes_new=start.takes_new and not added,
     )
 
@@ -137,7 +137,7 @@ def _read_model(fields: ConfigObject, provider: Provider, api: str | None, compa
 
 
 def _read_changes(fields: ConfigObject, *, complete: bool = False) -> dict[str, Any]:
-    """What an entry says about a model, by the names of ModelInfo."""
+    """The model properties of an entry, by ModelInfo field."""
     if not complete:
         fields.check_keys(_OVERRIDE_KEYS)
     changes: dict[str, Any] = {
@@ -169,7 +169,7 @@ def _apply_changes(model: ModelInfo, changes: dict[str, Any]) -> ModelInfo:
 
 
 def merge_compat(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Field by field, and inside the fields that are objects of options."""
+    """Merge field by field, including fields that are objects of options."""
     merged = {**below, **above}
     for name in _MERGED_COMPAT:
         if isinstance(below.get(name), dict) and isinstance(above.get(name), dict):

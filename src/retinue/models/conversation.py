@@ -1,7 +1,7 @@
-"""The wire form of a growing conversation: each message is converted once per run, however many turns follow.
+"""The wire form of a growing conversation: each message is converted once per run, for any number of turns.
 
-Lives in `Request.memo`. Also repairs what no API accepts: calls without a result, results without a call. Must not know
-any one wire format: that is the Form's.
+Kept in `ModelRequest.memo`. Also repairs what no API accepts: calls without a result, results without a call. This file
+must not know a wire format; `Form` does.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,14 @@ _MANY_MESSAGES = 1000
 
 
 class WireMessage(Struct, frozen=True):
-    """One message in wire form."""
-
     role: Literal["skip", "user", "assistant", "result"]
     wire: bytes = b""
     extra: bytes = b""
-    """What a result adds behind its group (images, where the API has no place for them in a result)."""
+    """Sent after the group of results (images, if the API does not allow them in a result)."""
     calls: tuple[tuple[str, str], ...] = ()
-    """Of an assistant message: id and name of its calls."""
+    """Id and name of each call in an assistant message."""
     call_id: str = ""
-    """Of a result."""
+    """For a result: the id of its call."""
 
 
 SKIP = WireMessage("skip")
@@ -35,21 +33,19 @@ SKIP = WireMessage("skip")
 class Form(Protocol):
     """How one wire format writes messages."""
 
-    def to_piece(self, message: Message) -> WireMessage:
-        """Convert one message."""
-        ...
+    def to_piece(self, message: Message) -> WireMessage: ...
 
     def join_results(self, results: list[WireMessage]) -> bytes:
-        """The results of one turn as they stand in the list of messages."""
+        """The results of one turn as list items."""
         ...
 
     def mark_last(self, message: Message, piece: WireMessage) -> WireMessage:
-        """The last message, with the mark that says "cache up to here" where the API has one."""
+        """The last message, with the API's cache mark if it has one."""
         ...
 
     @property
     def bridge(self) -> bytes:
-        """What must stand between results and a user message; mostly nothing."""
+        """A message that must stand between results and a user message; usually empty."""
         ...
 
 
@@ -60,13 +56,13 @@ class WireConversation:
         self._form = form
         self.head_key: Any = None
         self.head = b""
-        """Everything of the request but the messages, as the adapter wrote it for `head_key`."""
+        """The request without the messages, as the adapter built it for `head_key`."""
         self._reset()
 
     def render(self, messages: Sequence[Message], *, mark: bool) -> list[bytes | bytearray]:
         """The messages as pieces of a JSON list, to be joined."""
         known = len(self._seen)
-        # Compares by identity first, in C: microseconds for hundreds of messages.
+        # List comparison checks identity first, in C: microseconds for hundreds of messages.
         if known > len(messages) or (messages[:known] if type(messages) is list else [*messages[:known]]) != self._seen:
             self._reset()
             known = 0
@@ -82,7 +78,7 @@ class WireConversation:
 
     @property
     def image_chars(self) -> int:
-        """How much of the wire form is image data, which says nothing about tokens."""
+        """Characters of image data in the wire form, which do not indicate tokens."""
         return self._image_chars
 
     def _reset(self) -> None:
@@ -110,7 +106,7 @@ class WireConversation:
             self._open.append((message, piece))
 
     def _settle(self) -> None:
-        """Close the open group: nothing can join it any more, and it is not the last."""
+        """Close the open group, which is complete and not the last."""
         if not self._open:
             return
         wire = self._write_group(mark=False)

@@ -1,6 +1,6 @@
-"""What all wire formats share about messages: JSON bytes, which text the special messages become, call ids, images.
+"""Message conversion shared by all wire formats: JSON bytes, text of special messages, call ids, images.
 
-Must not know any one wire format, nor settings.
+This file must not know a wire format or settings.
 """
 
 import json
@@ -31,7 +31,7 @@ _UNSAFE_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def to_json(value: Any) -> bytes:
-    """JSON bytes of wire data; what JSON cannot hold (lone surrogates, huge integers) is made harmless."""
+    """JSON bytes of wire data; what JSON cannot represent (lone surrogates, huge integers) is replaced."""
     try:
         return orjson.dumps(value)
     except TypeError:
@@ -39,12 +39,12 @@ def to_json(value: Any) -> bytes:
 
 
 def clean_text(text: str) -> str:
-    """The text with lone surrogates replaced."""
+    """Replace lone surrogates."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def user_content(message: Message) -> str | list[UserContent] | None:
-    """What a message says in the user's role; None when it is no such message or is kept from the model."""
+    """The content of a message in the user role; None if it is another kind of message or hidden from the model."""
     if isinstance(message, UserMessage | CustomMessage):
         return message.content
     if isinstance(message, BashExecutionMessage):
@@ -57,7 +57,7 @@ def user_content(message: Message) -> str | list[UserContent] | None:
 
 
 def list_blocks(content: str | list[UserContent], info: ModelInfo) -> list[UserContent]:
-    """Content as blocks, without empty texts, and without images for a model that reads text only."""
+    """Content as blocks, without empty texts, and without images if the model accepts text only."""
     if isinstance(content, str):
         return [TextContent(content)] if content else []
     why = "the setting images.blockImages is on" if info.is_image_blocked else "this model gets text only"
@@ -75,20 +75,19 @@ def list_blocks(content: str | list[UserContent], info: ModelInfo) -> list[UserC
 
 
 def drop_images(info: ModelInfo) -> ModelInfo:
-    """What is known about a model, as if it took no images: its adapter then leaves them out."""
+    """A copy of the model info without image input, so that its adapter leaves images out."""
     kinds = tuple(kind for kind in info.input if kind != "image")
     return structs.replace(info, input=kinds, is_image_blocked=True)
 
 
 class TextOnlyModel:
-    """Leaves images out of what another model is asked."""
+    """Wraps a model and removes images from its requests."""
 
     def __init__(self, model: Model) -> None:
         self.info = drop_images(model.info)
         self._model = model
 
     async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
-        """Answer the request. MUST NOT raise."""
         messages = [self._strip(message) for message in request.messages]
         return await self._model.reply(structs.replace(request, messages=messages), draft)
 
@@ -102,12 +101,11 @@ class TextOnlyModel:
 
 
 def join_text(blocks: Iterable[UserContent]) -> str:
-    """The texts among the blocks, by lines."""
     return "\n".join(block.text for block in blocks if isinstance(block, TextContent))
 
 
 def is_replayable(message: AssistantMessage) -> bool:
-    """Whether a reply can be shown to a model again: a broken or aborted one cannot."""
+    """Whether a reply can be sent to a model again: a failed, aborted or empty one cannot."""
     return message.stop_reason not in ("error", "aborted", "pending") and bool(message.content)
 
 
@@ -117,7 +115,7 @@ def is_own(message: AssistantMessage, info: ModelInfo) -> bool:
 
 
 def to_call_id(call_id: str, limit: int = 64) -> str:
-    """A call id that any API accepts; equal ids stay equal, different ones different."""
+    """A call id that every API accepts; equal ids stay equal, different ids stay different."""
     plain = _UNSAFE_ID.sub("_", call_id)
     if plain == call_id and 0 < len(plain) <= limit:
         return plain

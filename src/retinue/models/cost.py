@@ -1,4 +1,4 @@
-"""Tokens to money: the usage of one reply with its cost. Must not know how a provider reports tokens."""
+"""Compute the cost of a reply from its tokens. Must not know how a provider reports tokens."""
 
 from msgspec import UNSET, UnsetType
 
@@ -6,11 +6,11 @@ from retinue.core.messages import Cost, Usage
 from retinue.core.model import Price, PriceTier
 
 _ABSURD_TOKENS = 1_000_000_000
-"""No reply has this many tokens: a count above it is a provider's mistake."""
+"""No reply has this many tokens: a higher count is a provider's mistake."""
 
 
 def count_tokens(value: object) -> int:
-    """A token count as reported, or 0 when it is absent, negative, absurd or no number."""
+    """A token count as reported; 0 if it is absent, negative, absurd or not a number."""
     if type(value) is int:
         return value if 0 <= value <= _ABSURD_TOKENS else 0
     if isinstance(value, float) and value.is_integer():
@@ -27,7 +27,7 @@ def to_usage(
     cache_write: int = 0,
     reasoning: int | UnsetType = UNSET,
 ) -> Usage:
-    """Usage with its cost; `fresh` is the input that no cache was involved in."""
+    """Usage with its cost; `fresh` is the input that was neither read from nor written to a cache."""
     rates = _pick_rates(price, fresh + cache_read + cache_write)
     cost_input = rates.input * fresh / 1e6
     cost_output = rates.output * output / 1e6

@@ -1,6 +1,6 @@
-"""From what a provider or the network did wrong to a core Failure: its kind, whether to repeat, and a line for people.
+"""Convert errors of a provider or the network to a Failure: its kind, whether to retry, and a line for the user.
 
-Pure. Must not know HTTP clients or wire formats beyond the shapes in which errors come.
+Pure. This file must not know HTTP clients, or wire formats beyond the forms of their errors.
 """
 
 import re
@@ -25,7 +25,7 @@ _ADVICE: dict[FailureKind, str] = {
     "refused": "the provider declined to answer",
 }
 
-# What the providers say when the input is too long; each line is somebody's wording.
+# Messages of various providers for input that is too long.
 _OVERFLOW = (
     r"(?i)prompt is too long|prompt too long|request_too_large|input is too long"
     r"|exceeds? (?:the )?context (?:window|length)|exceeds? (?:the )?(?:model'?s )?maximum context length"
@@ -46,7 +46,7 @@ _NO_MONEY = (
 )
 
 _NO_NAMES = ("", "error", "None")
-# Error types and codes as the APIs name them, in error bodies and in error events inside a stream.
+# Error types and codes of the APIs, in error bodies and in error events inside a stream.
 _NAMED: dict[str, FailureKind] = {
     "overloaded_error": "overloaded",
     "api_error": "overloaded",
@@ -86,7 +86,7 @@ _NAMED: dict[str, FailureKind] = {
 
 
 class ProviderError(Exception):
-    """Carries a Failure out of the depths of one call; never leaves an adapter."""
+    """Carries a Failure out of a call; must not leave an adapter."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -103,7 +103,7 @@ def fail(
     retry_after_s: float | None = None,
     advice: str | None = None,
 ) -> Failure:
-    """A Failure that names the model and says what to do."""
+    """A Failure whose message names the model and says what to do."""
     line = f"{info.ref}: {text.strip().rstrip('.') or kind}"
     todo = _ADVICE.get(kind, "") if advice is None else advice
     return Failure(
@@ -116,7 +116,7 @@ def fail(
 
 
 def classify_response(info: ModelInfo, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-    """The Failure of an HTTP answer that is not a success."""
+    """The Failure for an HTTP response that is not a success."""
     error = _parse_error(body)
     detail = _describe(error) if error is not None else _plain_text(body)
     request_id = headers.get("request-id") or headers.get("x-request-id") or headers.get("x-goog-request-id") or ""
@@ -131,7 +131,7 @@ def classify_response(info: ModelInfo, status: int, headers: Mapping[str, str], 
 
 
 def classify_event(info: ModelInfo, error: Any) -> Failure:
-    """The Failure of an error that came inside a successful answer."""
+    """The Failure for an error inside a successful response."""
     holder = error if isinstance(error, dict) else {"message": str(error)}
     detail = _describe(holder)
     code = holder.get("code")
@@ -150,7 +150,7 @@ def classify_event(info: ModelInfo, error: Any) -> Failure:
 
 
 def parse_retry_after(headers: Mapping[str, str], now_s: float | None = None) -> float | None:
-    """Seconds to wait as the headers say it, in any of the forms in use; None when they do not, or make no sense."""
+    """Seconds to wait according to the headers, in any of the common forms; None if absent or invalid."""
     for name, factor in (("retry-after-ms", 0.001), ("x-ms-retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = headers.get(name)
         if value is None:
@@ -165,7 +165,6 @@ def parse_retry_after(headers: Mapping[str, str], now_s: float | None = None) ->
 
 
 def redact(text: str, secrets: tuple[str, ...]) -> str:
-    """The text without any of the secrets."""
     for secret in secrets:
         if len(secret) >= 4:
             text = text.replace(secret, "[key]")
@@ -173,7 +172,6 @@ def redact(text: str, secrets: tuple[str, ...]) -> str:
 
 
 def redact_failure(failure: Failure, secrets: tuple[str, ...]) -> Failure:
-    """The failure without any of the secrets in its message."""
     message = redact(failure.message, secrets)
     if message == failure.message:
         return failure
@@ -201,7 +199,7 @@ def _kind_of_status(status: int, detail: str) -> FailureKind:
     if status == 413 or (status < 500 and _is_overflow(detail)):
         return "overflow"
     if status in (409, 425) or (status >= 500 and status not in (501, 505)):
-        # llama.cpp and some gateways answer 500 for a context that is too long: repeating would not help.
+        # llama.cpp and some gateways answer 500 if the context is too long: a retry would not help.
         return "overflow" if _is_overflow(detail) else "overloaded"
     return "request" if status >= 400 else "protocol"
 
@@ -212,7 +210,7 @@ def _is_overflow(detail: str) -> bool:
 
 def _parse_error(body: bytes) -> dict[str, Any] | None:
     try:
-        # LiteLLM sends some of them as the event of a stream.
+        # LiteLLM sends some errors as a stream event.
         data = orjson.loads(body.removeprefix(b"data:").partition(b"\n\n")[0] if body.startswith(b"data:") else body)
     except ValueError:
         return None
@@ -230,7 +228,7 @@ def _describe(error: Mapping[str, Any]) -> str:
     given = [error.get(key) for key in ("type", "code", "status")]
     named = [name for name in given if isinstance(name, str) and name not in _NO_NAMES]
     message = next((error[key] for key in ("message", "detail", "error") if isinstance(error.get(key), str)), "")
-    # OpenRouter wraps what the provider behind it said.
+    # OpenRouter wraps the message of the upstream provider.
     metadata = error.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     text = " ".join(part for part in (message, raw if isinstance(raw, str) else "") if part)
@@ -247,7 +245,7 @@ def _plain_text(body: bytes) -> str:
 
 
 def _one_line(text: str) -> str:
-    # Control characters and line breaks have no place in a line that a terminal shows.
+    # Remove control characters and line breaks: a terminal shows this line.
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return line if len(line) <= _DETAIL_CHARS else line[: _DETAIL_CHARS - 1] + "…"
 

@@ -1,6 +1,6 @@
-"""One JSON object of a configuration file, taken apart field by field; what does not fit becomes a diagnostic.
+"""Read one JSON object of a configuration file field by field; invalid values become diagnostics.
 
-Secrets are among the values: `apiKey`, `key` and headers are never put into a message.
+Values may be secrets: `apiKey`, `key` and headers never appear in a message.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ _SECRET = ("apiKey", "key", "headers", "env", "access", "refresh")
 
 
 class ConfigObject:
-    """An object at a place in a file."""
+    """A JSON object and its position in a file."""
 
     def __init__(self, values: Mapping[str, Any], path: str, where: str, diagnostics: list[Diagnostic]) -> None:
         self.values = values
@@ -25,19 +25,18 @@ class ConfigObject:
     def complain(
         self, name: str, problem: str, accepted: str, *, severity: Literal["error", "warning"] = "error"
     ) -> None:
-        """Tell that a field is not right; without a name, that the object is not."""
+        """Report a problem with a field; without a name, with the whole object."""
         field = self._name(name)
         text = f"{self.path}: {field}: {problem}; expected {accepted}"
         self.diagnostics.append(Diagnostic(text, self.path, None, severity, "bad-field", field))
 
     def refuse(self, name: str, accepted: str) -> None:
-        """Tell what was found in a field and what is accepted."""
+        """Report the value found in a field and what is accepted."""
         value = self.values.get(name)
         hidden = any(part in _SECRET for part in (name, *self.where.split(".")))
         self.complain(name, f"found {name_type(value) if hidden else show_value(value)}", accepted)
 
     def check_keys(self, known: Iterable[str]) -> None:
-        """Warn of each field nobody knows."""
         names = list(known)
         for name in self.values:
             if name not in names:
@@ -45,17 +44,17 @@ class ConfigObject:
                 self.diagnostics.append(Diagnostic(text, self.path, None, "warning", "unknown-key", self._name(name)))
 
     def take_object(self, name: str) -> "ConfigObject | None":
-        """The object in a field; None when there is none or it is something else."""
+        """The object in a field; None if it is absent or, with a report, something else."""
         value = self.values.get(name)
         if isinstance(value, dict):
             return ConfigObject(value, self.path, self._name(name), self.diagnostics)
         if value is not None:
-            # Not the value: a key pasted in the wrong place would end up on the screen.
+            # Do not show the value: it may be a key in the wrong place.
             self.complain(name, f"found {name_type(value)}", "an object")
         return None
 
     def take_objects(self, name: str) -> list["ConfigObject"]:
-        """The objects in a list; other items are told and left out."""
+        """The objects in a list; other items are reported and left out."""
         value = self.values.get(name)
         if value is not None and not isinstance(value, list):
             self.refuse(name, "a list of objects")
@@ -65,7 +64,7 @@ class ConfigObject:
         return self.peek_objects(name)
 
     def peek_objects(self, name: str) -> list["ConfigObject"]:
-        """The objects in a list, without a word about anything else."""
+        """The objects in a list; other items are ignored without a report."""
         value = self.values.get(name)
         items = enumerate(value) if isinstance(value, list) else ()
         return [
@@ -77,19 +76,17 @@ class ConfigObject:
     def take_text(
         self, name: str, is_right: Callable[[str], bool] = bool, accepted: str = "text that is not empty"
     ) -> str | None:
-        """The text in a field."""
         value: str | None = self._take(
             name, accepted, lambda value: isinstance(value, str) and bool(value) and is_right(value)
         )
         return value
 
     def take_flag(self, name: str) -> bool | None:
-        """The true or false in a field."""
         value: bool | None = self._take(name, "true or false", lambda value: isinstance(value, bool))
         return value
 
     def take_count(self, name: str, lowest: int) -> int | None:
-        """The whole number in a field."""
+        """The whole number in a field, at least `lowest`."""
 
         def is_right(value: Any) -> bool:
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -99,7 +96,7 @@ class ConfigObject:
         return None if value is None else int(value)
 
     def take_number(self, name: str) -> float | None:
-        """The number in a field, not negative."""
+        """The number in a field, at least 0."""
         value: float | None = self._take(
             name,
             "a number from 0",
@@ -115,7 +112,7 @@ class ConfigObject:
         return None
 
     def _name(self, name: str) -> str:
-        # Ids of providers and models may hold dots; they stand between quotes then.
+        # Ids of providers and models may contain dots; they are quoted then.
         shown = (
             name if name.replace("[", "").replace("]", "").replace("-", "").replace("_", "").isalnum() else quote(name)
         )

@@ -36,8 +36,6 @@ _BUDGETS: dict[ThinkingLevel, int] = {"minimal": 128, "low": 2048, "medium": 819
 
 
 class GoogleModel(Adapter):
-    """A model behind Google's Generative Language API."""
-
     default_base_url = "https://generativelanguage.googleapis.com/v1beta"
 
     def __init__(self, info: ModelInfo, *args: Any) -> None:
@@ -100,7 +98,7 @@ class GoogleModel(Adapter):
             return {"thinkingBudget": 128 if "2.5-pro" in self.info.id else 0}
         if by_level:
             word = self.info.thinking_level_map.get(level) or ("high" if level in ("xhigh", "max") else level)
-            # A model that cannot be silenced thinks as little as it can, and keeps it to itself.
+            # A model that cannot stop thinking thinks as little as possible, and its thoughts are not shown.
             shown = {"includeThoughts": True} if request.thinking != "off" else {}
             return {**shown, "thinkingLevel": word.upper()}
         if (chosen := find_budget(self.info, level)) is not None:
@@ -153,14 +151,14 @@ def _user_part(block: UserContent) -> dict[str, Any]:
 
 
 def _signed(signature: str | UnsetType, *, own: bool) -> dict[str, Any]:
-    # The API takes bytes here: anything that is not base64 fails the whole request.
+    # The API expects base64 here: anything else fails the whole request.
     if own and isinstance(signature, str) and signature and _BASE64.fullmatch(signature):
         return {"thoughtSignature": signature}
     return {}
 
 
 class _GoogleReading(ReplyReader):
-    """Reads generateContent responses: a stream is a row of them, each with further parts."""
+    """Reads generateContent responses; a stream is a sequence of them, each with further parts."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -214,7 +212,7 @@ class _GoogleReading(ReplyReader):
         signature = part.get("thoughtSignature")
         if isinstance(text := part.get("text"), str):
             if not text and not signature:
-                return  # streams end with one of these, whole replies do not
+                return  # streams end with an empty part, complete replies do not
             kind = "thinking" if part.get("thought") else "text"
             if kind != self._kind:
                 self.close_open()

@@ -1,7 +1,7 @@
-"""One pause per provider, shared by all runs: after a refusal nobody calls before the same moment, then in a row.
+"""Rate limiting per provider, shared by all runs: after a refusal all calls wait, then start one after the other.
 
-It does not grow: each run doubles its own pauses. Must not know wire formats or runs. Costs one dictionary look-up
-while no provider is holding anybody back.
+The shared pause does not grow: each run doubles its own pauses. Costs one dictionary lookup while no provider is
+paused. This file must not know wire formats or runs.
 """
 
 from collections.abc import Callable
@@ -21,15 +21,15 @@ _LONG_S = 1.0
 class _Hold(Struct):
     until_s: float = 0.0
     epoch: int = 0
-    """Counts how often the provider has said how long: a place given out before the last time is worth nothing."""
+    """Counts how often the provider has set a wait time; places assigned before the last time are invalid."""
     admitted: int = 0
-    """How many were given a place in the row since `until_s` was set."""
+    """Number of callers that got a place in the queue since `until_s` was set."""
     shown: int = 0
-    """The last epoch that somebody was told of."""
+    """The last epoch that was reported to a user."""
 
 
 class Governor:
-    """Lets calls pass to providers, or keeps them until the provider may be asked again."""
+    """Lets calls to providers pass, or holds them until the provider may be called again."""
 
     def __init__(self, clock: Clock, policy: RetryPolicy | None = None) -> None:
         self._clock = clock
@@ -37,11 +37,14 @@ class Governor:
         self._holds: dict[str, _Hold] = {}
 
     def is_holding(self, provider: str) -> bool:
-        """Whether a call to the provider would have to ask `admit` first."""
+        """Whether a call to the provider must wait for `admit` first."""
         return provider in self._holds
 
     async def admit(self, provider: str, say: Callable[[str], None] | None = None) -> None:
-        """Return when the provider may be called; cancelling gives the place up. Who waits long first can `say` it."""
+        """Wait until the provider may be called. Cancelling gives up the place in the queue.
+
+        The first caller with a long wait reports it with `say`.
+        """
         while (hold := self._holds.get(provider)) is not None:
             epoch, place = hold.epoch, hold.admitted
             hold.admitted += 1
@@ -56,7 +59,7 @@ class Governor:
                 return
 
     def record(self, provider: str, failure: Failure | None) -> None:
-        """Report how a call went; None for an answer."""
+        """Record the result of a call; None means success."""
         if failure is None:
             if provider in self._holds:
                 self._lift(provider)
@@ -64,7 +67,7 @@ class Governor:
             self._extend(provider, failure)
 
     def _lift(self, provider: str) -> None:
-        # An answer to a call that was sent before the refusal proves nothing.
+        # A success of a call that was sent before the refusal proves nothing.
         if self._clock.steady_s() >= self._holds[provider].until_s:
             del self._holds[provider]
 
@@ -74,7 +77,7 @@ class Governor:
         told_s = failure.retry_after_s
         if told_s is None and now_s < hold.until_s:
             return  # calls that were in flight together are refused together
-        # A run that repeats its own call waits at least half of the first pause.
+        # A run that retries its own call waits at least half of the first pause.
         pause_s = (
             backoff_s(1, self._policy) / 2 if told_s is None else min(told_s, self._policy.max_agent_delay_ms / 1000)
         )
@@ -85,5 +88,5 @@ class Governor:
 
 
 def _row_s(place: int) -> float:
-    """How long after the shared moment the caller in this place goes: one by one, then denser."""
+    """Seconds after the shared moment at which the caller in this place starts; later places have smaller gaps."""
     return place * _GAP_S if place <= _CROWD else _CROWD * _GAP_S + (place - _CROWD) * _CROWD_GAP_S

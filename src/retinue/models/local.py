@@ -1,6 +1,6 @@
-"""Model servers on this machine: asks the usual loopback ports, all at once and only for a moment, what they serve.
+"""Find model servers on this machine by asking the usual loopback ports, all at once and with a short timeout.
 
-Raw sockets, since an HTTP client would cost more than the question. This file must not know when it is asked.
+Uses raw sockets, since an HTTP client would cost more than the requests.
 """
 
 import selectors
@@ -21,14 +21,12 @@ _LARGEST_REPLY = 1_000_000
 def find_local_models(
     servers: Sequence[LocalServer] = SERVERS, *, timeout_s: float = PROBE_TIMEOUT_S
 ) -> tuple[ModelInfo, ...]:
-    """The models that answer now, in the order of the servers. Blocks at most `timeout_s`; never raises."""
+    """The models available now, in the order of the servers. Blocks for at most `timeout_s`; never raises."""
     replies = _ask_all(servers, timeout_s)
     return tuple(_to_model(server, item) for server in servers for item in _read_models(replies.get(server, b"")))
 
 
 class _Probe:
-    """One question in flight."""
-
     def __init__(self, server: LocalServer, connection: socket.socket) -> None:
         self.server = server
         self.connection = connection
@@ -39,7 +37,7 @@ class _Probe:
         self.reply = b""
 
     def advance(self, selector: selectors.BaseSelector) -> bool:
-        """Send or receive what is possible; False when the answer is complete or will not come."""
+        """Send or receive what is possible; False if the response is complete or will not come."""
         try:
             if self.unsent:
                 self.unsent = self.unsent[self.connection.send(self.unsent) :]
@@ -72,7 +70,7 @@ def _ask_all(servers: Sequence[LocalServer], timeout_s: float) -> dict[LocalServ
                         probe.connection.close()
                         replies[probe.server] = probe.reply
         except OSError:
-            return replies  # no sockets here at all
+            return replies  # sockets are not available here
         finally:
             for key in list((selector.get_map() or {}).values()):
                 key.data.connection.close()

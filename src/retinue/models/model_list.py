@@ -1,6 +1,6 @@
-"""The models that a provider says it has: asked for when the user wants it, kept, and added to the catalogue.
+"""Fetch the list of models from a provider on request, and add it to the catalogue.
 
-Must not know files. Asks with urllib, in a thread for each provider: this is one question, and no conversation.
+Uses urllib, in one thread per provider, since it is a single request. This file must not know files.
 """
 
 import re
@@ -37,22 +37,18 @@ class ListedModel(Struct, frozen=True, rename="camel"):
     id: str
     name: str = ""
     context_window: int = 0
-    """0 when it is not told."""
+    """0 if unknown."""
     max_tokens: int = 0
     like: str = ""
-    """Id of the model in the catalogue whose other properties it is taken to have."""
+    """Id of the catalogue model whose other properties are assumed for it."""
 
 
 class ModelList(Struct, frozen=True, rename="camel"):
-    """What one provider has listed."""
-
     base_url: str
     models: tuple[ListedModel, ...] = ()
 
 
 def add_listed(provider: Provider, found: ModelList) -> Provider:
-    """The provider with the models that it has listed behind those of the catalogue."""
-
     def build() -> tuple[ModelInfo, ...]:
         known = {model.id: model for model in provider.models}
         return (*known.values(), *(_to_info(provider, each, known) for each in found.models if each.id not in known))
@@ -73,7 +69,7 @@ def _to_info(provider: Provider, listed: ListedModel, known: Mapping[str, ModelI
 def fetch_list(
     provider: Provider, unlock: Callable[[], tuple[ModelInfo, str]], timeout_s: float = TIMEOUT_S
 ) -> ModelList:
-    """What a provider lists now. Blocks; raises ModelError or what `unlock` raises."""
+    """Fetch a provider's list. Blocks; raises ModelError, and whatever `unlock` raises."""
     info, key = unlock()
     rows: list[Any] = []
     after: dict[str, str] = {}
@@ -115,7 +111,7 @@ def _ask(provider: Provider, url: str, headers: Mapping[str, str], timeout_s: fl
     from retinue.models.transport import find_proxy
 
     class Stay(HTTPRedirectHandler):
-        """A key does not go where an answer points to."""
+        """Does not follow redirects: they would receive the key."""
 
         def redirect_request(
             self, req: Request, fp: Any, code: int, msg: str, headers: "HTTPMessage", newurl: str
@@ -158,7 +154,7 @@ def _find_next(page: Any) -> dict[str, str]:
 
 
 def _read_row(row: Any) -> ListedModel | None:
-    """A model that answers in text; None for anything else."""
+    """A model that answers in text; None for any other."""
     raw = row.get("id") or row.get("name") if isinstance(row, dict) else None
     id = raw.removeprefix("models/") if isinstance(raw, str) else ""
     if not id or len(id) > 200 or not id.isprintable() or " " in id or _OTHER_KINDS.search(id.lower()):

@@ -1,4 +1,4 @@
-"""The wire format `openai-completions`: OpenAI's chat completions and the many servers that speak it."""
+"""The wire format `openai-completions`: OpenAI's chat completions, also used by many other servers."""
 
 from typing import Any
 
@@ -29,13 +29,12 @@ _TEXTS = {"reasoning.text": "text", "reasoning.summary": "summary", "reasoning.e
 
 
 class ReasoningDetails:
-    """Details of one reply; pieces of a text that follow each other are one detail."""
+    """The reasoning details of one reply; consecutive pieces of a text are joined to one detail."""
 
     def __init__(self) -> None:
         self._details: list[dict[str, Any]] = []
 
     def add(self, details: Any) -> None:
-        """Take the details of a message or of a delta."""
         for detail in details if isinstance(details, list) else ():
             if not _is_detail(detail):
                 continue
@@ -50,12 +49,12 @@ class ReasoningDetails:
                 self._details.append(dict(detail))
 
     def render(self) -> str:
-        """The details as a signature; empty without any."""
+        """The details as a signature; empty if there are none."""
         return orjson.dumps(self._details).decode() if self._details else ""
 
 
 def parse_details(signature: str | UnsetType) -> list[dict[str, Any]]:
-    """The details in a signature; empty when it is something else."""
+    """The details in a signature; empty if it is something else."""
     if not isinstance(signature, str) or not signature.startswith("["):
         return []
     try:
@@ -76,8 +75,6 @@ _REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
 
 
 class OpenAIChatModel(Adapter):
-    """A model behind a chat completions API."""
-
     default_base_url = "https://api.openai.com/v1"
 
     def __init__(self, info: ModelInfo, *args: Any) -> None:
@@ -129,7 +126,7 @@ class OpenAIChatModel(Adapter):
         return head | self.info.sampling_params
 
     def name_head(self, request: ModelRequest) -> tuple[Any, ...]:
-        # The prompt is a message here; the session is named to whoever keeps a cache for it.
+        # The prompt is a message here; the session is named only for providers with a cache per session.
         _, session_id, *rest = super().name_head(request)
         return (session_id if self._names_session(request) else "", *rest)
 
@@ -157,7 +154,7 @@ class OpenAIChatModel(Adapter):
     def join_results(self, results: list[WireMessage]) -> bytes:
         wire = b",".join(result.wire for result in results)
         if images := b",".join(result.extra for result in results if result.extra):
-            # A result holds text only; its images follow in the user's name.
+            # A result holds only text; its images follow in a user message.
             note = to_json({"type": "text", "text": "Images from the tool results above:"})
             bridge = self.bridge + b"," if self.bridge else b""
             wire += b',%b{"role":"user","content":[%b,%b]}' % (bridge, note, images)
@@ -263,7 +260,7 @@ def _reasoning_fields(thoughts: list[ThinkingContent]) -> dict[str, Any]:
 
 
 class _ChatReading(ReplyReader):
-    """Reads chat completion chunks, or one completion. Blocks end together, when the stream does."""
+    """Reads chat completion chunks, or one complete response. All blocks end when the stream ends."""
 
     def __init__(self, info: ModelInfo, draft: Draft) -> None:
         super().__init__(info, draft)
@@ -304,7 +301,7 @@ class _ChatReading(ReplyReader):
         choice = data["choices"][0]
         message = choice["message"]
         for number, call in enumerate(message.get("tool_calls") or ()):
-            # Here every entry is a call of its own, whatever its id.
+            # Here every entry is a separate call, whatever its id.
             call["index"] = number
         self._read_message(message)
         self.raw_stop = str(choice.get("finish_reason") or "")
@@ -335,7 +332,7 @@ class _ChatReading(ReplyReader):
         self._order = []
 
     def _read_message(self, message: dict[str, Any]) -> None:
-        """Read a whole message or a delta of one: both have the same fields."""
+        """Read a message or a delta: both have the same fields."""
         for field in _REASONING_FIELDS:
             if (thought := message.get(field)) and isinstance(thought, str):
                 self._field = self._field or field
@@ -374,11 +371,11 @@ class _ChatReading(ReplyReader):
         given_id, name = str(piece.get("id") or ""), str(function.get("name") or "")
         arguments = function.get("arguments")
         slot = piece.get("index")
-        # Without an index a new id is a new call; a piece without either continues the last one.
+        # Without an index, a new id is a new call; a piece with neither continues the last call.
         call = self._last_call if slot is None and not given_id else self._calls.get(given_id if slot is None else slot)
         if call is not None and self._is_another(call, given_id, name, arguments):
             if given_id and given_id == call.given_id and arguments == self.draft.written(call.index):
-                return  # the whole call, said once more
+                return  # the whole call, repeated
             call = None
         if call is None:
             index, call_id = self.open_call(given_id, name)
@@ -393,7 +390,7 @@ class _ChatReading(ReplyReader):
             call.given = arguments
 
     def _is_another(self, call: "_Call", given_id: str, name: str, arguments: Any) -> bool:
-        """Whether a piece begins a call of its own, though its place is that of this one: many servers count none."""
+        """Whether a piece starts a new call although it has the index of this one: many servers do not count."""
         if given_id and call.given_id and given_id != call.given_id:
             return True
         if not name or not call.name or name != call.name:
@@ -402,7 +399,7 @@ class _ChatReading(ReplyReader):
             return arguments is not None and not given_id
         if not isinstance(arguments, str) or not arguments.startswith("{"):
             return False
-        # The same function again: a new object begins where one is whole.
+        # The same function again: a new object after a complete one is a new call.
         written = self.draft.written(call.index)
         return written.endswith("}") and not parse_arguments(written)[1]
 

@@ -1,4 +1,4 @@
-"""The wire format `openai-responses`, stateless: nothing is stored at the provider, reasoning comes back encrypted."""
+"""The wire format `openai-responses`, stateless: the provider stores nothing, reasoning comes back encrypted."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ _CACHE_KEY_CHARS = 64
 _LEAST_OUTPUT_TOKENS = 16
 _ENCRYPTED = "reasoning.encrypted_content"
 _TYPES = {"text": "message", "thinking": "reasoning", "call": "function_call"}
-# Which block an event writes to, and the field it has the text in: a piece of it, or all of it.
+# The block that an event belongs to, and the field with the text: `delta` is a piece, others are the whole text.
 _PIECES = {
     "response.output_text.delta": ("text", "delta"),
     "response.refusal.delta": ("text", "delta"),
@@ -42,8 +42,6 @@ _PIECES = {
 
 
 class OpenAIResponsesModel(Adapter):
-    """A model behind OpenAI's Responses API."""
-
     default_base_url = "https://api.openai.com/v1"
 
     def url(self) -> str:
@@ -77,7 +75,7 @@ class OpenAIResponsesModel(Adapter):
                     "name": tool.name,
                     "description": tool.description,
                     "parameters": tool.parameters,
-                    # Said outright: this API makes schemas strict when the field is absent.
+                    # Explicit, because this API makes schemas strict if the field is absent.
                     **({} if self.info.compat.get("supportsStrictMode") is False else {"strict": False}),
                 }
                 for tool in request.tools
@@ -138,7 +136,7 @@ def _user_part(block: UserContent) -> dict[str, Any]:
 
 
 def _text_item(text: str, signature: str | UnsetType) -> dict[str, Any]:
-    # The id of the original item may be left out, and then needs no checking; its phase tells a note from the answer.
+    # The original item's id is optional; the phase distinguishes a note from the answer.
     item: dict[str, Any] = {"role": "assistant", "content": [{"type": "output_text", "text": text}]}
     noted = _load_object(signature)
     if isinstance(noted.get("id"), str) and 0 < len(noted["id"]) <= 64:
@@ -157,7 +155,7 @@ def _call_item(call: ToolCall, *, own: bool) -> dict[str, Any]:
         "name": call.name,
         "arguments": to_json(call.arguments).decode(),
     }
-    # The item's id ties a call to its reasoning item; only the model that made both knows the tie.
+    # The item id links a call to its reasoning item; only the model that created both accepts the link.
     if own and item_id.startswith("fc") and len(item_id) <= 64:
         item["id"] = item_id
     if own and isinstance(call.namespace, str):
@@ -173,7 +171,7 @@ def _thinking_item(block: ThinkingContent, *, own: bool) -> dict[str, Any] | Non
 
 
 def _split_id(call_id: str) -> tuple[str, str]:
-    """Our ids are `call id|item id`, as pi's are."""
+    """Split our id, `call id|item id` as in pi."""
     call, _, item = call_id.partition("|")
     return to_call_id(call), item
 
@@ -189,7 +187,7 @@ def _load_object(text: str | UnsetType) -> dict[str, Any]:
 
 
 class _ResponsesReading(ReplyReader):
-    """Reads response events, or one response. The items of both are read by the same functions."""
+    """Reads response events, or one complete response; both use the same functions for items."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -244,7 +242,7 @@ class _ResponsesReading(ReplyReader):
             self._end({}, opened)
 
     def _find(self, kind: str, event: dict[str, Any], item: dict[str, Any] | None = None) -> "_Item | None":
-        """The open item that an event means: by id, else by place, else the last. Servers leave out either or both."""
+        """The open item that an event refers to: by id, else by position, else the last. Servers may omit both."""
         names = {event.get("item_id"), *_names(item or {})} - {None, ""}
         place = event.get("output_index")
         open_items = [opened for opened in reversed(self._open) if opened.kind == kind]
@@ -264,7 +262,7 @@ class _ResponsesReading(ReplyReader):
             opened = self._begin({"type": _TYPES[wanted], "id": event.get("item_id")}, event.get("output_index"))
         piece = event.get(field)
         if opened is None or not isinstance(piece, str):
-            return  # a call that nobody announced has no name before its end
+            return  # a call that was not announced has no name before its end
         if field != "delta":
             self._complete(opened, piece)
             return
@@ -317,7 +315,7 @@ class _ResponsesReading(ReplyReader):
             )
 
     def _read_rest(self, output: Any) -> None:
-        """Read what the end of a stream has and its events did not bring."""
+        """Read items of the final response that its events did not bring."""
         is_empty = not self.draft.has_content
         for item in output:
             kind = _kind(item)
@@ -326,7 +324,7 @@ class _ResponsesReading(ReplyReader):
                 self._end(item, opened)
 
     def _complete(self, opened: "_Item", text: str) -> None:
-        """Write what the finished item has and the deltas did not bring."""
+        """Write the text of the finished item that the deltas did not bring."""
         written = self.draft.written(opened.index)
         if len(text) > len(written) and text.startswith(written):
             self.write(opened.index, text[len(written) :])
@@ -378,7 +376,7 @@ def _kind(item: dict[str, Any]) -> str:
 
 
 def _names(item: dict[str, Any]) -> set[Any]:
-    """What later events may call an item; llama.cpp names calls by their call id."""
+    """The ids that later events may use for an item; llama.cpp uses the call id."""
     return {item.get("id"), item.get("call_id")} - {None, ""}
 
 

@@ -1,4 +1,4 @@
-"""From a model's name to a model that can be asked: one registry, one connection pool and one back-off for all runs."""
+"""Open models by name: one registry, one connection pool and one rate limiter for all runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,18 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PoolConfig:
-    """What the settings say about all models."""
-
     timing: Timing = field(default_factory=Timing)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     thinking_budgets: Mapping[str, int] = field(default_factory=dict)
     blocks_images: bool = False
-    """Whether no model is sent images."""
+    """Never send images."""
 
 
 class ModelPool:
-    """Opens models."""
-
     def __init__(
         self,
         registry: ModelRegistry,
@@ -43,9 +39,9 @@ class ModelPool:
         own: Sequence[Model] = (),
         learn: Callable[[str], None] = lambda key: None,
     ) -> None:
-        """`own` are models that others have made; see `add_models`.
+        """`own` are ready-made models; see `add_models`.
 
-        `learn` is told each key that is used, so that nobody repeats it.
+        `learn` is called with each key that is used, so that it can be redacted.
         """
         self.registry = registry
         self._config = config
@@ -58,13 +54,12 @@ class ModelPool:
         self._learn = learn
 
     def open(self, info: ModelInfo) -> Model:
-        """A model ready to be asked, the same object for the same model. Raises ModelError or ConfigError."""
+        """A model ready for use; the same object for the same model. Raises ModelError or ConfigError."""
         if info.ref not in self._opened:
             self._opened[info.ref] = self._make(info)
         return self._opened[info.ref]
 
     async def close(self) -> None:
-        """Give the connections back."""
         await self._transport.close()
         for model in self._bridged:
             await model.close()
@@ -98,7 +93,7 @@ class ModelPool:
 
 
 class ChildModels:
-    """The models that the runs of one main agent may be given."""
+    """The models that the runs of one main agent may use."""
 
     def __init__(
         self,
@@ -106,26 +101,25 @@ class ChildModels:
         find_home: Callable[[], ModelInfo],
         find_listed: Callable[[], Sequence[str]],
     ) -> None:
-        """`find_home` tells the main model of now, `find_listed` what is in `enabledModels`."""
+        """`find_home` returns the current main model, `find_listed` the setting `enabledModels`."""
         self._find_models = find_models
         self._find_home = find_home
         self._find_listed = find_listed
 
     @property
     def registry(self) -> ModelRegistry:
-        """All models there are."""
         return self._find_models().registry
 
     def open(self, info: ModelInfo) -> Model:
-        """A model ready to be asked. Raises ModelError or ConfigError."""
+        """A model ready for use. Raises ModelError or ConfigError."""
         return self._find_models().open(info)
 
     def resolve(self, query: str, *, is_choice: bool = False) -> ModelChoice:
-        """The model a name means; `is_choice`: a person wrote it. Raises OutOfReach or another ModelError."""
+        """The model for a name; `is_choice`: the user wrote it. Raises OutOfReach or another ModelError."""
         return self._reach.resolve(query, is_choice=is_choice)
 
     def find_profile(self, name: str) -> ModelChoice | None:
-        """The model that a CodingCode profile names: `model@API_KEY_ENV`, an id or a name; None when there is none.
+        """The model of a CodingCode profile: `model@API_KEY_ENV`, an id or a name; None if there is none.
 
         Raises OutOfReach.
         """
@@ -140,12 +134,12 @@ class ChildModels:
         except OutOfReach:
             raise
         except ModelError:
-            # It may be there and only lack its key, which whoever opens it is told.
+            # The model may exist and only lack its key; the error comes when it is opened.
             known = (info for provider in self.registry.providers.values() for info in provider.models)
             return next((ModelChoice(info) for info in known if name in (info.ref, info.id, info.name)), None)
 
     def list(self) -> Sequence[ModelInfo]:
-        """The models that a run can be given by name."""
+        """The models that a run can request by name."""
         return self._reach.list()
 
     @property
@@ -154,7 +148,7 @@ class ChildModels:
 
 
 def restrict_model(model: Model, *, blocks_images: bool) -> Model:
-    """A model that others have made, which is sent no images where the user wants none sent."""
+    """Wrap a ready-made model so that it gets no images, if the user blocks them."""
     if not blocks_images:
         return model
     from retinue.models.convert import TextOnlyModel
@@ -163,7 +157,7 @@ def restrict_model(model: Model, *, blocks_images: bool) -> Model:
 
 
 def add_models(registry: ModelRegistry, models: Sequence[Model], providers: Sequence[Provider] = ()) -> list[str]:
-    """Let a registry know models that others have made; returns what is wrong with those that are left out."""
+    """Add ready-made models to a registry; returns messages about those that are left out."""
     groups: dict[str, list[ModelInfo]] = {}
     for model in models:
         groups.setdefault(model.info.provider, []).append(model.info)

@@ -1,6 +1,6 @@
-"""All providers and keys of one process: which models can be asked, and which of them a run may be given.
+"""The registry of providers and keys of one process: which models are usable, and which a run may use.
 
-This file must not read files; who builds it has.
+This file must not read files; its builder does.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ from retinue.models.resolve import (
 
 
 class OutOfReach(ModelError):
-    """Raised when a name means a model of a provider that the user did not choose."""
+    """A name means a model of a provider that the user did not choose."""
 
     def __init__(self, name: str, info: ModelInfo) -> None:
         super().__init__(
@@ -36,20 +36,19 @@ class OutOfReach(ModelError):
         self.info = info
 
     def explain(self, used: ModelInfo) -> str:
-        """What is asked instead, and how to choose it, for whoever wrote the name."""
+        """A message for the author of the name: which model is used instead, and how to choose this one."""
         return f"{self}: {used.ref} is used (write {self.info.ref} to choose it)"
 
 
 class Reach(Struct, frozen=True, dict=True):
-    """What names mean below one main agent."""
+    """Resolves model names for the runs of one main agent."""
 
     names: Names
     home: ModelInfo
-    """The main model."""
     listed: Sequence[str] = ()
-    """As in `enabledModels`."""
+    """The setting `enabledModels`."""
     others: Sequence[ModelInfo] = ()
-    """Models that are on no list, such as those of servers on this machine."""
+    """Unlisted models, such as those of servers on this machine."""
 
     @cached_property
     def near(self) -> list[ModelInfo]:
@@ -59,15 +58,14 @@ class Reach(Struct, frozen=True, dict=True):
 
     @cached_property
     def enabled(self) -> list[ModelInfo]:
-        """The models that the user lists."""
         return [choice.info for pattern in self.listed for choice in match_pattern(pattern, self.names)]
 
     def list(self) -> "list[ModelInfo]":
-        """All that may be named without choosing a provider."""
+        """All models that can be named without choosing a provider."""
         return list({info.ref: info for info in (*self.near, *self.enabled)}.values())
 
     def resolve(self, query: str, *, is_choice: bool = False) -> ModelChoice:
-        """The model a name means; `is_choice`: a person wrote it. Raises OutOfReach or another ModelError."""
+        """The model for a name; `is_choice`: the user wrote it. Raises OutOfReach or another ModelError."""
         if is_choice and (choice := follow_choice(query, self.names)) is not None:
             return choice
         if (choice := self._find_exact(query)) is not None:
@@ -77,7 +75,7 @@ class Reach(Struct, frozen=True, dict=True):
                 choice = resolve_model(query, Names(pool, self.names.known, self.names.explain), anywhere=True)
             except ModelError:
                 continue
-            # Scripts and bridges are in no pool.
+            # Scripted and bridged models are in no pool.
             if any(info.ref == choice.info.ref for info in pool) or self._is_like_home(choice.info):
                 return choice
         choice = resolve_model(query, self.names, anywhere=True)
@@ -98,27 +96,25 @@ class Reach(Struct, frozen=True, dict=True):
 
 
 def follow_choice(query: str, names: Names) -> ModelChoice | None:
-    """What a person chose by naming its provider; None when no provider is named, or it has no such model."""
+    """The model the user chose by naming its provider; None if no provider is named or it has no such model."""
     named = split_provider(query.strip(), names)
     if named is None and not query.strip().lower().startswith(("scripted/", "bridge/")):
         return None
     try:
         choice = resolve_model(query, names, accept=True)
     except ModelError:
-        return None  # another provider may serve it, if it is one that may be asked
+        return None  # another allowed provider may have it
     if named is not None and choice.info.provider != named[0]:
         return None
     return structs.replace(choice, is_chosen=True)
 
 
-# A bridged model finds its key where pydantic-ai looks for it.
+# pydantic-ai finds the key of a bridged model itself.
 _KEYLESS_APIS = ("offline", "scripted", "bridge")
 _LOCAL = frozenset(server.provider for server in SERVERS)
 
 
 class ModelRegistry:
-    """The models there are."""
-
     def __init__(
         self,
         providers: Mapping[str, Provider],
@@ -133,18 +129,17 @@ class ModelRegistry:
 
     @cached_property
     def candidates(self) -> tuple[ModelInfo, ...]:
-        """The models that can be asked, `offline/rules` last."""
+        """The usable models; `offline/rules` is last."""
         usable = [provider for provider in self.providers.values() if self.keys.has_key(provider)]
         usable.sort(key=lambda provider: provider.id == OFFLINE_MODEL.provider)
         return tuple(model for provider in usable for model in provider.models)
 
     @cached_property
     def names(self) -> Names:
-        """What a name may mean."""
         return Names(self.candidates, self.providers, self.keys.explain_missing)
 
     def add(self, providers: Iterable[Provider]) -> list[str]:
-        """Add providers; returns the ids of those that are left out, since there are others of that name."""
+        """Add providers; returns the ids of those left out because the id is taken."""
         given = {provider.id: provider for provider in providers}
         self.providers = {**self.providers, **{id: each for id, each in given.items() if id not in self.providers}}
         for name in ("candidates", "names"):
@@ -152,17 +147,17 @@ class ModelRegistry:
         return [id for id, provider in given.items() if self.providers[id] is not provider]
 
     def find_local(self) -> tuple[ModelInfo, ...]:
-        """The models of servers on this machine, asked for once."""
+        """The models of servers on this machine; they are asked once."""
         if self._local is None:
             self._local = tuple(self._find_local())
         return self._local
 
     def resolve(self, query: str, *, provider: str | None = None) -> ModelChoice:
-        """The model that a person means. Raises ModelError."""
+        """The model the user means. Raises ModelError."""
         return resolve_model(query, self.names, provider=provider, accept=True)
 
     def find(self, provider: str, id: str) -> ModelChoice:
-        """The model of exactly this name, also one that is on no list. Raises ModelError."""
+        """The model with exactly this name, even if it is unlisted. Raises ModelError."""
         ref = f"{provider}/{id}"
         local = self.find_local() if provider in _LOCAL else ()
         for info in (*self.candidates, *local):
@@ -174,11 +169,11 @@ class ModelRegistry:
         return choice
 
     def reach(self, home: ModelInfo, listed: Sequence[str] = ()) -> Reach:
-        """What names mean below a main model; `listed` as in `enabledModels`."""
+        """Name resolution for runs below a main model; `listed` is the setting `enabledModels`."""
         return Reach(self.names, home, listed, self._local or ())
 
     def choose(self, wishes: ModelWishes) -> ModelChoice:
-        """The model to start with; `reason` is set when nobody named it. Raises ModelError."""
+        """The model to start with; `reason` is set if the user did not name it. Raises ModelError."""
         in_environment = [id for id, provider in self.providers.items() if self.keys.is_in_environment(provider)]
         if self.keys.has_flag and wishes.model is None and wishes.provider is None:
             raise ModelError("--api-key needs --model or --provider: a key is not sent to a provider nobody named")
@@ -199,19 +194,19 @@ class ModelRegistry:
         return self.keys.unlock(provider, info)
 
     def export_key(self, info: ModelInfo) -> dict[str, str]:
-        """The variables another process needs to ask this model; nothing that any other provider's key is in."""
+        """The variables another process needs to call this model, without the key of any other provider."""
         if info.api == "bridge":
             return self.keys.export_named(info.id.partition(":")[0])
         provider = self.providers.get(info.provider)
         return {} if provider is None or info.api in _KEYLESS_APIS else self.keys.export(provider, info)
 
     def list_moves(self) -> list[str]:
-        """Which usable providers are asked somewhere else, since the environment says so."""
+        """Messages about usable providers whose base URL comes from the environment."""
         moved = [each for each in self.providers.values() if each.base_url_from and self.keys.has_key(each)]
         return [f"{each.id} is asked at {hide_login(each.base_url)} ({each.base_url_from})" for each in moved]
 
     def list_models(self, default: str) -> dict[str, Any]:
-        """What `retinue models --json` prints: usable models first."""
+        """The output of `retinue models --json`: usable models first."""
         usable = [*self.candidates, *self.find_local()]
         named = {model.ref for model in usable}
         others = [model for provider in self.providers.values() for model in provider.models if model.ref not in named]

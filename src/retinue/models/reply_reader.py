@@ -1,6 +1,6 @@
-"""Reads one reply: fills the Draft, keeps its limits, parses the arguments of tool calls, and ends as a Reply.
+"""Read one reply: fill the Draft, enforce limits, parse tool call arguments, and build the Reply.
 
-One subclass a wire format says what the payloads mean. Must not know HTTP.
+A subclass for each wire format interprets the payloads. This file must not know HTTP.
 """
 
 import json
@@ -15,11 +15,11 @@ from retinue.models.cost import to_usage
 from retinue.models.failures import ProviderError, classify_event, fail
 
 _DEPTH_CHECK_CHARS = 500
-"""Shorter arguments cannot be nested deeper than the serialisers go."""
+"""Shorter arguments cannot exceed the nesting limit of the serialisers."""
 
 
 def parse_arguments(raw: str | bytes) -> tuple[dict[str, Any], str]:
-    """The arguments and an empty string, or what is usable of them and what is wrong."""
+    """The arguments and an empty string, or the usable part and an error for the model."""
     if not raw or raw.isspace():
         return {}, ""
     try:
@@ -32,7 +32,7 @@ def parse_arguments(raw: str | bytes) -> tuple[dict[str, Any], str]:
         return {}, f"The arguments must be a JSON object, not {_name_type(value)}; the tool was not run."
     if len(raw) > _DEPTH_CHECK_CHARS and (fault := check_arguments(value)):
         return {}, fault
-    # Every member has a colon of its own: no more of them than keys means that none is there twice.
+    # Every member has a colon: if there are no more colons than keys, no key is repeated.
     colons = raw.count(":") if isinstance(raw, str) else raw.count(b":")
     if colons > len(value) and (twice := _find_duplicate(raw)):
         return value, f"The arguments have the key {twice!r} twice; the tool was not run. Send each key once."
@@ -40,7 +40,7 @@ def parse_arguments(raw: str | bytes) -> tuple[dict[str, Any], str]:
 
 
 def check_arguments(value: Any, *, strict: bool = False) -> str:
-    """What is wrong with arguments that came already parsed; empty when they can be used and sent again."""
+    """The error in arguments that came already parsed; empty if they can be used and sent again."""
     if type(value) is not dict:
         return f"The arguments must be a JSON object, not {_name_type(value)}; the tool was not run."
     try:
@@ -102,7 +102,7 @@ _SHAPE_ERRORS = (KeyError, IndexError, TypeError, AttributeError, ValueError, Re
 
 
 class ReplyReader:
-    """What has been received of one reply."""
+    """Collects one reply while it is received."""
 
     def __init__(self, info: ModelInfo, draft: Draft) -> None:
         self.info = info
@@ -115,7 +115,7 @@ class ReplyReader:
         self.response_model: str | UnsetType = UNSET
         self.faults: dict[str, str] = {}
         self.refusal = ""
-        """Why the provider refused, when it said so apart from the stop reason."""
+        """The provider's refusal, if it came apart from the stop reason."""
         self._call_ids: set[str] = set()
         self._last_call_id = ""
         self._chars = 0
@@ -123,7 +123,7 @@ class ReplyReader:
         self._was_odd = False
 
     def take(self, payload: bytes) -> bool:
-        """Take one event of a stream; False when it was a sign of life only. Raises ProviderError."""
+        """Process one event of a stream; False if it was only a keep-alive. Raises ProviderError."""
         if payload.startswith(b"[DONE]"):
             self.is_complete = self.is_done = True
             return True
@@ -136,10 +136,10 @@ class ReplyReader:
             raise ProviderError(self._unreadable(payload, error)) from error
 
     def take_whole(self, body: bytes) -> None:
-        """Take a reply that came in one piece. Raises ProviderError."""
+        """Process a reply that came in one piece. Raises ProviderError."""
         try:
             data = self._load(body)
-            # Gemini answers with a list of events when nobody understood that they were to be streamed.
+            # Gemini answers with a list of events if the request for a stream was not understood.
             for item in data if type(data) is list and data else [data]:
                 self.raise_error(item)
                 self.read_whole(item)
@@ -148,7 +148,7 @@ class ReplyReader:
         self.is_complete = self.is_done = True
 
     def finish(self) -> Reply:
-        """The reply, all of it received. Raises ProviderError."""
+        """The complete reply. Raises ProviderError."""
         self.close_open()
         if self._is_full:
             stop: StopReason = "length"
@@ -156,7 +156,7 @@ class ReplyReader:
         else:
             stop, failure = self.judge()
             if failure is None and not self.raw_stop and (self.faults or not self.draft.has_content):
-                # Many servers say that they are done but not why; a reply that is empty or cut off is not.
+                # Many servers give no stop reason, which is accepted unless the reply is empty or cut off.
                 failure = fail(self.info, "truncated", "the reply ended without a finish reason")
         if failure is None and self.refusal:
             failure = fail(self.info, "refused", self.refusal)
@@ -169,19 +169,18 @@ class ReplyReader:
         return Reply(self._finish_draft(stop), None, self.faults)
 
     def fail(self, failure: Failure) -> Reply:
-        """What there is of the reply, as a failed one."""
+        """The reply so far, as a failed one."""
         return Reply(self._finish_draft("error", failure.message), failure, self.faults)
 
     def read_event(self, event: Any) -> bool:
-        """Read one parsed event; False when it was a sign of life only."""
+        """Read one parsed event; False if it was only a keep-alive."""
         raise NotImplementedError
 
     def read_whole(self, data: Any) -> None:
-        """Read a parsed reply."""
         raise NotImplementedError
 
     def raise_error(self, event: Any) -> None:
-        """Raise what the event reports if it is an error, in any of the shapes that servers use."""
+        """Raises ProviderError if the event is an error, in any of the forms that servers use."""
         error, kind = event.get("error"), f"{event.get('type') or ''}{event.get('object') or ''}"
         if not error and ("error" in kind if kind else isinstance(event.get("message", event.get("detail")), str)):
             error = event
@@ -189,24 +188,22 @@ class ReplyReader:
             raise ProviderError(classify_event(self.info, error))
 
     def judge(self) -> tuple[StopReason, Failure | None]:
-        """What the provider's stop reason means."""
+        """Interpret the provider's stop reason."""
         raise NotImplementedError
 
     def close_open(self) -> None:
         """End blocks that the wire format does not end itself."""
 
     def open_text(self) -> int:
-        """Begin a text block."""
         self._last_call_id = ""
         return self.draft.open_text()
 
     def open_thinking(self) -> int:
-        """Begin a thinking block."""
         self._last_call_id = ""
         return self.draft.open_thinking()
 
     def open_call(self, call_id: str, name: str) -> tuple[int, str]:
-        """Begin a tool call under an id that no other call of the reply has."""
+        """Begin a tool call with an id that is unique in the reply."""
         base = unique = call_id or f"call_{len(self._call_ids) + 1}"
         number = 1
         while unique in self._call_ids:
@@ -216,7 +213,7 @@ class ReplyReader:
         return self.draft.open_call(unique, name), unique
 
     def write(self, index: int, piece: str) -> None:
-        """Append to a block, up to the limit of a reply."""
+        """Append to a block, up to the size limit of a reply."""
         self._chars += len(piece)
         if self._chars <= REPLY_LIMIT_CHARS:
             self.draft.add(index, piece)
@@ -235,7 +232,7 @@ class ReplyReader:
         signature: str | UnsetType = UNSET,
         namespace: str | UnsetType = UNSET,
     ) -> None:
-        """End a tool call; arguments that cannot be used become a fault."""
+        """End a tool call; unusable arguments become a fault."""
         if isinstance(arguments, str):
             parsed, fault = parse_arguments(arguments)
         else:
@@ -249,7 +246,6 @@ class ReplyReader:
     def set_usage(
         self, *, fresh: int, output: int, cache_read: int = 0, cache_write: int = 0, reasoning: int | UnsetType = UNSET
     ) -> None:
-        """Note what the reply used, in all."""
         self.draft.usage = to_usage(
             self.info.cost,
             fresh=fresh,
@@ -260,14 +256,13 @@ class ReplyReader:
         )
 
     def set_response(self, response_id: Any, model: Any) -> None:
-        """Note the provider's name for the reply, and the model that really answered when it is another."""
+        """Set the provider's id of the reply, and the actual model if it is another one."""
         if isinstance(response_id, str) and response_id:
             self.response_id = response_id
         if isinstance(model, str) and model and model != self.info.id:
             self.response_model = model
 
     def refuse(self, text: str) -> tuple[StopReason, Failure | None]:
-        """The judgement that the provider refused."""
         return "error", fail(self.info, "refused", text)
 
     def _finish_draft(self, stop: StopReason, error: str | UnsetType = UNSET) -> Any:
@@ -283,8 +278,8 @@ class ReplyReader:
         try:
             return orjson.loads(payload)
         except ValueError:
-            # The stdlib reads what orjson rightly refuses (NaN, lone surrogates): the call with it becomes a fault,
-            # not the whole reply.
+            # json accepts what orjson refuses (NaN, lone surrogates): then only the affected call becomes a fault, not
+            # the whole reply.
             self._was_odd = True
             return json.loads(payload.decode("utf-8", "replace"))
 

@@ -1,6 +1,6 @@
-"""From a name somebody typed to a model: exact, then fuzzy, with an optional thinking level behind a colon.
+"""Find a model by a typed name: exact, then fuzzy, with an optional thinking level after a colon.
 
-Pure: models come in, a choice or a ModelError that says what to do comes out.
+Pure: returns a choice or raises a ModelError that says what to do.
 """
 
 import fnmatch
@@ -17,7 +17,7 @@ from retinue.models.catalog import OFFLINE_MODEL, SERVERS, Provider, find_relati
 
 LOWEST_SCORE = 20.0
 _NAME_SCORE = 40.0
-"""Of a part of an id or of a name, and not only of words that occur in one."""
+"""The lowest score of a match with part of an id or name, as opposed to mere shared words."""
 MOST_SHOWN = 12
 _DATE = re.compile(r"\d{8}")
 _SPLIT = re.compile(r"[\s\-/]+")
@@ -25,49 +25,47 @@ _WORDS = re.compile(r"[a-z]+|\d+")
 
 
 class ModelChoice(Struct, frozen=True):
-    """The model to use."""
-
     info: ModelInfo
     thinking: ThinkingLevel | None = None
-    """The level that was part of the name."""
+    """The thinking level in the name."""
     reason: str = ""
-    """Why this one, when nobody named it, or what is doubtful about it: for one line on stderr."""
+    """Why this model was chosen if the user did not name it, or what is doubtful about it; for one line on stderr."""
     is_chosen: bool = False
-    """Whether a person named its provider, which then may be another one than the main model's."""
+    """The user named its provider, which may then differ from the main model's."""
 
 
 def explain_plainly(provider: Provider) -> str:
-    """What to do about a provider without a key, when nothing more is known."""
+    """What to do about a provider without a key, if nothing more is known."""
     return f"no key for provider {provider.id}" + (f": set {provider.env[-1]}" if provider.env else "")
 
 
 class Names(Struct, frozen=True):
-    """What a name may mean."""
+    """The models and providers that a name is matched against."""
 
     candidates: Sequence[ModelInfo]
-    """Models that can be asked, in the order that settles ties."""
+    """Usable models; their order breaks ties."""
     known: Mapping[str, Provider]
-    """All providers by id, also those without a key."""
+    """All providers by id, including those without a key."""
     explain: Callable[[Provider], str] = explain_plainly
 
     def find_provider(self, name: str) -> str | None:
-        """The id of a provider, however its letters are written."""
+        """The id of a provider, ignoring case."""
         ids = dict.fromkeys([*self.known, *(model.provider for model in self.candidates)])
         return next((id for id in ids if id.lower() == name.strip().lower()), None)
 
     def of_provider(self, id: str) -> list[ModelInfo]:
-        """The models of one provider that can be asked."""
+        """The usable models of one provider."""
         return [model for model in self.candidates if model.provider == id]
 
 
 def resolve_model(
     query: str, names: Names, *, provider: str | None = None, anywhere: bool = False, accept: bool = False
 ) -> ModelChoice:
-    """The model a query means.
+    """The model that a query means. Raises ModelError.
 
-    `anywhere` lets another provider serve `provider/id` when the named one has no such model or no key, as definitions
-    of agents want it; on the command line that would be a surprise. `accept` takes an id that the catalogue does not
-    know, where its provider is named. Raises ModelError.
+    `anywhere` allows another provider for `provider/id` if the named one has no such model or no key: wanted for agent
+    files, but a surprise on the command line. `accept` allows an id that is not in the catalogue, if its provider is
+    named.
     """
     text = query.strip()
     if not text:
@@ -92,7 +90,7 @@ def resolve_model(
 
 
 def split_thinking(text: str) -> tuple[str, ThinkingLevel] | None:
-    """`name:level` in its parts, when the part behind the last colon is a thinking level."""
+    """Split `name:level`, if the part after the last colon is a thinking level; else None."""
     base, colon, level = text.rpartition(":")
     if not colon or not base.strip() or level not in THINKING_LEVELS:
         return None
@@ -100,7 +98,7 @@ def split_thinking(text: str) -> tuple[str, ThinkingLevel] | None:
 
 
 def score_model(query: str, model: ModelInfo) -> float:
-    """How well a model fits a query; below LOWEST_SCORE it does not."""
+    """How well a model matches a query; a score below LOWEST_SCORE is no match."""
     wanted, id, name, provider = (_fold(part) for part in (query, model.id, model.name, model.provider))
     ref = f"{provider}/{id}"
     if wanted in (id, ref):
@@ -123,7 +121,7 @@ def _fold(text: str) -> str:
 def _occurs(token: str, texts: tuple[str, ...]) -> bool:
     if not token.isdigit():
         return any(token in text for text in texts)
-    # "5" must be a version of its own: inside a date or another number it says nothing.
+    # "5" must be a separate version: inside a date or another number it means nothing.
     return any(token in _WORDS.findall(text) for text in texts)
 
 
@@ -142,7 +140,7 @@ def _check_provider(name: str, names: Names) -> str:
 
 
 def _to_bridged(name: str) -> ModelInfo:
-    """A model that pydantic-ai speaks to: `bridge/provider:id`."""
+    """A model used through pydantic-ai: `bridge/provider:id`."""
     provider, colon, id = name.partition(":")
     if not (provider.strip() and colon and id.strip()):
         raise ModelError(f"model {quote('bridge/' + name)} names no provider and id; expected bridge/PROVIDER:ID")
@@ -150,7 +148,7 @@ def _to_bridged(name: str) -> ModelInfo:
 
 
 def _explain_silence(provider: str) -> str:
-    """Why a server on this machine is not there; empty for anything else."""
+    """Why a server on this machine is missing; empty for any other provider."""
     for server in SERVERS:
         if server.provider == provider.strip().lower():
             where = f"no answer from {server.name} at 127.0.0.1:{server.port}"
@@ -165,7 +163,7 @@ def _find_script(text: str, provider: str | None) -> str | None:
 
 
 def split_provider(text: str, names: Names) -> tuple[str, str] | None:
-    """`provider/rest` where the provider is one we know; the longest such provider, since ids may hold a slash."""
+    """Split `provider/rest` at the longest known provider, since ids may contain slashes."""
     for match in reversed(list(re.finditer("/", text))):
         id = names.find_provider(text[: match.start()])
         rest = text[match.end() :].strip()
@@ -186,7 +184,7 @@ def _match(text: str, names: Names, provider: str | None, *, anywhere: bool, acc
             return found
         if not anywhere:
             return None
-        # OpenRouter's ids look like provider/id: the whole text may be the name of a model elsewhere.
+        # OpenRouter's ids look like provider/id: the whole text may be a model's id there.
         exact = [model for model in pool if _fold(model.id) == _fold(text)]
         return exact[0] if len(exact) == 1 else _find_best(text, pool) or _find_best(rest, pool)
     least = _find_least(text, names.known.get(provider or ""), accept=accept)
@@ -197,7 +195,7 @@ def _match(text: str, names: Names, provider: str | None, *, anywhere: bool, acc
 
 
 def _tell_others(text: str, names: Names) -> str:
-    """Who else has a model whose id looks like `provider/id`, as OpenRouter's do: only a person may go there."""
+    """A hint at another provider with this id, as at OpenRouter: only the user may choose it."""
     refs = [model.ref for model in names.candidates if _fold(model.id) == _fold(text)]
     return f"; another provider has this id: --model {refs[0]}" if refs else ""
 
@@ -208,7 +206,7 @@ def _find_exact(text: str, models: Iterable[ModelInfo]) -> ModelInfo | None:
 
 
 def _find_least(text: str, provider: Provider | None, *, accept: bool) -> float:
-    """The lowest score that counts: an id that may be new, such as `opus-9`, is not an old one with the same words."""
+    """The lowest accepted score: an id that may be new, such as `opus-9`, must not match an old one by shared words."""
     return _NAME_SCORE if accept and provider is not None and provider.takes_new and _is_id(text) else LOWEST_SCORE
 
 
@@ -217,7 +215,7 @@ def _is_id(text: str) -> bool:
 
 
 def _accept(text: str, names: Names, provider: str | None) -> ModelChoice | None:
-    """An id that only its provider may know, with the limits of the model that is called most like it."""
+    """An unlisted id that the provider may know, with the limits of the most similar model."""
     named = split_provider(text, names)
     id, rest = named if named is not None and provider in (None, named[0]) else (provider or "", text)
     known, models = names.known.get(id), names.of_provider(id)
@@ -238,7 +236,10 @@ def _accept(text: str, names: Names, provider: str | None) -> ModelChoice | None
 
 
 def _find_best(text: str, models: Sequence[ModelInfo], least: float = LOWEST_SCORE) -> ModelInfo | None:
-    """The first model with the best score. The same id at several providers is nobody's to choose but the user's."""
+    """The first model with the best score.
+
+    If several providers have the same id, the user must choose: raises ModelError.
+    """
     if not text.strip():
         return None
     scored = [(score_model(text, model), model) for model in models]
@@ -288,7 +289,7 @@ def _explain_level(text: str, names: Names, provider: str | None, *, anywhere: b
 
 
 def _find_close(wanted: str, pool: Sequence[ModelInfo]) -> list[str]:
-    from difflib import get_close_matches  # only mistakes pay for this import
+    from difflib import get_close_matches  # slow import, needed only after a mistake
 
     by_id: dict[str, str] = {}
     for model in reversed(pool):
@@ -298,7 +299,7 @@ def _find_close(wanted: str, pool: Sequence[ModelInfo]) -> list[str]:
 
 
 def _find_without_key(wanted: str, names: Names) -> str:
-    """What to do about the provider that would have the model, if only it had a key."""
+    """What to do about the provider that has the model but no key."""
     usable = {model.provider for model in names.candidates}
     best, found = 60.0, ""
     for provider in names.known.values():
@@ -309,7 +310,7 @@ def _find_without_key(wanted: str, names: Names) -> str:
 
 
 class ModelWishes(Struct, frozen=True):
-    """What flags and settings say about the model."""
+    """The model requested by flags and settings."""
 
     model: str | None = None
     provider: str | None = None
@@ -317,7 +318,7 @@ class ModelWishes(Struct, frozen=True):
     default_provider: str | None = None
     enabled_models: tuple[str, ...] = ()
     trouble: str = ""
-    """Why what was chosen before cannot be had; then nobody is asked whom nobody named."""
+    """Why the earlier choice is not available; then no provider is used that the user did not name."""
 
 
 def choose_model(
@@ -329,8 +330,8 @@ def choose_model(
 ) -> ModelChoice:
     """The model to start with: flags, settings, a key in the environment, another key, a local server, `offline/rules`.
 
-    `find_local` is only called when nothing before it decides. Raises ModelError when a flag cannot be followed, or
-    when a choice cannot and somebody else would have to be asked.
+    `find_local` is called only if nothing before it decides. Raises ModelError if a flag cannot be followed, or if a
+    chosen model is not available and another provider would have to be used.
     """
     if wishes.model is not None or wishes.provider is not None:
         return _follow_flags(wishes, names, find_local)
@@ -361,7 +362,7 @@ def _follow_flags(wishes: ModelWishes, names: Names, find_local: Callable[[], Se
         local = find_local()
         if not local:
             raise
-        # A second look with what answers on this machine; its error is the better one only if it names the server.
+        # Try again with the local models; this error replaces the first one.
         return _follow(wishes.model, wishes.provider, Names([*names.candidates, *local], names.known, names.explain))
 
 
@@ -378,7 +379,10 @@ def _follow(model: str | None, provider: str | None, names: Names) -> ModelChoic
 def _follow_settings(
     wishes: ModelWishes, names: Names, find_local: Callable[[], Sequence[ModelInfo]]
 ) -> tuple[ModelChoice | None, str]:
-    """The choice of the settings, or why they cannot be followed. A default counts only among the enabled models."""
+    """The model of the settings, or why it is not available.
+
+    A default counts only if it is among the enabled models.
+    """
     default, trouble = None, wishes.trouble
     if wishes.default_model or wishes.default_provider:
         try:
@@ -397,7 +401,7 @@ def _follow_settings(
 
 
 def match_pattern(pattern: str, names: Names) -> list[ModelChoice]:
-    """The models of an entry of `enabledModels`, which may be a glob."""
+    """The models that match an entry of `enabledModels`, which may be a glob."""
     try:
         return [resolve_model(pattern, names, accept=not set(pattern) & set("*?["))]
     except ModelError:

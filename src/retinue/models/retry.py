@@ -1,4 +1,4 @@
-"""Whether a failed reply is worth another attempt, and after how long. Pure: no clock, no sleeping, random injected."""
+"""Decide whether to retry a failed reply, and after which delay. Pure: no clock, no sleep; random is injected."""
 
 from collections.abc import Callable
 
@@ -17,13 +17,11 @@ class RetryPolicy(Struct, frozen=True):
 
 
 class PlannedRetry(Struct, frozen=True):
-    """Another attempt will be made after `delay_s`."""
-
     delay_s: float
 
 
 class GiveUp(Struct, frozen=True):
-    """No further attempt; `reason` is empty when the failure's own message says enough."""
+    """No further attempt; `reason` is empty if the failure's own message is enough."""
 
     reason: str = ""
 
@@ -31,7 +29,7 @@ class GiveUp(Struct, frozen=True):
 def plan_retry(
     failure: Failure, attempt: int, policy: RetryPolicy, random: Callable[[], float]
 ) -> PlannedRetry | GiveUp:
-    """Decide about the attempt after `attempt` (1 for the first) failed. `random` gives [0, 1)."""
+    """Decide what follows after attempt number `attempt` (from 1) failed. `random` returns [0, 1)."""
     if not policy.enabled or not failure.retryable:
         return GiveUp()
     if attempt > policy.max_retries:
@@ -41,19 +39,18 @@ def plan_retry(
     if told_s is not None:
         if told_s > cap_s:
             return GiveUp(f"the provider asks to wait {render_wait(told_s)}; at most {render_wait(cap_s)} are waited")
-        # Never earlier than told; a little later, so that runs told the same do not return together.
+        # Never earlier than the provider asks; a little later, so that runs with the same wait do not return together.
         return PlannedRetry(min(told_s * (1 + 0.1 * random()), cap_s))
     return PlannedRetry((0.5 + 0.5 * random()) * backoff_s(attempt, policy))
 
 
 def backoff_s(attempt: int, policy: RetryPolicy) -> float:
-    """The longest pause after the given attempt: doubled each time, up to the cap."""
-    # Beyond 2**20 every base is over every cap; the bound keeps the power small.
+    """The longest delay after the given attempt: doubled each time, up to the cap."""
+    # Beyond 2**20 every delay exceeds the cap; the bound keeps the power small.
     return min(policy.base_delay_ms * (1 << min(attempt - 1, 20)), policy.max_agent_delay_ms) / 1000
 
 
 def render_wait(seconds: float) -> str:
-    """A duration for people."""
     if seconds < 90:
         return f"{seconds:.3g} s"
     if seconds < 90 * 60:

@@ -1,6 +1,6 @@
-"""The script of a conversation: what a scripted model, or the mock server of `retinue.testing`, answers turn by turn.
+"""The script of a conversation: the replies of a scripted model, or of the mock server in `retinue.testing`.
 
-This file must not know how a script is written in a file, nor how it is played, over a wire or in the process.
+This file must not know the file format of a script, or how it is played.
 """
 
 import re
@@ -42,21 +42,15 @@ EXHAUSTED = "the script has no further reply"
 
 
 class ScriptText(Struct, frozen=True):
-    """A block of text."""
-
     text: str
 
 
 class ScriptThinking(Struct, frozen=True):
-    """A block of thinking."""
-
     thinking: str
     signature: str | None = None
 
 
 class ScriptCall(Struct, frozen=True):
-    """A tool call."""
-
     name: str
     arguments: dict[str, Any] = {}
     id: str | None = None
@@ -66,7 +60,7 @@ ScriptBlock: TypeAlias = ScriptText | ScriptThinking | ScriptCall
 
 
 class ScriptUsage(Struct, frozen=True):
-    """Tokens, counted as in a session: `input` leaves out what a cache gave or took."""
+    """Token counts as in a session: `input` excludes tokens read from or written to a cache."""
 
     input: int = 0
     output: int = 0
@@ -75,7 +69,7 @@ class ScriptUsage(Struct, frozen=True):
 
 
 class ScriptError(Struct, frozen=True):
-    """A reply that fails, by what the caller learns of it."""
+    """A reply that fails; the fields are those of Failure."""
 
     message: str
     kind: FailureKind = "request"
@@ -83,15 +77,15 @@ class ScriptError(Struct, frozen=True):
     retry_after_s: float | None = None
     retryable: bool = False
     times: int | None = None
-    """How many attempts fail before the reply itself is played; None for all."""
+    """How many attempts fail before the reply is played; None: all."""
 
 
 class ScriptFault(Struct, frozen=True, kw_only=True):
-    """A fault on the wire; which fields a kind takes is in `script_file`."""
+    """A fault on the wire; `script_file` lists the fields of each kind."""
 
     kind: FaultKind
     at: Position | int | None = None
-    """Where in the body; an int is a byte offset."""
+    """Position in the body; an int is a byte offset."""
     times: int | None = None
     code: int = 0
     headers: dict[str, str] = {}
@@ -114,7 +108,7 @@ class ScriptFault(Struct, frozen=True, kw_only=True):
 
 
 class ScriptMatch(Struct, frozen=True):
-    """When a reply is meant: every given expression is found in its text."""
+    """Conditions for a reply: every given expression must be found in its text."""
 
     last_user: re.Pattern[str] | None = None
     first_user: re.Pattern[str] | None = None
@@ -122,38 +116,33 @@ class ScriptMatch(Struct, frozen=True):
 
 
 class ScriptReply(Struct, frozen=True):
-    """One reply."""
-
     blocks: tuple[ScriptBlock, ...] = ()
     usage: ScriptUsage | None = None
-    """None: ten tokens in, a quarter of the characters out."""
+    """None: ten input tokens, and a quarter of the characters as output tokens."""
     stop: Stop | None = None
-    """None: `toolUse` with calls, else `stop`."""
+    """None: `toolUse` if there are calls, else `stop`."""
     raw_stop: str | None = None
-    """The provider's own word, sent as it is."""
+    """The provider's stop reason, sent unchanged."""
     error: ScriptError | None = None
     delay_ms: float = 0
     chunk_ms: float = 0
     chunk_chars: int = 0
-    """Characters per piece; 0 for whole blocks."""
+    """Characters per piece; 0: whole blocks."""
     match: ScriptMatch | None = None
     faults: tuple[ScriptFault, ...] = ()
 
     @property
     def calls(self) -> list[ScriptCall]:
-        """The tool calls, in order."""
         return [block for block in self.blocks if type(block) is ScriptCall]
 
     @property
     def stop_or_default(self) -> Stop:
-        """How the reply ends."""
         if self.stop is not None:
             return self.stop
         return "toolUse" if self.calls else "stop"
 
     @property
     def usage_or_default(self) -> ScriptUsage:
-        """The tokens it reports."""
         if self.usage is not None:
             return self.usage
         chars = 0
@@ -168,32 +157,30 @@ class ScriptReply(Struct, frozen=True):
 
 
 class ScriptContext(Struct, frozen=True):
-    """What a script needs to know of a request to find its reply."""
+    """The parts of a request that select a reply."""
 
     users: Sequence[tuple[str, int]]
-    """Each user message with the number of assistant messages that follow it before the next one."""
+    """Each user message, with the number of assistant messages between it and the next one."""
     system: str = ""
 
 
 class Script(Struct, frozen=True):
-    """Replies in their order."""
-
     replies: tuple[ScriptReply, ...]
     repeat: bool = False
-    """Begin again after the last reply, instead of failing."""
+    """Start again after the last reply, instead of failing."""
     source: str = "script"
 
     @property
     def has_matches(self) -> bool:
-        """Whether the reply depends on more than the number of turns so far."""
+        """Whether the choice of a reply depends on more than the number of turns."""
         return any(reply.match is not None for reply in self.replies)
 
     def at(self, position: int) -> ScriptReply | None:
-        """The reply to play after `position` assistant messages, when nothing is matched."""
+        """The reply after `position` assistant messages, for a script without matches."""
         return self._take(tuple(reply for reply in self.replies if reply.match is None), position)
 
     def find(self, exchange: ScriptContext) -> ScriptReply | None:
-        """The reply to play, by what was said; None when there is none left."""
+        """The reply to a request; None if there are no more replies."""
         users = exchange.users or [("", 0)]
         track = self._track(exchange, users[-1][0])
         if any(reply.match is not None and reply.match.last_user is not None for reply in track):

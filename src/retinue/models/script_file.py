@@ -1,4 +1,4 @@
-"""Reads scripts from files of JSON or JSON lines, with complaints that name file, place, value and what is accepted."""
+"""Load scripts from JSON or JSON lines files; errors name the file, position, value and what is accepted."""
 
 import re
 from collections.abc import Sequence
@@ -68,7 +68,6 @@ _REPLY_FIELDS = (
 
 
 def load_script(path: str | Path) -> Script:
-    """Read a script from a file of JSON or JSON lines."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -77,7 +76,7 @@ def load_script(path: str | Path) -> Script:
 
 
 def parse_script(data: str | bytes | list[Any] | dict[str, Any], *, source: str = "script") -> Script:
-    """Make a script of JSON text, JSON lines, or what such a text holds."""
+    """Parse a script from JSON text, JSON lines, or already parsed JSON."""
     if isinstance(data, str | bytes):
         data = _parse_text(data, source)
     repeat = False
@@ -176,7 +175,7 @@ def _parse_call(node: "_Node") -> ScriptCall:
 
 def _parse_usage(node: "_Node") -> ScriptUsage:
     node.check_fields(("input", "output", "cacheRead", "cacheWrite"))
-    # Negative counts are a fault that some providers have, so they can be written.
+    # Negative counts are allowed: some providers have this fault.
     return ScriptUsage(*(node.whole(name, least=-(2**63)) for name in ("input", "output", "cacheRead", "cacheWrite")))
 
 
@@ -265,7 +264,7 @@ def _parse_position(node: "_Node") -> Position | int:
 
 
 class _Node:
-    """A value and its place in the file, so that every complaint can name it."""
+    """A value and its position in the file, for error messages."""
 
     def __init__(self, source: str, path: str, value: Any, accepted: str = "an object") -> None:
         self.source = source

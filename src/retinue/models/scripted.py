@@ -1,6 +1,6 @@
-"""A model that plays a script, for tests and demonstrations without a network.
+"""A model that plays a script, for tests and demos without a network.
 
-This file must not know wire formats: faults that only a wire can have are for the mock server.
+This file must not know wire formats: faults on the wire are played by the mock server.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ __all__ = ["ScriptedModel", "load_script", "parse_script"]
 
 
 class ScriptedModel:
-    """Answers each request with the reply of the script that its number of assistant messages points to."""
+    """Answers each request with the script's reply for the number of assistant messages so far."""
 
     def __init__(
         self,
@@ -56,11 +56,9 @@ class ScriptedModel:
 
     @property
     def info(self) -> ModelInfo:
-        """The script's name, as a model."""
         return self._info
 
     async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
-        """Play one reply."""
         exchange = read_exchange(request)
         position = sum(count for _, count in exchange.users)
         reply = self._script.find(exchange)
@@ -88,7 +86,7 @@ class ScriptedModel:
         if on_wire is not None:
             message = f"the fault {on_wire.kind!r} of this reply is played by the mock server only"
             return _fail(draft, ScriptError(message))
-        # The parser gives every reply that stops with an error its error, so `stop` is one of the three good ends here.
+        # The parser gives every reply with stop `error` an error, so `stop` is one of the three successful ends here.
         ended = draft.finish(
             stop if stop in ("length", "toolUse") else "stop",
             raw_stop_reason=UNSET if reply.raw_stop is None else reply.raw_stop,
@@ -135,7 +133,7 @@ class ScriptedModel:
 
 
 def read_exchange(request: ModelRequest) -> ScriptContext:
-    """What was said, as a script sees it."""
+    """The request in the form that a script needs."""
     users: list[tuple[str, int]] = []
     for message in request.messages:
         if type(message) is AssistantMessage:
@@ -149,7 +147,7 @@ def read_exchange(request: ModelRequest) -> ScriptContext:
 
 
 def _user_text(message: Message) -> str | None:
-    """The text that a model gets as the user's; None for what it gets as something else."""
+    """The text that the model sees as the user's; None for other messages."""
     if isinstance(message, UserMessage | CustomMessage):
         if isinstance(message.content, str):
             return message.content

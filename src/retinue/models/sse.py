@@ -1,17 +1,18 @@
-"""Server-sent events, from bytes as they arrive to the data of whole events.
+"""Parse server-sent events from a byte stream.
 
-Event names are dropped: every wire format we speak repeats them inside the data. Must not know what the data means.
+Event names are dropped: every supported wire format repeats them in the data. This file must not know what the data
+means.
 """
 
 _BOM = b"\xef\xbb\xbf"
 
 
 class EventTooLong(ValueError):
-    """Raised when one event is larger than the parser may hold."""
+    """One event exceeds the size limit of the parser."""
 
 
 class SseParser:
-    """Splits a byte stream into event payloads, wherever the chunks happen to be cut."""
+    """Splits a byte stream into event payloads, wherever the chunks are cut."""
 
     __slots__ = ("_after_cr", "_begun", "_held", "_held_bytes", "_limit_bytes")
 
@@ -23,7 +24,7 @@ class SseParser:
         self._begun = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take the next bytes; return the payloads of the events they complete."""
+        """Add bytes; returns the payloads of the completed events."""
         if self._after_cr or b"\r" in chunk:
             chunk = self._unify_line_ends(chunk)
         if self._held:
@@ -41,7 +42,7 @@ class SseParser:
         return self._split(chunk)
 
     def flush(self) -> list[bytes]:
-        """The stream is over: the payload of a last event that lacks its blank line, possibly cut off."""
+        """At the end of the stream: the payload of a last event without its blank line, possibly cut off."""
         rest = b"".join(self._held)
         self._held.clear()
         self._held_bytes = 0
@@ -56,7 +57,7 @@ class SseParser:
         return []
 
     def _unify_line_ends(self, chunk: bytes) -> bytes:
-        # A CR at the end of a chunk already ends the line; the LF that may follow in the next chunk belongs to it.
+        # A CR at the end of a chunk already ends the line; an LF at the start of the next chunk belongs to it.
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
             self._after_cr = False

@@ -1,15 +1,15 @@
-"""Thinking levels: which of them a model has, and what they mean in tokens. Pure; the wire words are the adapters'."""
+"""Thinking levels: which levels a model supports, and their token budgets. Pure; adapters know the wire values."""
 
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.model import ModelInfo
 
 BUDGET_TOKENS: dict[ThinkingLevel, int] = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384}
 _ANSWER_TOKENS = 1024
-"""Left for the answer where thinking and answer share one limit."""
+"""Reserved for the answer if thinking and answer share one limit."""
 
 
 def supported_levels(info: ModelInfo) -> list[ThinkingLevel]:
-    """The levels a model has, weakest first."""
+    """The levels a model supports, lowest first."""
     if not info.reasoning:
         return ["off"]
     levels = info.thinking_level_map
@@ -21,7 +21,7 @@ def supported_levels(info: ModelInfo) -> list[ThinkingLevel]:
 
 
 def clamp_level(info: ModelInfo, level: ThinkingLevel) -> ThinkingLevel:
-    """The level itself, or the nearest the model has: the next stronger one, else the strongest."""
+    """The level itself, or the next higher supported level, else the highest."""
     available = supported_levels(info)
     if level in available or not available:
         return level if available else "off"
@@ -30,17 +30,17 @@ def clamp_level(info: ModelInfo, level: ThinkingLevel) -> ThinkingLevel:
 
 
 def can_disable(info: ModelInfo) -> bool:
-    """Whether "off" can be said to the model at all."""
+    """Whether thinking can be switched off explicitly."""
     return info.thinking_level_map.get("off", "") is not None
 
 
 def find_budget(info: ModelInfo, level: ThinkingLevel) -> int | None:
-    """Tokens for thinking at a level by the user's settings; None when those say nothing."""
+    """The user's setting for thinking tokens at a level; None if not set."""
     return info.thinking_budgets.get(level if level in BUDGET_TOKENS else "high")
 
 
 def budget_tokens(info: ModelInfo, level: ThinkingLevel, ceiling: int) -> int:
-    """Tokens for thinking at a level, leaving room for an answer below the ceiling."""
+    """Thinking tokens at a level, leaving room for an answer below the ceiling."""
     chosen = find_budget(info, level)
     wanted = BUDGET_TOKENS.get(level, BUDGET_TOKENS["high"]) if chosen is None else chosen
     return max(0, min(wanted, ceiling - _ANSWER_TOKENS))

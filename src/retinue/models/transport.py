@@ -1,6 +1,6 @@
-"""One pooled HTTP client for all models: a POST whose answer is streamed, its deadlines, and errors as Failures.
+"""The pooled HTTP client for all models: streamed POST responses, deadlines, and errors as Failures.
 
-aiohttp is imported with the first request. Must not know wire formats; what is inside a payload is the sink's.
+aiohttp is imported at the first request. This file must not know wire formats; the sink interprets payloads.
 """
 
 import asyncio
@@ -27,31 +27,29 @@ BODY_LIMIT_BYTES = 64 << 20
 _ERROR_BODY_BYTES = 64 << 10
 _ERROR_BODY_S = 5.0
 _CONNECT_S = 30.0
-"""Until a connection stands: a server that is only slow accepts at once."""
+"""Until the connection is established: even a slow server accepts at once."""
 _DRAIN_S = 0.25
-"""How long a finished stream may take to end its body, so that the connection can be used again."""
+"""Time for a finished stream to end its body, so that the connection can be reused."""
 _BYTES_BODY_LIMIT = 1 << 20
 """aiohttp warns about larger bodies given as bytes."""
 _WHOLE = (b"{", b"[", b"<")
-"""How a body begins that is no row of events."""
+"""First bytes of a body that is not an event stream."""
 _MADE: ContextVar[list[bool]] = ContextVar("made")
-"""Grows when a request has a connection made for it."""
+"""Gets an entry when a new connection is opened for the current request."""
 _MORE_IDLE = "the setting httpIdleTimeoutMs allows more"
 _MORE_TOTAL = "the setting retry.provider.timeoutMs allows more"
 
 
 class Timing(Struct, frozen=True):
-    """How long a provider may take; 0 switches a limit off."""
+    """Time limits for a provider; 0 disables a limit."""
 
     idle_s: float = 300.0
-    """Until the headers of a reply, then between two events of it; comments and pings are not events."""
+    """Until the response headers, then between two events; comments and pings are not events."""
     total_s: float = 0.0
     """For one whole call."""
 
 
 class HttpCall(Struct, frozen=True):
-    """One POST to a provider."""
-
     info: ModelInfo
     url: str
     headers: Mapping[str, str]
@@ -60,57 +58,57 @@ class HttpCall(Struct, frozen=True):
 
 
 class Sink(Protocol):
-    """Where the payloads of a stream go."""
+    """Receives the payloads of a stream."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether the reply is whole, though more may come."""
+        """Whether the reply is complete, though more may come."""
         ...
 
     @property
     def may_end(self) -> bool:
-        """Whether a stream that ends properly is whole by that alone."""
+        """Whether the regular end of the stream alone makes the reply complete."""
         ...
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing further is wanted."""
+        """Whether nothing more is needed."""
         ...
 
     def take(self, payload: bytes) -> bool:
-        """Take one payload; False when it was a sign of life only. Raises ProviderError."""
+        """Process one payload; False if it was only a keep-alive. Raises ProviderError."""
         ...
 
     def take_whole(self, body: bytes) -> None:
-        """Take a whole reply at once. Raises ProviderError."""
+        """Process a reply that came in one piece. Raises ProviderError."""
         ...
 
 
 class Transport:
-    """The HTTP client of a process; opened by its first request, belongs to the event loop of that request."""
+    """The HTTP client of a process; opened by its first request, and bound to the event loop of that request."""
 
     def __init__(self) -> None:
         self._session: ClientSession | None = None
         self._fresh: ClientSession | None = None
-        """Opens a connection for each request."""
+        """Opens a new connection for each request."""
         self._routes: dict[str, tuple[URL, str | None]] = {}
 
     @staticmethod
     def warm() -> None:
-        """Import what the first request needs; may run in a thread while other things are read."""
+        """Import what the first request needs; may run in a thread."""
         from retinue.models.certificates import import_aiohttp
 
         import_aiohttp()
 
     async def close(self) -> None:
-        """Close all connections; the transport opens again when used again."""
+        """Close all connections; the transport opens again on its next use."""
         sessions, self._session, self._fresh = (self._session, self._fresh), None, None
         for session in sessions:
             if session is not None:
                 await session.close()
 
     async def stream(self, call: HttpCall, sink: Sink) -> None:
-        """POST and hand the events of the answer to the sink until it is done. Raises ProviderError."""
+        """POST, and pass the events of the response to the sink until it is done. Raises ProviderError."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + call.timing.total_s if call.timing.total_s else None
         response = await self._send(call)
@@ -143,7 +141,7 @@ class Transport:
         return response
 
     async def _post(self, session: "ClientSession", call: HttpCall) -> "ClientResponse":
-        """Send, and once more when a connection that was kept turns out to be closed before an answer begins."""
+        """Send; once more on a new connection if a reused one turns out to be closed before the response begins."""
         from aiohttp import ClientConnectorError, ClientOSError, ServerDisconnectedError
 
         made: list[bool] = []
@@ -191,7 +189,7 @@ def _open_session(*, force_close: bool = False) -> "ClientSession":
             socket_factory=_make_socket,
         ),
         cookie_jar=DummyCookieJar(),
-        # The other deadlines are ours: aiohttp's would arm a timer for every chunk.
+        # The other deadlines are ours: aiohttp would set a timer for every chunk.
         timeout=ClientTimeout(total=None, sock_connect=_CONNECT_S),
         trust_env=False,
     )
@@ -203,7 +201,7 @@ def _make_socket(info: "AddrInfoType") -> socket.socket:
 
 
 def find_proxy(scheme: str, host: str) -> str | None:
-    """The proxy that the environment names for a host, if any; never one for this machine itself."""
+    """The proxy that the environment sets for a host; None for loopback addresses."""
     if host == "localhost" or host.startswith("127.") or host == "::1":
         return None
     if not any(name.lower().endswith("_proxy") for name in os.environ):
@@ -212,14 +210,14 @@ def find_proxy(scheme: str, host: str) -> str | None:
 
     proxies = getproxies()
     proxy = proxies.get(scheme) or proxies.get("all")
-    # aiohttp speaks to HTTP proxies only; a SOCKS address in ALL_PROXY is for other programs.
+    # aiohttp supports only HTTP proxies; a SOCKS address in ALL_PROXY is for other programs.
     if not proxy or not proxy.startswith(("http://", "https://")) or proxy_bypass(host):
         return None
     return proxy
 
 
 class _Watchdog:
-    """Closes a response whose events stop coming: one timer for a whole stream, however many chunks it has."""
+    """Closes a response when no more events arrive, with one timer for the whole stream."""
 
     __slots__ = ("_deadline_s", "_handle", "_idle_s", "_loop", "_response", "bitten", "seen_s")
 
@@ -277,7 +275,7 @@ async def _read_events(call: HttpCall, response: "ClientResponse", watchdog: _Wa
         while (chunk := await read()).isspace():
             pass
         if chunk.lstrip().startswith(_WHOLE):
-            # The server does not stream, although asked to; or it is not the server that was meant.
+            # The server does not stream, or it is the wrong server.
             sink.take_whole(await _read_body(call, response, watchdog, chunk))
             return
         while chunk:
@@ -303,7 +301,7 @@ async def _read_events(call: HttpCall, response: "ClientResponse", watchdog: _Wa
 
 
 def _take_last(sink: Sink, payload: bytes) -> None:
-    # What follows the last blank line may be cut off anywhere; a reply that is not whole without it is truncated.
+    # What follows the last blank line may be cut off; a reply that is incomplete without it is truncated.
     try:
         sink.take(payload)
     except ProviderError as error:
@@ -346,7 +344,7 @@ async def _read_error(call: HttpCall, response: "ClientResponse") -> Failure:
             while len(body) < _ERROR_BODY_BYTES and (chunk := await response.content.readany()):
                 body += chunk
     except (ClientError, OSError, TimeoutError):
-        pass  # the status alone says enough
+        pass  # the status alone is enough
     return classify_response(call.info, response.status, response.headers, body[:_ERROR_BODY_BYTES])
 
 

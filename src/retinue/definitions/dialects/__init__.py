@@ -1,1 +1,1 @@
-"""The three dialects: each a pure function from the text of a file to a Definition and what was wrong with it."""
+"""The three dialects: each is a pure function from the text of a file to a Definition and its problems."""

@@ -1,4 +1,4 @@
-"""The `codingcode` dialect: profiles of CodingCode, with its own names for the tools. Pure.
+"""The `codingcode` dialect: agent profiles of CodingCode, with its own tool names. Pure.
 
 `name` and `description` are required; without `tools` a profile asks for all builtin tools.
 """
@@ -19,7 +19,7 @@ FIELDS = {
     name: name
     for name in (
         *("name", "description", "systemPrompt", "tools", "mcpServers", "readonly", "model", "hooks", "disabled"),
-        # Not CodingCode's: read all the same, since each only takes something away.
+        # Not CodingCode's fields, but accepted, since they only restrict the agent.
         *("disallowed_tools", "enabled"),
     )
 } | {"maxSteps": "max_turns"}
@@ -28,7 +28,7 @@ FIELDS = {
 def parse(
     text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS
 ) -> tuple[Definition | None, list[Diagnostic]]:
-    """The definition in the text of a profile, and everything that was wrong with it."""
+    """Parse a profile; returns the definition, if it is usable, and all problems."""
     document, problems = open_document(text, path, FIELDS, {}, "lines")
     if document is None:
         return None, problems
@@ -74,7 +74,7 @@ def _say_default(fields: AgentFields) -> str:
 
 
 def _read_enabled(fields: AgentFields) -> bool:
-    """Off for `disabled: true`, and for anything that is not clearly false."""
+    """Disabled by `disabled: true`, and by any value that is not clearly false."""
     enabled = fields.read_switch("enabled", doubt=False, absent=True)
     value = fields.get("disabled")
     if value is None or (

@@ -1,4 +1,4 @@
-"""The `pi` dialect: agent files of pi, of its subagent extensions and of devkit-pi. Pure.
+"""The `pi` dialect: agent files of pi, its subagent extensions and devkit-pi. Pure.
 
 The name is `name` or the file's stem; without `tools` an agent asks for all builtin tools.
 """
@@ -48,7 +48,7 @@ MEANINGLESS = {
 def parse(
     text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS
 ) -> tuple[Definition | None, list[Diagnostic]]:
-    """The definition in the text of a file, and everything that was wrong with it."""
+    """Parse an agent file; returns the definition, if it is usable, and all problems."""
     document, problems = open_document(text, path, FIELDS, MEANINGLESS, "pi")
     if document is None:
         return None, problems
@@ -78,7 +78,7 @@ def parse(
         readonly=readonly,
         tools=tools,
         model=None if model in (None, "", "inherit") else model,
-        # What a packaged file asks for is a wish: nobody chose it on this machine.
+        # The model of a packaged file is only a preference: nobody on this machine chose it.
         is_model_wish=source == "builtin" and model is not None,
         color=fields.read_text("color"),
         lines=fields.lines,
@@ -99,7 +99,7 @@ def _read_enabled(fields: AgentFields) -> bool:
 
 
 def _read_scope(fields: AgentFields) -> dict[str, Any]:
-    """What the agent is given beside its tools."""
+    """Extensions, skills, memory and subagents of the agent."""
     extensions = fields.read_selection("extensions", doubt=False)
     excluded = fields.read_words("exclude_extensions")
     if excluded is None:
@@ -138,9 +138,9 @@ def _read_limits(fields: AgentFields) -> dict[str, Any]:
 
 
 def _read_running(fields: AgentFields) -> dict[str, Any]:
-    """Where and how it runs; a switch that cannot be read takes the value that gives less."""
+    """Where and how it runs; an unreadable switch gets the more restrictive value."""
     told = len(fields.problems)
-    # What is no runner names another program: to run it as one of ours would give it what it never asked for.
+    # An unknown runner names another program: running the agent as ours would give it what it never asked for.
     runner = fields.read_choice("runner", get_args(Runner), "the agent is disabled")
     fields.is_disabled |= len(fields.problems) > told
     return {
@@ -171,7 +171,7 @@ def _read_isolation(fields: AgentFields) -> str | None:
 
 
 def _check_pairs(fields: AgentFields, values: dict[str, Any]) -> None:
-    """Fields that contradict each other; the narrower one holds."""
+    """Report fields that contradict each other; the more restrictive one applies."""
     extensions, excluded = values["extensions"], values["exclude_extensions"]
     if values["isolated"] and fields.has("extensions") and extensions is not False:
         text = "extensions: has no effect, since the agent is isolated"

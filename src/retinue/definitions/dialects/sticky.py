@@ -1,7 +1,7 @@
 """The `sticky` dialect: agents that end with `subagent_finalize` and whose sessions can be continued. Pure.
 
-At most one of an allowing list (`approved_tools`, `allowed_tools`) and a forbidding one (`denied_tools`); with neither
-an agent asks for the tools its parent has.
+A file may have an allow-list (`approved_tools`, `allowed_tools`) or a deny-list (`denied_tools`), not both; with
+neither, an agent asks for its parent's tools.
 """
 
 from collections.abc import Collection
@@ -18,7 +18,7 @@ FIELDS = {
     name: name
     for name in (
         *("name", "description", "approved_tools", "allowed_tools"),
-        # Not of this dialect: read all the same, since each only takes something away.
+        # Not fields of this dialect, but accepted, since they only restrict the agent.
         *("tools", "readonly", "enabled", "max_turns"),
     )
 } | {"denied_tools": "disallowed_tools"}
@@ -28,7 +28,7 @@ MEANINGLESS = dict.fromkeys(("disabled", "disable"), "write `enabled: false` to 
 def parse(
     text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS
 ) -> tuple[Definition | None, list[Diagnostic]]:
-    """The definition in the text of a file, and everything that was wrong with it."""
+    """Parse an agent file; returns the definition, if it is usable, and all problems."""
     document, problems = open_document(text, path, FIELDS, MEANINGLESS, "lines")
     if document is None:
         return None, problems
@@ -59,7 +59,7 @@ def parse(
 
 
 def _read_tools(fields: AgentFields, known: Collection[str]) -> DeclaredTools | None:
-    """What the lists ask for; None when they contradict each other."""
+    """The tools that the lists ask for; None if the lists contradict each other."""
     given = [field for field in ALLOWING if fields.has(field)]
     if given and fields.has("disallowed_tools"):
         text = f"{given[0]} and denied_tools are mutually exclusive: the agent is ambiguous and not loaded"

@@ -1,4 +1,4 @@
-"""The built-in model `offline/rules`."""
+"""The built-in model `offline/rules`: search rules, no language model."""
 
 from retinue.models.offline.model import INFO, OfflineModel
 

@@ -1,6 +1,6 @@
-"""Answers about places in code, as markdown: where something is, how it works, who uses it.
+"""Render answers about code as Markdown: where something is, how it works, who uses it.
 
-Evidence first, claims no stronger than it. This file must not know how evidence was fetched.
+Evidence comes first, and claims are no stronger than it. This file must not know how evidence was fetched.
 """
 
 import re
@@ -21,7 +21,7 @@ NOTE = (
 
 
 def render_topic(ranking: Ranking) -> str:
-    """Where something is, or how it works."""
+    """Answer where something is, or how it works."""
     question, findings = ranking.question, ranking.findings
     quoted = phrase_hits(question, findings)
     if quoted:
@@ -43,7 +43,7 @@ def render_topic(ranking: Ranking) -> str:
 
 
 def _render_phrase(question: OfflineQuestion, findings: Findings, ranking: Ranking, quoted: list[Hit]) -> str:
-    """Where a quoted text stands, with the lines around it."""
+    """Show where a quoted text is, with the lines around it."""
     first = quoted[0]
     home = findings.enclosing(first)
     inside = f" in {title(findings, home)}" if home is not None and home.line != first.line else ""
@@ -54,7 +54,7 @@ def _render_phrase(question: OfflineQuestion, findings: Findings, ranking: Ranki
         else ""
     )
     can_not = "I cannot write or change code. " if question.change else ""
-    # a name without a definition: its lines are all there is to show
+    # A name without a definition: all we can show is the lines that contain it.
     unknown = "" if question.phrases else f"No definition of `{question.symbols[0]}` was found. "
     lines = [f"{can_not}{unknown}The text is at {place(first)}{inside}{more}.", ""]
     for hit in quoted[:3]:
@@ -77,7 +77,7 @@ def _render_phrase(question: OfflineQuestion, findings: Findings, ranking: Ranki
 
 
 def judge(question: OfflineQuestion, spot: Spot) -> str:
-    """How far the evidence goes: strong, weak or none."""
+    """How strong the evidence is: strong, weak or none."""
     if spot.is_exact and not _is_guess(question):
         return "strong"
     if spot.cover >= 0.62 and spot.score >= 0.4:
@@ -86,7 +86,7 @@ def judge(question: OfflineQuestion, spot: Spot) -> str:
 
 
 def _is_guess(question: OfflineQuestion) -> bool:
-    """Whether the symbol is a plain word that was only taken for a name."""
+    """Whether the symbol is a plain word that was only guessed to be a name."""
     return question.kind is Kind.HOW and all(symbol.islower() and symbol.isalpha() for symbol in question.symbols)
 
 
@@ -120,7 +120,6 @@ def _show_spot(question: OfflineQuestion, findings: Findings, spot: Spot, count:
 
 
 def _render_links(question: OfflineQuestion, findings: Findings, spots: list[Spot]) -> list[str]:
-    """Calls out of the best place and uses of it."""
     first = spots[0].hit
     lines: list[str] = []
     defined: dict[str, Hit] = {}
@@ -162,7 +161,7 @@ def _render_users(findings: Findings, first: Hit) -> list[str]:
     name = last_name(first.about.name)
     if name in ("constructor", "__init__", "main", "new", "init"):
         return []
-    # a name of one plain word is also a word: only a call or an attribute is surely a use
+    # A name of one plain word may be an ordinary word: only a call or an attribute is certainly a use.
     is_word = name.islower() and name.isalpha()
     pattern = re.compile(
         rf"(?:[.>:]{re.escape(name)}\b|\b{re.escape(name)}\()" if is_word else rf"\b{re.escape(name)}\b"
@@ -202,7 +201,6 @@ def _render_users(findings: Findings, first: Hit) -> list[str]:
 
 
 def _render_more(question: OfflineQuestion, ranking: Ranking, spots: list[Spot], shown_spots: list[Spot]) -> list[str]:
-    """Other candidates and documentation, one line each."""
     shown = {(spot.hit.path, spot.hit.line) for spot in shown_spots}
     lines: list[str] = []
     for spot in [spot for spot in ranking.documents if spot.score >= 0.35][:2]:
@@ -218,7 +216,7 @@ def _render_more(question: OfflineQuestion, ranking: Ranking, spots: list[Spot],
 
 
 def render_uses(ranking: Ranking) -> str:
-    """Who calls, imports or mentions a name."""
+    """Answer who calls, imports or mentions a name."""
     question, findings = ranking.question, ranking.findings
     uses = [hit for hit in uses_of(question, findings) if not is_vendored(hit.path)]
     defined = [spot for spot in ranking.spots if spot.is_exact]
@@ -295,7 +293,7 @@ def _render_use_groups(findings: Findings, calls: list[Hit], uses: list[Hit]) ->
 
 
 def render_nothing(question: OfflineQuestion, findings: Findings, ranking: Ranking) -> str:
-    """No definition found: what there is, and what to try."""
+    """The answer if no definition was found: what there is, and what to try."""
     words = [f"`{name}`" for name in (*question.symbols, *question.phrases)]
     words += [f"“{each.word}”" for each in question.concepts if each.word not in question.symbols]
     sought = ", ".join(words) or "the question's words"
@@ -325,7 +323,7 @@ def render_nothing(question: OfflineQuestion, findings: Findings, ranking: Ranki
 
 
 def render_footer(question: OfflineQuestion, findings: Findings, ranking: Ranking | None, confidence: str) -> str:
-    """What was looked at, what was missing, how sure this is, and what speaks here."""
+    """What was searched, what is missing, the confidence, and a note about this model."""
     parts = [
         f"{count} {word}"
         for count, word in (

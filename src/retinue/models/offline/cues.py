@@ -1,4 +1,4 @@
-"""The words and phrases by which a question shows what it wants: patterns and word lists, nothing else.
+"""Word lists and regular expressions that recognise what a question asks for.
 
 This file must not know what is done with them.
 """
@@ -158,20 +158,20 @@ _VERB = (
 JOINT = re.compile(
     rf"[,;]?\s+and\s+(?={_BEGIN})|(?<=[a-z`)\"'])\?\s+(?:and\s+)?(?={_BEGIN})|[,;]\s+(?={_VERB})", re.IGNORECASE
 )
-"""Where one question ends and the next begins; behind a comma alone only with a verb, for "which" may go on there."""
+"""Boundary between two questions; after a comma only if a verb follows, since "which" may continue the sentence."""
 
 ASKING = re.compile(_BEGIN, re.IGNORECASE)
-"""Begins like a question."""
+"""Starts like a question."""
 
 ABOUT = re.compile(r"\s*\(This is about ([^\n]{1,300})\.\)\s*$")
-"""What a question is about, said behind it: how one agent tells another."""
+"""The topic, appended to a question that one agent asks another."""
 
 COMPARE = re.compile(
     r"^\s*(?:please\s+)?compare\s+(?:the\s+)?(.{2,80}?)\s+(?:and|with|to|against)\s+(?:the\s+)?([^?.!\n]{2,80}?)[?.!\s]*$"
     r"|\bdifferences?\s+between\s+(?:the\s+)?(.{2,80}?)\s+and\s+(?:the\s+)?([^?.!\n]{2,80}?)[?.!\s]*$",
     re.IGNORECASE,
 )
-"""Two things side by side."""
+"""A comparison of two things."""
 
 WHOLE = re.compile(
     rf"\b(?:review|audit|analy[sz]e|study|inspect|explore|explain|walk me through|tour of|look at)\b.{{0,20}}"
@@ -179,7 +179,7 @@ WHOLE = re.compile(
     rf"|\b(?:thorough|complete|full|detailed|deep)\s+(?:overview|tour|review|analysis|introduction)\b.{{0,20}}\b{PROJECT}\b",
     re.IGNORECASE,
 )
-"""Wants to know all about a project."""
+"""A question about a whole project."""
 
 MANNER = re.compile(r"\bhow (?:does|do|is|are|did)\b|\bwhat happens\b|\bexplain\b", re.IGNORECASE)
-"""Asks for a course of events, not for a value."""
+"""Asks how something happens, not for a value."""

@@ -1,6 +1,6 @@
-"""Questions that are split over subagents: which are worth it, what each agent is asked, and what came back.
+"""Split questions over subagents: which parts are worth one, the prompt of each, and the results.
 
-This file must not know how a question is split or how reports are phrased.
+This file must not know how a question is parsed or how reports are phrased.
 """
 
 import re
@@ -24,8 +24,6 @@ _SUCCESSES = ("completed", "steered", "Done", "Wrapped up")
 
 @dataclass(frozen=True, slots=True)
 class RunNotice:
-    """What a notification says about one run."""
-
     run_id: str
     status: str
     summary: str
@@ -33,34 +31,34 @@ class RunNotice:
 
     @property
     def is_success(self) -> bool:
-        """Whether the run came to its own end."""
+        """Whether the run ended by itself."""
         return self.status.startswith(_SUCCESSES)
 
 
 @dataclass(frozen=True, slots=True)
 class DelegatedPart:
-    """One part and the run it was given to."""
+    """One part of a question, and the run that answers it."""
 
     prompt: str
     run_id: str
-    """Empty when it was not started."""
+    """Empty if it was not started."""
     notice: RunNotice | None = None
     result: str | None = None
-    """What was fetched, head included; for one that was not started, the reason."""
+    """The fetched result, with its header; if the run was not started, the reason."""
 
     @property
     def question(self) -> str:
-        """What was asked, without what it is about."""
+        """The prompt without the appended topic."""
         return cues.ABOUT.sub("", self.prompt).strip()
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing more will come of it by itself."""
+        """Whether no further result will arrive by itself."""
         return not self.run_id or self.notice is not None or self.result is not None
 
     @property
     def status(self) -> str:
-        """How it ended, in the words of the tools; empty while it works."""
+        """How it ended, in the words of the tools; empty while it runs."""
         if not self.run_id:
             return "not started"
         found = _STATUS.search(self.result.partition("\n\n")[0]) if self.result else None
@@ -68,21 +66,21 @@ class DelegatedPart:
 
     @property
     def is_success(self) -> bool:
-        """Whether a report can be taken as one."""
+        """Whether the run completed and its report is usable."""
         return bool(self.run_id) and self.status.startswith(_SUCCESSES)
 
     @property
     def report(self) -> str:
-        """The whole text, else its beginning."""
+        """The complete report, else the preview in the notification."""
         if self.run_id and self.result is not None and self.result.startswith("Agent: "):
             return self.result.partition("\n\n")[2]
-        # a result that cannot be had any more: what the notification said is left
+        # If the result is no longer available, the notification's preview is used.
         return self.notice.preview if self.notice is not None else self.result or ""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The errands of one question."""
+    """The delegated parts of one question."""
 
     start: int
     """Index of the message with the calls."""
@@ -91,27 +89,23 @@ class Round:
 
     @property
     def is_started(self) -> bool:
-        """Whether any errand is on its way."""
         return any(errand.run_id for errand in self.errands)
 
     @property
     def is_settled(self) -> bool:
-        """Whether all reports are in."""
         return all(errand.is_settled for errand in self.errands)
 
     @property
     def unread(self) -> list[str]:
-        """Runs whose whole result was not asked for yet."""
+        """Runs whose complete result was not fetched yet."""
         return [errand.run_id for errand in self.errands if errand.run_id and errand.result is None]
 
 
 @dataclass(frozen=True, slots=True)
 class DelegatedParts:
-    """All errands of a conversation."""
-
     rounds: tuple[Round, ...]
     strangers: tuple[RunNotice, ...]
-    """New notices about runs that are no errand of ours, or no longer."""
+    """New notifications about runs that are not, or no longer, part of a question here."""
 
     @property
     def due(self) -> list[Round]:
@@ -120,16 +114,16 @@ class DelegatedParts:
 
     @property
     def pending(self) -> list[Round]:
-        """Rounds with runs at work."""
+        """Rounds with runs that are not finished."""
         return [each for each in self.rounds if not each.is_settled]
 
     def find(self, start: int) -> Round | None:
-        """The round of the question that is asked at this index."""
+        """The round for the question at this message index."""
         return next((each for each in self.rounds if each.start > start), None)
 
 
 def read_desk(messages: Sequence[Message]) -> DelegatedParts:
-    """Find the errands and what is known about them."""
+    """Find the delegated parts and their results in the messages."""
     results: dict[str, tuple[int, str, bool]] = {}
     fetched: dict[str, tuple[int, str]] = {}
     notices: list[tuple[int, RunNotice]] = []
@@ -164,7 +158,6 @@ def read_desk(messages: Sequence[Message]) -> DelegatedParts:
 
 
 def parse_notices(text: str) -> Iterator[RunNotice]:
-    """The runs that a message reports on."""
     for block in _BLOCK.findall(text):
         found = {name: unescape(value) for name, value in _ELEMENT.findall(block)}
         if found.get("task-id"):
@@ -192,7 +185,7 @@ def _to_errand(
 def _end_of(
     errand: DelegatedPart, notices: Iterable[tuple[int, RunNotice]], fetched: dict[str, tuple[int, str]]
 ) -> int | None:
-    """Index of the first message that settles an errand; None while it is at work."""
+    """Index of the first message with the result of a part; None while it runs."""
     if not errand.run_id:
         return -1
     ends = [index for index, notice in notices if notice.run_id == errand.run_id]
@@ -203,7 +196,7 @@ def _end_of(
 AGENT = "Explore"
 MAX_ERRANDS = 5
 _SEARCHED = (Kind.WHERE, Kind.HOW, Kind.USES, Kind.FILE, Kind.FILES)
-"""Kinds that cost searches of their own; the others look at the same few files."""
+"""Kinds that need their own searches; the others read the same few files."""
 _FIXED = {Kind.OVERVIEW: "Describe the project", Kind.RUN: "Find the commands"}
 _VERBS = {
     Kind.WHERE: "Find",
@@ -224,19 +217,17 @@ _CHILD = re.compile(r"<active_agent |\byou are (?:now )?a sub-?agent\b", re.IGNO
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one agent is to find out."""
-
     description: str
     prompt: str
 
     def to_call(self, call_id: str, model: str) -> ToolCall:
-        """The call that starts it; it runs on the same rules, so that nothing leaves the machine."""
+        """The call that starts it, with the same offline model, so that nothing leaves the machine."""
         arguments = {"subagent_type": AGENT, "description": self.description, "prompt": self.prompt, "model": model}
         return ToolCall(call_id, START, arguments)
 
 
 def can_delegate(tools: Sequence[ToolSpec], system: str) -> bool:
-    """Whether there is somebody to ask; who was asked itself asks nobody."""
+    """Whether subagents can be started; a subagent itself never starts any."""
     specs = {tool.name: tool for tool in tools}
     if not {START, FETCH} <= specs.keys() or _CHILD.search(system):
         return False
@@ -244,7 +235,7 @@ def can_delegate(tools: Sequence[ToolSpec], system: str) -> bool:
 
 
 def split_work(text: str, questions: Sequence[OfflineQuestion]) -> list[Task]:
-    """The parts worth an agent each; none when one agent does as well."""
+    """The parts that are worth a subagent each; empty if one agent is enough."""
     if any(question.change or question.kind is Kind.CHAT for question in questions):
         return []
     if len(questions) > 1:
@@ -260,7 +251,7 @@ def split_work(text: str, questions: Sequence[OfflineQuestion]) -> list[Task]:
 
 
 def to_prompt(question: OfflineQuestion) -> str:
-    """The question so that it can be understood alone."""
+    """The question with all context needed to understand it alone."""
     text = question.text.strip().rstrip(" ?.!,;")
     text = text[:1].upper() + text[1:] + ("?" if cues.ASKING.match(text) else ".")
     about: list[str] = []

@@ -1,6 +1,6 @@
-"""What the tool calls brought, as facts: hits, outlines, excerpts, file lists and errors.
+"""Parse tool results into facts: matching lines, outlines, excerpts, file lists and errors.
 
-Parsing only; this file must not know which facts matter.
+This file must not know which facts matter.
 """
 
 import re
@@ -33,15 +33,12 @@ class Hit:
 
     @classmethod
     def of(cls, path: str, line: int, text: str) -> "Hit":
-        """A hit with what its text tells."""
         expanded = text.expandtabs(4)
         return cls(path, line, text, read_line(path, text), len(expanded) - len(expanded.lstrip()))
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Lines of a file, as read."""
-
     path: str
     first: int
     lines: tuple[str, ...]
@@ -51,14 +48,14 @@ class Excerpt:
         return self.first + len(self.lines) - 1
 
     def line(self, number: int) -> str:
-        """The text of a line; empty outside."""
+        """The text of a line; empty outside the excerpt."""
         index = number - self.first
         return self.lines[index] if 0 <= index < len(self.lines) else ""
 
 
 @dataclass(slots=True)
 class Findings:
-    """All facts of one question so far."""
+    """All facts about one question so far."""
 
     actions: set[Action] = field(default_factory=set)
     hits: dict[tuple[str, int], Hit] = field(default_factory=dict)
@@ -68,20 +65,19 @@ class Findings:
     excerpts: list[Excerpt] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     is_partial: bool = False
-    """Whether the file list was cut off."""
+    """The file list was cut off."""
     listings: dict[str, list[str]] = field(default_factory=dict)
     context: dict[tuple[str, int], str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     cut: set[str] = field(default_factory=set)
-    """Patterns with more matches than were shown."""
+    """Patterns with more matches than shown."""
     _defined: dict[str, list[Hit]] = field(default_factory=dict)
 
     def count(self, kind: type[Action]) -> int:
-        """How many actions of a kind were carried out."""
         return sum(isinstance(action, kind) for action in self.actions)
 
     def excerpt_at(self, path: str, line: int) -> Excerpt | None:
-        """The excerpt that holds a line, the longest if several do."""
+        """The longest excerpt that contains a line."""
         held = [each for each in self.excerpts if each.path == path and each.first <= line <= each.last]
         return max(held, key=lambda each: len(each.lines), default=None)
 
@@ -90,18 +86,17 @@ class Findings:
         return next((each for each in self.excerpts if each.path == path and each.first == 1), None)
 
     def definitions_in(self, path: str) -> list[Hit]:
-        """Known definitions of a file, by line."""
         return self.outlines.get(path) or self._defined.get(path, [])
 
     def enclosing(self, hit: Hit) -> Hit | None:
-        """The function or class that a line stands in, when the outline of its file is known."""
+        """The function or class that contains a line; None if the outline of its file is unknown."""
         outline = self.outlines.get(hit.path, [])
         index = bisect_right([each.line for each in outline], hit.line) - 1
         for candidate in reversed(outline[: index + 1]):
             if candidate.line == hit.line and not candidate.about.is_definition:
                 continue
             if candidate.indent == 0 < hit.indent and candidate.about.what in _FLAT:
-                # a statement of the file itself lies between the function above and this line
+                # A top-level statement lies between the function above and this line.
                 return None
             if candidate.about.role == "end" and hit.indent == 0:
                 return None
@@ -112,7 +107,7 @@ class Findings:
         return None
 
     def container(self, hit: Hit) -> Hit | None:
-        """The class that a method belongs to, when known."""
+        """The class that a method belongs to, if known."""
         known = self.definitions_in(hit.path)
         for candidate in reversed(known[: bisect_right(known, hit.line - 1, key=lambda each: each.line)]):
             if candidate.indent < hit.indent and candidate.about.what in (
@@ -126,7 +121,7 @@ class Findings:
         return None
 
     def end_of(self, hit: Hit) -> int:
-        """The last line of a definition, as far as the outline tells; else a guess."""
+        """The last line of a definition according to the outline; a guess without one."""
         if hit.path not in self.outlines:
             return hit.line + 40
         outline = self.outlines[hit.path]
@@ -137,7 +132,7 @@ class Findings:
 
 
 def collect_findings(exchanges: Iterable[ToolExchange], memo: MutableMapping[Any, Any]) -> Findings:
-    """Put the results of all calls together; the memo keeps parsed results between turns."""
+    """Combine the results of all calls; the memo caches parsed results between turns."""
     findings = Findings()
     for exchange in exchanges:
         action = to_action(exchange.call)
@@ -169,7 +164,7 @@ def collect_findings(exchanges: Iterable[ToolExchange], memo: MutableMapping[Any
 
 
 def _scan_excerpts(findings: Findings) -> None:
-    """Without a search tool, what was read is searched here."""
+    """Without a search tool, search the text that was read."""
     for excerpt in findings.excerpts:
         for index, text in enumerate(excerpt.lines):
             hit = Hit.of(excerpt.path, excerpt.first + index, text)
@@ -202,18 +197,18 @@ def parse_matches(
     hits: list[Hit] = []
     context: dict[tuple[str, int], str] = {}
     is_cut = False
-    # a search in one file is answered with its bare name
+    # A search in one file returns only its name.
     is_file = "." in path.rsplit("/", 1)[-1].lstrip(".") or path.rsplit("/", 1)[-1].lower() in (
         "makefile",
         "dockerfile",
     )
-    # and one in a folder with names below it
+    # A search in a folder returns paths relative to it.
     prefix = "" if path == "." or not is_relative else path.rstrip("/") + "/"
     for raw in text.splitlines():
         found = _MATCH.match(raw)
         if found:
             if len(raw) > 420 or "__pyx" in raw or "__Pyx" in raw:
-                # minified or generated: nobody wrote this line
+                # Minified or generated.
                 continue
             where = path if is_file else prefix + _normalise(found.group(1))
             hits.append(Hit.of(where, int(found.group(2)), found.group(4)))

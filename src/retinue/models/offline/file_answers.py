@@ -1,4 +1,4 @@
-"""Answers about files, as markdown: which there are of a kind or about something, and what one of them is.
+"""Render answers about files as Markdown: which files exist, and what one file contains.
 
 This file must not know how evidence was fetched.
 """
@@ -16,7 +16,7 @@ from retinue.models.offline.words import split_words
 
 
 def describe_file(excerpt: Excerpt) -> str:
-    """What a file says about itself at its top."""
+    """The file's description of itself at its top."""
     number = excerpt.first
     while number <= min(excerpt.last, excerpt.first + 30):
         text = excerpt.line(number).strip()
@@ -47,7 +47,7 @@ _KIND_WORDS = split_words("test spec python javascript typescript yaml json toml
 
 
 def render_files(ranking: Ranking) -> str:
-    """Which files there are of a kind, or about something."""
+    """Answer which files there are of a kind, or about a topic."""
     question, findings = ranking.question, ranking.findings
     files = [path for path in findings.files if not is_vendored(path)]
     kinds = {*_KIND_WORDS, *question.extensions}
@@ -109,7 +109,7 @@ def _render_grouped(files: list[str]) -> list[str]:
 
 
 def render_file(ranking: Ranking) -> str:
-    """What one file is: its own words, its outline, what it imports and who imports it."""
+    """Answer what one file is: its description, its outline, its imports and who imports it."""
     question, findings = ranking.question, ranking.findings
     paths = [path for path in resolve_paths(question, findings) if findings.whole(path)]
     paths = paths or [excerpt.path for excerpt in findings.excerpts]

@@ -1,6 +1,6 @@
-"""The tools the model was offered, as four actions, and the way back from a tool call to its action.
+"""The offered tools as four actions, and conversion of tool calls back to actions.
 
-`bash` stands in for whichever of grep, find, read and ls is not offered. This file must not know what is searched for.
+`bash` replaces any of grep, find, read and ls that is not offered. This file must not know what is searched for.
 """
 
 import re
@@ -15,7 +15,7 @@ from retinue.core.model import ToolSpec
 
 @dataclass(frozen=True, slots=True)
 class SearchAction:
-    """Lines that match a pattern."""
+    """Search for lines that match a pattern."""
 
     pattern: str
     path: str = "."
@@ -27,7 +27,7 @@ class SearchAction:
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """Files whose name fits a glob."""
+    """Find files whose name matches a glob."""
 
     pattern: str
     limit: int = 1000
@@ -36,8 +36,6 @@ class Find:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Some lines of a file."""
-
     path: str
     offset: int = 1
     limit: int = 120
@@ -45,8 +43,6 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """The entries of a directory."""
-
     path: str = "."
 
 
@@ -58,23 +54,23 @@ _TOOL = {SearchAction: "grep", Find: "find", Read: "read", List: "ls"}
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """Which of the known tools are there, and what they are called here."""
+    """The available tools, with the names that calls must use."""
 
     names: Mapping[str, str]
-    """By the tool's own name, that which a call has to use."""
+    """Own name of a tool → name to call it by."""
 
     @classmethod
     def of(cls, tools: Sequence[ToolSpec]) -> "Kit":
-        """The kit of the tools in a request; a tool with foreign parameters is left out."""
+        """Select the known tools of a request; a tool with other parameters than ours is left out."""
         known = [tool for tool in tools if _REQUIRED.get(tool.own_name, "\0") in tool.parameters.get("properties", {})]
         return cls({tool.own_name: tool.name for tool in known})
 
     def can(self, action: type[Action]) -> bool:
-        """Whether an action of that kind can be carried out."""
+        """Whether this kind of action is possible."""
         return _TOOL[action] in self.names or "bash" in self.names
 
     def to_call(self, action: Action, call_id: str) -> ToolCall:
-        """The tool call of an action that `can` allows."""
+        """The tool call for an action, which must be possible (see `can`)."""
         name = _TOOL[type(action)]
         if name in self.names:
             return ToolCall(call_id, self.names[name], _to_arguments(action))
@@ -97,7 +93,7 @@ def _to_arguments(action: Action) -> dict[str, Any]:
 
 
 def to_action(call: ToolCall) -> Action | None:
-    """The action behind a call this model made, under the tool's own name."""
+    """The action behind a call of this model; the call must have the tool's own name. None if there is none."""
     arguments = call.arguments
     if call.name == "grep":
         return SearchAction(

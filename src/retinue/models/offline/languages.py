@@ -1,7 +1,6 @@
-"""What a line of code is, by the language of its file, and the search patterns that find definitions.
+"""Classify lines of code by language, and build search patterns for definitions.
 
-Patterns for the search tools are written so that ripgrep and `grep -E` read them alike. This file must not know
-questions or tools.
+Patterns for the search tools must mean the same in ripgrep and `grep -E`. This file must not know questions or tools.
 """
 
 import re
@@ -31,7 +30,7 @@ FENCES = {"python": "python", "js": "js", "shell": "sh", "make": "make", "data":
 
 @dataclass(frozen=True, slots=True)
 class CodeLine:
-    """What a line is: `definition`, `heading`, `key`, `import`, `comment`, `documentation` or `code`."""
+    """The role of a line: `definition`, `heading`, `key`, `import`, `comment`, `documentation`, `end` or `code`."""
 
     role: str
     what: str = ""
@@ -153,7 +152,7 @@ _IMPORT = re.compile(
 
 @lru_cache(maxsize=8192)
 def find_family(path: str) -> str:
-    """The language family of a file name; empty when unknown."""
+    """The language family of a file name; empty if unknown."""
     name = path.rsplit("/", 1)[-1].lower()
     if name in _BY_NAME:
         return _BY_NAME[name]
@@ -161,7 +160,6 @@ def find_family(path: str) -> str:
 
 
 def read_line(path: str, text: str) -> CodeLine:
-    """What a line of the file is."""
     family = find_family(path)
     text = text[:400]
     if family == "markup":
@@ -191,7 +189,7 @@ _KEYWORDS = (
 
 
 def define_pattern(name: str, *, fields: bool = False) -> str:
-    """A search pattern for lines that define a name; the name is itself a pattern of one identifier."""
+    """A search pattern for lines that define a name; `name` is a pattern for one identifier."""
     parts = [
         rf"\b{_KEYWORDS}\*?\s+(\([^)]*\)\s*)?([A-Za-z_]\w*(\.|::))*{name}\b",
         rf"^(export\s+|module\.)?([A-Za-z_$]\w*\.)*{name}\s*(:[^=:]+)?[:+?]?=([^=]|$)",
@@ -213,7 +211,7 @@ OUTLINE = (
     r"|^[A-Za-z_][A-Za-z0-9_ *&:<>,~]*\([^;]*$|^\s+([a-z]+ )*[*#]?[A-Za-z_$]\w*\s*(<[^>]*>)?\([^;]*\{\s*$"
     r"|^\}|^[A-Za-z_][A-Za-z0-9_.]*\s*[:=]|^#{1,6} |^[A-Za-z_.-]+:|^[\w-]+\(\))"
 )
-"""A search pattern for every line of one file that may define something."""
+"""A search pattern for every line of a file that may define something."""
 
 
 _TESTS = re.compile(
@@ -236,19 +234,18 @@ _SIDE = re.compile(
 
 @lru_cache(maxsize=8192)
 def is_test(path: str) -> bool:
-    """Whether a path looks like a test."""
     return bool(_TESTS.search(path))
 
 
 @lru_cache(maxsize=8192)
 def is_vendored(path: str) -> bool:
-    """Whether a path looks like code of others, generated or locked."""
+    """Whether a path looks like third-party code, generated code or a lock file."""
     return bool(_VENDORED.search(path))
 
 
 @lru_cache(maxsize=8192)
 def weigh_path(path: str) -> float:
-    """How likely a file is the place a person means: 1 for source, less for tests, examples and what nobody wrote."""
+    """How likely a user means this file: 1 for source, less for tests, examples and generated files."""
     family = find_family(path)
     if is_vendored(path):
         return 0.25 if family not in ("", "data", "markup") and ".min." not in path else 0.1

@@ -1,6 +1,6 @@
-"""Facts that manifests and task files state: name, description, commands, dependencies, versions.
+"""Read facts from manifests and task files: name, description, commands, dependencies, versions.
 
-Parsing only; this file must not know questions or answers.
+This file must not know questions or answers.
 """
 
 import json
@@ -16,23 +16,22 @@ from retinue.models.offline.quotes import first_sentence
 
 @dataclass(slots=True)
 class ManifestFacts:
-    """What manifests say; every fact with the place it stands."""
+    """Facts from manifests, each with its location (`path:line`)."""
 
     name: str = ""
     description: str = ""
     source: str = ""
-    """Where the description stands, `path:line`."""
+    """Location of the description."""
     scripts: list[tuple[str, str, str]] = field(default_factory=list)
-    """Name, command, place."""
+    """Name, command, location."""
     commands: list[tuple[str, str, str]] = field(default_factory=list)
-    """Entry points: name, target, place."""
+    """Entry points: name, target, location."""
     dependencies: list[tuple[str, str]] = field(default_factory=list)
     facts: list[tuple[str, str, str]] = field(default_factory=list)
-    """Label, value, place: version, required language version, licence."""
+    """Label, value, location: version, required language version, licence."""
 
 
 def collect_facts(findings: Findings) -> ManifestFacts:
-    """Read the manifests and task files among the excerpts."""
     facts = ManifestFacts()
     for excerpt in findings.excerpts:
         name = excerpt.path.rsplit("/", 1)[-1]
@@ -99,7 +98,7 @@ def _read_toml(facts: ManifestFacts, excerpt: Excerpt) -> None:
     try:
         data = tomllib.loads("\n".join(excerpt.lines))
     except tomllib.TOMLDecodeError:
-        # the excerpt may end in the middle of a table: drop lines until it reads
+        # The excerpt may end inside a table: drop lines until it can be parsed.
         data = _load_prefix(list(excerpt.lines))
     project = (
         _table(data.get("project")) or _table(data.get("package")) or _table(_table(data.get("tool")).get("poetry"))

@@ -1,4 +1,4 @@
-"""Several reports as one answer: each part's lead and evidence, what stands twice once, one footer.
+"""Merge several reports into one answer: the evidence of each part without repetition, and one footer.
 
 This file must not know how the reports were fetched.
 """
@@ -14,7 +14,7 @@ from retinue.models.offline.quotes import shorten
 
 _PLACE = re.compile(r"`([^`\s:]+\.[^`\s:]+|[A-Za-z]\w*file):(\d+)`")
 _QUOTE = re.compile(r"^- `.*\n  ```.*\n(?:  .*\n)*?  ```\n", re.MULTILINE)
-"""A place and the code that stands there."""
+"""A location and the code quoted from it."""
 MAX_QUOTES = 2
 _LOOKED = re.compile(r"(\d+) (searches|reads|listings)\b")
 _READ = re.compile(r"\(read ((?:`[^`]+`(?:, )?)+)")
@@ -22,22 +22,21 @@ _READ = re.compile(r"\(read ((?:`[^`]+`(?:, )?)+)")
 
 @dataclass(frozen=True, slots=True)
 class AgentReport:
-    """What one agent said, its footer taken apart."""
+    """The report of one subagent, with its footer split off."""
 
     asked: str
     label: str
-    """How sure, or how it went."""
+    """The confidence, or the status of the run."""
     body: str
     footer: str = ""
 
     @property
     def files(self) -> list[str]:
-        """The files it points to."""
         return list(dict.fromkeys(path for path, _ in _PLACE.findall(self.body)))
 
 
 def read_report(errand: DelegatedPart) -> AgentReport:
-    """Take a report apart; one that this model did not write is kept whole."""
+    """Split a report into body and footer; a report of another model is kept whole."""
     asked = errand.question
     body, _, footer = errand.report.strip().rpartition("\n---\n")
     if "`offline/rules`" not in footer:
@@ -56,7 +55,7 @@ def read_report(errand: DelegatedPart) -> AgentReport:
 
 
 def _condense(body: str) -> str:
-    """A report of these rules as it would be if it had been one part of several: less of what comes second."""
+    """Shorten a report of this model as if it were one part of several: fewer secondary results."""
     body = re.sub(r"\n\*\*Also look at\*\*\n(?:- .*(?:\n|$))+", "\n", body + "\n")
     quotes = list(_QUOTE.finditer(body))
     for found in reversed(quotes[MAX_QUOTES:]):
@@ -65,7 +64,7 @@ def _condense(body: str) -> str:
 
 
 def merge_round(done: Round) -> str:
-    """The answer to the question whose parts these were."""
+    """The answer to the question that was split into these parts."""
     reports = [read_report(errand) for errand in done.errands]
     shown: set[str] = set()
     lines: list[str] = []
@@ -79,7 +78,7 @@ def merge_round(done: Round) -> str:
 
 
 def render_strangers(notices: Sequence[RunNotice]) -> str:
-    """What is known about runs that somebody else started."""
+    """Report on runs that this model did not start."""
     lines: list[str] = []
     for notice in notices:
         lines += [
@@ -92,7 +91,7 @@ def render_strangers(notices: Sequence[RunNotice]) -> str:
 
 
 def _show_once(body: str, shown: set[str]) -> list[str]:
-    """The lines of a report, without the quotes of places that were quoted before."""
+    """The lines of a report, without code that was quoted before."""
     lines: list[str] = []
     is_known = False
     for line in body.splitlines():

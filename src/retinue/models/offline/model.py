@@ -1,7 +1,7 @@
 """`offline/rules`: a deterministic model that searches and quotes, and needs no key and no network.
 
-A reply is a pure function of the request. What it knows about a repository comes through the tools it was offered; this
-file must not know files, the clock or randomness.
+A reply is a pure function of the request. Facts about a repository come only through the offered tools; this file must
+not use files, the clock or randomness.
 """
 
 import json
@@ -24,7 +24,6 @@ from retinue.models.offline.scores import Ranking
 from retinue.models.offline.transcript import Transcript, is_summary_request, join_text, read_transcript, render_summary
 
 INFO = OFFLINE_MODEL
-"""How an agent delivers that must not just say its answer."""
 
 _RENDER = {
     Kind.OVERVIEW: render_overview,
@@ -39,8 +38,6 @@ _RENDER = {
 
 
 class OfflineModel:
-    """A Model made of rules."""
-
     def __init__(self, info: ModelInfo = INFO) -> None:
         self._info = info
 
@@ -60,19 +57,18 @@ class OfflineModel:
 
 
 class Turn:
-    """One reply in the making: to hand on, to look further, to fetch reports, or to answer."""
+    """Builds one reply: delegates, searches further, fetches reports or answers."""
 
     def __init__(self, request: ModelRequest, model: str) -> None:
         self._request = request
         self._model = model
-        """What agents that are started run on."""
+        """The model of the subagents it starts."""
         self._transcript = read_transcript(request.messages, request.tools)
         self._desk = read_desk(request.messages)
         self._kit = Kit.of(request.tools)
         self._is_over = self._transcript.wrap_up or is_summary_request(self._transcript.question)
 
     def take(self) -> tuple[str, list[ToolCall]]:
-        """The text and the calls."""
         mine = None if self._transcript.is_news else self._desk.find(self._transcript.start)
         if self._transcript.is_news or (mine is not None and mine.is_started):
             return self._fetch() or self._report([])
@@ -90,7 +86,7 @@ class Turn:
         return self._fetch() or self._report([render_answer(rankings, self._kit, self._transcript)])
 
     def deliver(self, text: str) -> tuple[str, list[ToolCall]]:
-        """The final text as the call that a run has to end with."""
+        """Wrap the final text in the call that the run must end with."""
         call = ToolCall(self._name(0), FINALIZE, {"status": "SUCCESS", "result": text})
         return "Delivering the answer.", [call]
 
@@ -100,7 +96,7 @@ class Turn:
         return split_work(self._transcript.question, questions)
 
     def _fetch(self) -> tuple[str, list[ToolCall]] | None:
-        """Ask for the whole reports once all are in."""
+        """Calls that fetch the complete reports, once all runs have finished; None if there is nothing to fetch."""
         unread = [run_id for each in self._desk.due for run_id in each.unread]
         if not unread or self._transcript.wrap_up or all(tool.name != FETCH for tool in self._request.tools):
             return None
@@ -108,7 +104,7 @@ class Turn:
         return f"Reading {len(unread)} reports.", calls
 
     def _report(self, answers: list[str]) -> tuple[str, list[ToolCall]]:
-        """The final text: the answer, what other agents have found, and what is still open."""
+        """The final text: the answer, the results of subagents, and what is still open."""
         rounds = [*self._desk.due, *(self._desk.pending if self._transcript.wrap_up else [])]
         answers = [*answers, *(merge_round(each) for each in rounds)]
         if self._desk.strangers:
@@ -126,7 +122,7 @@ class Turn:
 
 
 def read_questions(transcript: Transcript) -> list[OfflineQuestion]:
-    """What is asked, with what its "it" means."""
+    """Parse the questions, with pronouns resolved from earlier ones."""
     previous: OfflineQuestion | None = None
     for text in transcript.earlier:
         previous = parse_question(text, previous)
@@ -134,7 +130,7 @@ def read_questions(transcript: Transcript) -> list[OfflineQuestion]:
 
 
 def describe_step(questions: list[OfflineQuestion], actions: list[Action], turns: int) -> str:
-    """One line on what the calls are for."""
+    """One line that says what the calls are for."""
     if turns == 0:
         names = [name for each in questions for name in (*each.symbols, *each.phrases)]
         words = list(dict.fromkeys([*names, *(concept.word for each in questions for concept in each.concepts)]))[:6]
@@ -149,7 +145,6 @@ def describe_step(questions: list[OfflineQuestion], actions: list[Action], turns
 
 
 def render_answer(rankings: list[Ranking], kit: Kit, transcript: Transcript) -> str:
-    """The final text."""
     question, findings = rankings[0].question, rankings[0].findings
     if is_summary_request(transcript.question):
         return render_summary(transcript.question)
@@ -194,7 +189,7 @@ def _render_chat(question: OfflineQuestion) -> str:
 
 
 def _estimate_usage(request: ModelRequest, text: str, calls: list[ToolCall]) -> Usage:
-    """Four characters a token; free."""
+    """Four characters per token; no cost."""
     size = len(request.system)
     for message in request.messages:
         content = getattr(message, "content", "")

@@ -1,7 +1,7 @@
-"""What to look at next: from a question and the findings so far to the next actions.
+"""Plan the next tool calls from a question and the findings so far.
 
-A plan is a list of steps. Each step proposes actions; what was done already is left out, and the first step with
-anything left is taken. This file must not know how answers are phrased.
+A plan is a list of steps. Each step proposes actions; actions already done are left out, and the first step with an
+action left is used. This file must not know how answers are phrased.
 """
 
 import re
@@ -48,7 +48,7 @@ Step: TypeAlias = Callable[[Ranking, Kit], Iterable[Action]]
 
 
 def plan_turn(rankings: Sequence[Ranking], kit: Kit, turns: int) -> list[Action]:
-    """The next actions for all questions, taking turns; none when it is time to answer."""
+    """The next actions for all questions, interleaved; empty when it is time to answer."""
     if turns >= MAX_TURNS:
         return []
     proposals = [plan_next(ranking, kit, turns) for ranking in rankings]
@@ -58,7 +58,6 @@ def plan_turn(rankings: Sequence[Ranking], kit: Kit, turns: int) -> list[Action]
 
 
 def plan_next(ranking: Ranking, kit: Kit, turns: int) -> list[Action]:
-    """The next actions for one question."""
     question, findings = ranking.question, ranking.findings
     if question.kind is Kind.CHAT:
         return []
@@ -83,12 +82,12 @@ def _join(stems: Iterable[str]) -> str:
 
 
 def name_pattern(symbol: str) -> str:
-    """A pattern for one exact name, whatever its separators."""
+    """A pattern for one exact name, with any separators."""
     return re.escape(last_name(symbol)).replace(r"\-", "[-_]")
 
 
 def _survey(ranking: Ranking, kit: Kit) -> Iterable[Action]:
-    """Definitions per name and per concept, lines where two concepts meet, and all file names."""
+    """Definitions for each name and concept, lines that contain two concepts, and all file names."""
     question = ranking.question
     yield Find("*", 3000)
     yield List(".")
@@ -116,7 +115,7 @@ def _survey(ranking: Ranking, kit: Kit) -> Iterable[Action]:
 
 
 def _survey_words(ranking: Ranking, kit: Kit) -> Iterable[Action]:
-    """The words of the question, when its quoted text is nowhere."""
+    """Search for the words of the question if its quoted text was not found."""
     question, findings = ranking.question, ranking.findings
     if not findings.hits and question.phrases and not phrase_hits(question, findings):
         wider = replace(question, phrases=(), concepts=_all_concepts(question))
@@ -129,7 +128,7 @@ def _all_concepts(question: OfflineQuestion) -> tuple[Concept, ...]:
 
 
 def _focus(ranking: Ranking, kit: Kit) -> Iterable[Action]:
-    """The searches that were cut off once more, in the folders where the project's own source lies."""
+    """Repeat searches that were cut off in the folders with the project's own source."""
     findings = ranking.findings
     if not findings.cut and not findings.is_partial:
         return
@@ -155,7 +154,7 @@ def _pairs(concepts: tuple[Concept, ...]) -> list[tuple[Concept, Concept]]:
 
 
 def _outline(ranking: Ranking, kit: Kit) -> Iterable[Action]:
-    """The definitions of the best files, so that lines can be placed; more names when the list was cut."""
+    """Outline the best files, to find the function of a line; search for more file names if the list was cut off."""
     question, findings = ranking.question, ranking.findings
     quoted = phrase_hits(question, findings)
     if quoted:
@@ -178,14 +177,14 @@ def _outline(ranking: Ranking, kit: Kit) -> Iterable[Action]:
 
 
 def _deepen(ranking: Ranking, kit: Kit) -> Iterable[Action]:
-    """One more level of folders, when nothing but `ls` shows what there is."""
+    """List one more level of folders, if only `ls` is available."""
     if not kit.can(SearchAction) and not kit.can(Find) and ranking.findings.count(List) < 13:
         for folder in _folders(ranking.question, ranking.findings):
             yield List(folder)
 
 
 def _folders(question: OfflineQuestion, findings: Findings) -> list[str]:
-    """Folders not listed yet, those that the question names or that usually hold source first."""
+    """Folders not listed yet; first those that the question names or that usually hold source."""
     found = [
         entry.rstrip("/") if folder == "." else f"{folder}/{entry.rstrip('/')}"
         for folder, entries in findings.listings.items()
@@ -203,7 +202,7 @@ def _folders(question: OfflineQuestion, findings: Findings) -> list[str]:
 
 
 def _read_best(ranking: Ranking, kit: Kit) -> Iterable[Action]:
-    """The best definitions with what is around them, and who uses the first."""
+    """Read the best definitions with their surroundings, and search for uses of the first."""
     question, findings = ranking.question, ranking.findings
     quoted = phrase_hits(question, findings)
     if quoted:
@@ -237,7 +236,7 @@ def _guess_paths(question: OfflineQuestion, findings: Findings, ranking: Ranking
 
 
 def _follow(ranking: Ranking, kit: Kit) -> Iterable[Action]:
-    """One step along the calls: where are the called names defined?"""
+    """Search for the definitions of the names that the best definitions call."""
     question, findings = ranking.question, ranking.findings
     if phrase_hits(question, findings):
         return
@@ -247,7 +246,7 @@ def _follow(ranking: Ranking, kit: Kit) -> Iterable[Action]:
 
 
 def _place_uses(ranking: Ranking, kit: Kit) -> Iterable[Action]:
-    """The definition, and outlines of the files that use the name most, to say in which function a use stands."""
+    """Read the definition, and outline the files with the most uses, to find the function of each use."""
     question, findings = ranking.question, ranking.findings
     spots = ranking.spots
     for spot in spots[:1]:
@@ -262,7 +261,7 @@ def _place_uses(ranking: Ranking, kit: Kit) -> Iterable[Action]:
 
 
 def _look_around(ranking: Ranking, kit: Kit) -> Iterable[Action]:
-    """The top of the repository and all file names."""
+    """List the top of the repository and all file names."""
     yield List(".")
     yield Find("*", 3000)
     if not kit.can(List) and not kit.can(Find):
@@ -271,7 +270,7 @@ def _look_around(ranking: Ranking, kit: Kit) -> Iterable[Action]:
 
 
 def _read_project(ranking: Ranking, kit: Kit) -> Iterable[Action]:
-    """README, manifests and task files at the top."""
+    """Read README, manifests and task files at the top."""
     question, findings = ranking.question, ranking.findings
     top = top_files(findings)
     guides = sorted(
@@ -305,11 +304,11 @@ COMMANDS = (
     r"|deno|cargo|go|mvn|gradle|bundle"
     r"|rake|cmake|ctest|meson|ninja|docker|just|mix|composer|\./[A-Za-z])[ \t]?[A-Za-z./-]*"
 )
-"""A search pattern for lines of a document that are commands to type."""
+"""A search pattern for lines of a document that are shell commands."""
 
 
 def _read_file(ranking: Ranking, kit: Kit) -> Iterable[Action]:
-    """The file asked about: its beginning, its outline and who imports it."""
+    """Read the file in question: its beginning, its outline and who imports it."""
     question, findings = ranking.question, ranking.findings
     for path in resolve_paths(question, findings)[:2]:
         yield Read(path, 1, 120)
@@ -333,7 +332,7 @@ def _survey_file(ranking: Ranking, kit: Kit) -> Iterable[Action]:
 
 
 def _find_missing(ranking: Ranking, kit: Kit) -> Iterable[Action]:
-    """A file that the list does not show, because the list was cut."""
+    """Search for a file that is missing because the file list was cut off."""
     question, findings = ranking.question, ranking.findings
     if findings.is_partial and not resolve_paths(question, findings):
         for path in question.paths:

@@ -1,4 +1,4 @@
-"""Answers about a whole project or a whole file, as markdown: what it is, how to run it, which files there are.
+"""Render answers about a whole project as Markdown: what it is, its layout, how to run it, its facts.
 
 This file must not know how evidence was fetched.
 """
@@ -21,7 +21,7 @@ _BADGE = re.compile(r"^\s*(?:\[?!\[|<|\.\. |:\w+:|\[[^\]]+\]:|[=~^*-]{3,}\s*$|\|
 
 
 def _read_readme(findings: Findings) -> tuple[str, str, str]:
-    """Title, first paragraph and its place."""
+    """Title, first paragraph and its location."""
     for excerpt in findings.excerpts:
         if not excerpt.path.rsplit("/", 1)[-1].lower().startswith("readme"):
             continue
@@ -48,7 +48,7 @@ def _read_readme(findings: Findings) -> tuple[str, str, str]:
 
 
 def render_overview(ranking: Ranking) -> str:
-    """What the project is, how it is laid out and where to begin."""
+    """Answer what the project is, how it is laid out and where to begin."""
     question, findings = ranking.question, ranking.findings
     facts = collect_facts(findings)
     heading, paragraph, where = _read_readme(findings)
@@ -82,7 +82,7 @@ def render_overview(ranking: Ranking) -> str:
 
 
 def _describe_entry(findings: Findings) -> tuple[str, str]:
-    """What the first file of the package says, when nothing else does."""
+    """The description in the first file of the package, if there is no other."""
     for path in sorted(find_entries(findings), key=lambda path: "__init__" not in path):
         excerpt = findings.whole(path)
         doc = describe_file(excerpt) if excerpt else ""
@@ -109,7 +109,7 @@ def _render_layout(findings: Findings) -> list[str]:
             {only: len(files)}
         )
     else:
-        # a src or packages folder says little itself: show what is in it
+        # A src or packages folder says little: show its content.
         for outer in ("src", "packages", "lib", "crates"):
             inner = Counter(
                 "/".join(path.split("/")[: 3 if outer == "src" and _is_nested(files) else 2])
@@ -157,7 +157,7 @@ def _pick_scripts(scripts: list[tuple[str, str, str]], count: int) -> list[tuple
 
 
 def _rank_command(topic: str, command: str) -> tuple[int, int]:
-    """`make test` before `make test-slow` before whatever else has the word in it."""
+    """Sort key: `make test` before `make test-slow` before other commands with the word."""
     words = command.split()
     if words[-1] == topic or words[-1] in ("pytest", "tox", "nox"):
         return (0, len(words))
@@ -182,7 +182,7 @@ _TOPICS = {
 
 
 def render_run(ranking: Ranking) -> str:
-    """Commands to run, test or build, each with its place."""
+    """Answer with the commands to run, test or build, each with its location."""
     question, findings = ranking.question, ranking.findings
     facts = collect_facts(findings)
     wanted = _find_topics(question)
@@ -237,7 +237,7 @@ def _find_commands(excerpt: Excerpt) -> list[tuple[str, str, str]]:
             if find_family(excerpt.path) == "markup" and not in_fence
             else []
         )
-        # prose begins with "Make sure" or "Go to": only an indented, prompted or fenced line is a command
+        # Prose may begin with "Make sure" or "Go to": only an indented, prompted or fenced line is a command.
         bare = (
             text if in_fence or text.startswith((" ", "\t", "$", ">")) or find_family(excerpt.path) != "markup" else ""
         )
@@ -267,7 +267,7 @@ def _guess_tests(findings: Findings, wanted: list[str]) -> str:
 
 
 def render_fact(ranking: Ranking) -> str:
-    """Facts of the manifests: dependencies, versions, licence, entry points, targets."""
+    """Answer with facts from the manifests: dependencies, versions, licence, entry points, targets."""
     question, findings = ranking.question, ranking.findings
     facts = collect_facts(findings)
     low = question.text.lower()

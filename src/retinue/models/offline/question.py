@@ -1,6 +1,6 @@
-"""A question in plain words, taken apart: its kind, what it is about and which names it mentions.
+"""Parse a question in natural language: its kind, its concepts and the names it mentions.
 
-Pure text; this file must not know tools, files or answers.
+Pure. This file must not know tools, files or answers.
 """
 
 import re
@@ -14,7 +14,7 @@ MAX_PARTS = 5
 
 
 class Kind(StrEnum):
-    """What would count as an answer."""
+    """What kind of answer is wanted."""
 
     CHAT = "chat"
     OVERVIEW = "overview"
@@ -29,14 +29,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Concept:
-    """One thing the question is about, with the stems that may name it in code; the first is the asker's own."""
+    """One thing the question is about, with stems that may name it in code; the first is the user's own word."""
 
     word: str
     stems: tuple[str, ...]
     weight: float = 1.0
 
     def match(self, pieces: list[str]) -> float:
-        """How well identifier pieces name this: 1 for the asker's word, 0.7 for a synonym, 0 for neither."""
+        """How well the pieces of an identifier match: 1 for the user's word, 0.7 for a synonym, else 0."""
         if "-" in self.stems[0]:
             return float(self.stems[0].replace("-", "") in "".join(pieces))
         if any(has_stem(piece, self.stems[0]) for piece in pieces):
@@ -48,25 +48,23 @@ class Concept:
 
 @dataclass(frozen=True, slots=True)
 class OfflineQuestion:
-    """What is asked."""
-
     text: str
     kind: Kind
     concepts: tuple[Concept, ...] = ()
     symbols: tuple[str, ...] = ()
-    """Identifiers as they would stand in code."""
+    """Identifiers as written in code."""
     paths: tuple[str, ...] = ()
     phrases: tuple[str, ...] = ()
     """Quoted text, to be found literally."""
     extensions: tuple[str, ...] = ()
     change: bool = False
-    """Whether a change was asked for, not knowledge."""
+    """A change was requested, not information."""
     is_part: bool = False
-    """Whether it is one of several asked at once, to be answered more briefly."""
+    """One of several questions in the same text, to be answered more briefly."""
 
     @property
     def wants_tests(self) -> bool:
-        """Whether tests are what is asked about, so that they are no noise."""
+        """Whether the question is about tests; otherwise tests rank lower."""
         return any(has_stem(word, "test") or word in ("spec", "fixture") for word in split_pieces(self.text))
 
     @property
@@ -76,7 +74,7 @@ class OfflineQuestion:
 
 
 def parse_question(text: str, previous: "OfflineQuestion | None" = None) -> OfflineQuestion:
-    """Take a question apart; words such as "it" reach back to the previous one."""
+    """Parse one question; pronouns such as "it" refer to the previous question."""
     said = cues.ABOUT.search(text)
     if said is not None:
         topic = parse_question(said.group(1))
@@ -109,7 +107,7 @@ def parse_question(text: str, previous: "OfflineQuestion | None" = None) -> Offl
 
 
 def parse_questions(text: str, previous: "OfflineQuestion | None" = None) -> list[OfflineQuestion]:
-    """The questions in a text, at most five; a later one is also about what the first is about."""
+    """The questions in a text, at most five; later ones also refer to the topic of the first."""
     if cues.ABOUT.search(text):
         return [parse_question(text, previous)]
     whole = _select_text(cues.FILE_BLOCK.sub(" ", text))
@@ -123,7 +121,7 @@ def parse_questions(text: str, previous: "OfflineQuestion | None" = None) -> lis
     questions = [replace(first, is_part=True)]
     for each in found[1:]:
         known = {concept.stems[0] for concept in each.concepts}
-        # the subject of the first counts double, for it is common where it is the subject
+        # The subject of the first question counts double, because it is common where it is the subject.
         context = [replace(concept, weight=2.0) for concept in first.concepts[:1] if concept.stems[0] not in known]
         if each.symbols or each.kind not in (Kind.WHERE, Kind.HOW, Kind.USES) or _names_subject(each):
             context = []
@@ -132,7 +130,7 @@ def parse_questions(text: str, previous: "OfflineQuestion | None" = None) -> lis
 
 
 def _names_subject(question: OfflineQuestion) -> bool:
-    """Whether it asks for a thing of its own, with two words: "the event bus"; "the timeout" may be the first's."""
+    """Whether it names its own subject in two words ("the event bus"); "the timeout" may be the first question's."""
     if question.kind is Kind.HOW:
         return False
     known = {concept.word.lower() for concept in question.concepts}
@@ -141,7 +139,7 @@ def _names_subject(question: OfflineQuestion) -> bool:
 
 
 def _add_topic(question: OfflineQuestion, topic: OfflineQuestion) -> OfflineQuestion:
-    """A question with what it was said to be about; that counts double, as the subject of a first question does."""
+    """Add a stated topic to a question; it counts double, like the subject of a first question."""
     known = {concept.stems[0] for concept in question.concepts}
     added = [replace(concept, weight=2.0) for concept in topic.concepts if concept.stems[0] not in known]
     concepts = (*question.concepts, *added)[:6]
@@ -158,7 +156,7 @@ def _add_topic(question: OfflineQuestion, topic: OfflineQuestion) -> OfflineQues
 
 
 def _select_text(text: str) -> str:
-    """The asking part of a long task: its sentences with a question mark, or its beginning."""
+    """The relevant part of a long task: its sentences with a question mark, or its beginning."""
     text = text.strip()
     if len(text) <= 600:
         return text
@@ -187,7 +185,7 @@ def _take_paths(text: str, paths: list[str]) -> str:
     def take(found: re.Match[str]) -> str:
         path = found.group(1)
         if "/" in path and not _is_file(path) and not path.endswith("/") and path.count("/") == 1 and "." not in path:
-            # "read/write", "client/server": two words, unless it says that it is a folder
+            # "read/write", "client/server": two words, unless one is a usual folder name.
             before, after = path.split("/")
             if not (
                 before in ("src", "lib", "tests", "test", "docs", "pkg", "cmd", "app")

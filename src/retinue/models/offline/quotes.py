@@ -1,4 +1,4 @@
-"""Pieces of an answer about one place: a name for it, its own documentation and its telling lines.
+"""Parts of an answer about one location: its name, its documentation and its relevant lines.
 
 This file must not know kinds of questions.
 """
@@ -19,7 +19,6 @@ _TAG = re.compile(
 
 
 def place(hit: Hit) -> str:
-    """`path:line`."""
     return f"`{hit.path}:{hit.line}`"
 
 
@@ -36,20 +35,19 @@ def title(findings: Findings, hit: Hit) -> str:
 
 
 def shorten(text: str, limit: int = 160) -> str:
-    """One line, bounded."""
+    """One line of at most `limit` characters."""
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
 def first_sentence(text: str, limit: int = 220) -> str:
-    """The first sentence of a text."""
     text = " ".join(text.split())
     found = re.match(r".{12,}?[.!?](?=\s+[A-Z`*(\[]|$)", text)
     return shorten(found.group() if found else text, limit)
 
 
 def summarise(findings: Findings, hit: Hit) -> str:
-    """What the code itself says about a definition: its docstring, or the comment above; empty when silent."""
+    """The docstring of a definition, or the comment above it; empty if there is neither."""
     excerpt = findings.excerpt_at(hit.path, hit.line)
     if excerpt is None:
         excerpt = _gather_context(findings, hit)
@@ -82,7 +80,7 @@ def _read_docstring(excerpt: Excerpt, line: int) -> str:
 
 
 def read_module_doc(excerpt: Excerpt, number: int) -> str:
-    """The first sentence of the docstring that begins at a line, if one does."""
+    """The first sentence of the docstring that begins at a line; empty if there is none."""
     text = excerpt.line(number).strip()
     found = re.match(r"[rRuU]?(\"\"\"|''')(.*)$", text)
     if not found:
@@ -104,7 +102,7 @@ def _read_comment(excerpt: Excerpt, line: int) -> str:
         number -= 1
     while True:
         if number < max(1, excerpt.first):
-            # the comment begins above what was read: its first sentence is unknown
+            # The comment begins above the excerpt: its first sentence is unknown.
             return "" if number >= 1 else _join_comment(parts)
         text = excerpt.line(number)
         if not re.match(
@@ -135,7 +133,7 @@ def _join_comment(parts: list[str]) -> str:
 
 
 def telling_lines(question: OfflineQuestion, findings: Findings, hit: Hit, count: int) -> list[tuple[int, str]]:
-    """The lines of a definition that the question's words meet in, with the line that begins it."""
+    """The first line of a definition, and the lines in it that match the question best."""
     excerpt = findings.excerpt_at(hit.path, hit.line)
     members = (
         _pick_members(question, findings, hit, count - 1) if hit.about.what in ("class", "interface", "impl") else []
@@ -165,7 +163,7 @@ def telling_lines(question: OfflineQuestion, findings: Findings, hit: Hit, count
 
 
 def _pick_members(question: OfflineQuestion, findings: Findings, hit: Hit, count: int) -> list[Hit]:
-    """The methods of a class that say most about it, in their order."""
+    """The methods of a class that match the question best, in file order."""
     last = findings.end_of(hit)
     inside = [
         each

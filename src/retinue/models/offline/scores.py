@@ -1,4 +1,4 @@
-"""Which of the facts matter for a question: weights of its concepts, scores of definitions and files.
+"""Score findings for a question: weights of its concepts, scores of definitions and files.
 
 This file must not know how facts are fetched or shown.
 """
@@ -37,28 +37,28 @@ _RECEIVER = re.compile(r"func\s+\(\s*\w*\s*\*?(\w+)")
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A place worth looking at: a definition, or the line where the question's words meet."""
+    """A relevant location: a definition, or a line that contains the question's words."""
 
     hit: Hit
     score: float
     cover: float
-    """Share of what was asked that the place names, 0 to 1."""
+    """Share of the question that the location matches, 0 to 1."""
     is_exact: bool = False
-    """Whether it defines a name the asker gave."""
+    """It defines a name that the user gave."""
 
 
 def last_name(symbol: str) -> str:
-    """The defined part of a dotted name."""
+    """The last part of a dotted name."""
     return re.split(r"\.|::|->", symbol)[-1]
 
 
 def fold(name: str) -> str:
-    """A name without case and separators, for comparing spellings."""
+    """A name without case and separators, to compare spellings."""
     return name.replace("_", "").replace("-", "").lower()
 
 
 class Ranking:
-    """Scores for one question over one set of findings."""
+    """Scores for one question and one set of findings."""
 
     def __init__(
         self, question: OfflineQuestion, findings: Findings, memo: MutableMapping[Any, Any] | None = None
@@ -71,7 +71,7 @@ class Ranking:
             self._by_file[hit.path].append(hit)
         for hits in self._by_file.values():
             hits.sort(key=lambda hit: hit.line)
-        # the same lines are scored again in each turn: the memo keeps what they match
+        # The same lines are scored in each turn: the memo caches their matches.
         key = ("offline-ranking", question)
         kept = memo.get(key) if memo is not None else None
         self._matches: dict[str, dict[str, float]] = kept or {concept.word: {} for concept in question.concepts}
@@ -103,7 +103,7 @@ class Ranking:
 
     @cached_property
     def mentions(self) -> list[Spot]:
-        """Lines that are no definitions, by how many concepts meet in them."""
+        """Lines that are not definitions, sorted by the concepts they contain."""
         found: list[Spot] = []
         total = sum(self.weights.values()) or 1.0
         for hit in self.findings.hits.values():
@@ -122,7 +122,7 @@ class Ranking:
 
     @cached_property
     def documents(self) -> list[Spot]:
-        """Headings and prose about the question."""
+        """Headings and text in documents about the question."""
         found: list[Spot] = []
         total = sum(self.weights.values()) or 1.0
         for hit in self.findings.hits.values():
@@ -138,7 +138,7 @@ class Ranking:
 
     @cached_property
     def files(self) -> list[tuple[str, float]]:
-        """Files by how much of the question they hold, best first."""
+        """Files with their scores, best first."""
         paths = dict.fromkeys([*self._by_file, *self.findings.files])
         scored = [(path, self.score_file(path)) for path in paths]
         return sorted(
@@ -147,7 +147,7 @@ class Ranking:
         )
 
     def score_file(self, path: str) -> float:
-        """How much of the question a file holds, in its name and its lines."""
+        """How well a file matches the question, by its name and its lines."""
         total = sum(self.weights.values()) or 1.0
         name, _, folder = path.rpartition("/")[::-1]
         hits = self._by_file.get(path, [])
@@ -168,12 +168,12 @@ class Ranking:
         return score / total * self.path_weight(path)
 
     def path_weight(self, path: str) -> float:
-        """The weight of a path; tests count in full when tests are asked about."""
+        """The weight of a path; tests count in full if the question is about tests."""
         weight = weigh_path(path)
         return min(1.0, weight / 0.4) if self._wants_tests and is_test(path) else weight
 
     def match(self, concept: Concept, text: str) -> float:
-        """How well a text names a concept; remembered, for the same lines are asked about often."""
+        """How well a text matches a concept; cached, since the same lines are checked often."""
         known = self._matches[concept.word]
         found = known.get(text)
         if found is None:
@@ -187,7 +187,7 @@ class Ranking:
         return found
 
     def _weigh_concepts(self) -> dict[str, float]:
-        """Rare words count more: a word that is in every file says nothing about where."""
+        """Rare words get more weight: a word in every file does not help to locate anything."""
         total = max(len(self.findings.files), len(self._by_file), 8)
         weights: dict[str, float] = {}
         for index, concept in enumerate(self.question.concepts):
@@ -228,7 +228,7 @@ class Ranking:
             and (home := self.findings.enclosing(hit))
             and home.about.what in ("function", "method")
         ):
-            # a variable of a function, not a field of a class
+            # A variable of a function, not a field of a class.
             what *= 0.4
         score = (exact * 2 + cover * (0.6 + 0.4 * precision)) * path_weight * what * private
         return Spot(hit, score, max(cover, min(1.0, exact)), exact >= 1.0)
@@ -257,7 +257,7 @@ class Ranking:
             )
             if best < 0.5:
                 density = sum(self._strengths[each.path, each.line][index] for each in inside)
-                # a class holds many words; a function that holds them is about them
+                # A class contains many words; a function that contains them is about them.
                 best = max(best, (0.3 if hit.about.what in ("class", "impl") else 0.5) * min(1.0, density / 3))
             cover += self.weights[concept.word] * best
         return cover / total

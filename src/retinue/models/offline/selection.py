@@ -1,4 +1,4 @@
-"""Which findings a question's plan and its answer both turn on: best places, uses, called names, files of note.
+"""Select findings for both the plan and the answer: best locations, uses, called names, important files.
 
 This file must not know tools or phrasing.
 """
@@ -24,7 +24,7 @@ MANIFESTS = split_words(
 def phrase_hits(question: OfflineQuestion, findings: Findings) -> list[Hit]:
     """Lines with the quoted text, code first."""
     low = [phrase.lower() for phrase in question.phrases]
-    # a name that nothing defines, such as an error code, is found like a text
+    # A name without a definition, such as an error code, is searched like a text.
     defined = {
         fold(last_name(hit.about.name)) for hit in findings.hits.values() if hit.about.role in ("definition", "key")
     }
@@ -38,7 +38,7 @@ def phrase_hits(question: OfflineQuestion, findings: Findings) -> list[Hit]:
 
 
 def pick_files(ranking: Ranking, count: int) -> list[str]:
-    """The files worth an outline: those of the best places first, then those of the best names."""
+    """The files worth an outline: those of the best locations, then those with the best names."""
     paths = [spot.hit.path for spot in ranking.spots[:6]]
     paths += [path for path, _ in ranking.files[:4]]
     paths += [spot.hit.path for spot in ranking.mentions[:6]]
@@ -47,14 +47,14 @@ def pick_files(ranking: Ranking, count: int) -> list[str]:
 
 
 def to_read(findings: Findings, hit: Hit) -> Read:
-    """A read of a definition with the comment above it, bounded."""
+    """Read a definition with the comment above it, up to a limit."""
     first = max(1, hit.line - 12)
     last = min(findings.end_of(hit), hit.line + 90)
     return Read(hit.path, first, max(24, last - first + 1))
 
 
 def pick_spots(ranking: Ranking, count: int = 4) -> list[Spot]:
-    """The best places without repetition; enclosing functions of lines where concepts meet count as places."""
+    """The best locations without duplicates, including functions that contain lines with several concepts."""
     findings = ranking.findings
     spots = ranking.spots
     best = spots[0].score if spots else 0.0
@@ -75,7 +75,7 @@ def pick_spots(ranking: Ranking, count: int = 4) -> list[Spot]:
 
 
 def _lift_mentions(ranking: Ranking) -> list[Spot]:
-    """Functions that hold many of the lines in which the question's words meet."""
+    """Functions that contain many of the lines with the question's words."""
     lifted: dict[tuple[str, int], Spot] = {}
     for spot in ranking.mentions[:40]:
         if spot.hit.about.role in ("import", "documentation", "key"):
@@ -113,7 +113,7 @@ _COMMON = frozenset(
 
 
 def called_names(question: OfflineQuestion, findings: Findings, spots: Iterable[Spot]) -> list[str]:
-    """Names that the read definitions call, those that the question is about first."""
+    """Names that the read definitions call; those that match the question first."""
     counts: dict[str, int] = {}
     for spot in spots:
         excerpt = findings.excerpt_at(spot.hit.path, spot.hit.line)
@@ -122,7 +122,7 @@ def called_names(question: OfflineQuestion, findings: Findings, spots: Iterable[
         last = min(findings.end_of(spot.hit), excerpt.last)
         for number in range(spot.hit.line + 1, last + 1):
             for receiver, name in _CALLED.findall(excerpt.line(number)):
-                # `text.match(` is most likely not our `match`
+                # `text.match(` is probably not our `match`.
                 if receiver not in _SELF and len(split_pieces(name)) < 2:
                     continue
                 if name not in _COMMON and name != spot.hit.about.name and not name.isupper():
@@ -136,7 +136,7 @@ def called_names(question: OfflineQuestion, findings: Findings, spots: Iterable[
 
 
 def uses_of(question: OfflineQuestion, findings: Findings) -> list[Hit]:
-    """Lines that use a name the question gives, without its definitions and comments."""
+    """Lines that use a name from the question, without definitions and comments."""
     names = [last_name(symbol) for symbol in question.symbols]
     found: list[Hit] = []
     for hit in findings.hits.values():
@@ -151,7 +151,6 @@ def uses_of(question: OfflineQuestion, findings: Findings) -> list[Hit]:
 
 
 def top_files(findings: Findings) -> list[str]:
-    """Files at the top of the repository."""
     listed = [entry for entry in findings.listings.get(".", []) if not entry.endswith("/")]
     return list(dict.fromkeys([*listed, *(path for path in findings.files if "/" not in path)]))
 
@@ -162,7 +161,7 @@ _ENTRY = re.compile(
 
 
 def find_entries(findings: Findings) -> list[str]:
-    """Files that look like the way in, the shallowest first."""
+    """Files that look like entry points, the shallowest first."""
     found = [path for path in findings.files if _ENTRY.search(path) and not is_test(path) and not is_vendored(path)]
     order = {
         "__main__": 0,
@@ -188,7 +187,7 @@ def find_entries(findings: Findings) -> list[str]:
 
 
 def resolve_paths(question: OfflineQuestion, findings: Findings) -> list[str]:
-    """The files that the question's path words mean, as listed."""
+    """The listed files that the paths in the question mean."""
     found: list[str] = []
     for wanted in question.paths:
         name = wanted.removeprefix("./").lower()

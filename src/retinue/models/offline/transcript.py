@@ -1,7 +1,7 @@
-"""The conversation so far as this model needs it, and a summary of it for compaction.
+"""The state of the conversation for this model, and a summary of it for compaction.
 
-Everything is derived from the messages of one request, so that a replay gives the same. This file must not know how
-questions are answered.
+Everything is derived from the messages of one request, so that a replay gives the same result. This file must not know
+how questions are answered.
 """
 
 import re
@@ -34,8 +34,6 @@ _CALL_ID = re.compile(r"rules_(\d+)$")
 
 @dataclass(frozen=True, slots=True)
 class ToolExchange:
-    """One tool call and its result."""
-
     call: ToolCall
     text: str
     is_error: bool
@@ -43,36 +41,36 @@ class ToolExchange:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What the messages say about the work at hand."""
+    """The current question and the work done for it."""
 
     start: int
     """Index of the message with the question."""
     question: str
     earlier: tuple[str, ...]
-    """The questions before, oldest first."""
+    """Earlier questions, oldest first."""
     exchanges: tuple[ToolExchange, ...]
-    """Calls made for this question that have a result, in order."""
+    """Calls for this question that have a result, in order."""
     turns: int
-    """Replies given for this question that looked at something."""
+    """Replies to this question that contain tool calls other than delegation."""
     wrap_up: bool
-    """Whether an answer is wanted now, with what there is."""
+    """The answer is wanted now, with what was found so far."""
     is_news: bool
-    """Whether the question is answered, and a report of an agent came."""
+    """The question was answered, and a subagent's report arrived after that."""
     next_call: int
 
 
 def read_transcript(messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Transcript:
-    """Find the question and everything done for it; a call counts as one of the tool it was meant for."""
+    """Find the question and the work done for it; calls are converted to the tools' own names."""
     asked: list[tuple[int, str]] = []
     wrap_up = working = is_news = is_idle = False
     for index, message in enumerate(messages):
         if isinstance(message, UserMessage):
             text = join_text(message.content)
-            # a nudge in the middle of the work ends it; the same words after an answer are a question
+            # A wrap-up message during the work ends it; the same words after an answer are a question.
             if working and _WRAP_UP.search(text):
                 wrap_up = True
             else:
-                asked.append((index, text.removeprefix("Task: ")))  # as callers of a child process put it
+                asked.append((index, text.removeprefix("Task: ")))  # prefix used by callers of a child process
                 wrap_up = working = is_news = is_idle = False
         elif isinstance(message, AssistantMessage):
             working = bool(message.calls)
@@ -121,12 +119,12 @@ _PATH = re.compile(r"\bpath[=:]\s*[\"']?([\w./@-]+\.\w+)")
 
 
 def is_summary_request(text: str) -> bool:
-    """Whether a prompt holds a whole conversation and wants it shorter."""
+    """Whether a prompt contains a whole conversation and asks for a summary."""
     return "<conversation>" in text and "summar" in text.lower()
 
 
 def render_summary(text: str) -> str:
-    """The questions, the files and the last answer of a conversation."""
+    """The questions, files and last answer of a conversation."""
     asked = [found.strip()[:300] for found in _USER.findall(text)]
     answers = _ASSISTANT.findall(text)
     paths = list(dict.fromkeys(_PATH.findall(text)))

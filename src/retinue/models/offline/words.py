@@ -1,6 +1,6 @@
-"""Words: pieces of identifiers, light stemming, stop words and small groups of synonyms.
+"""Word processing: pieces of identifiers, light stemming, stop words and synonyms.
 
-Pure text; this file must not know questions, files or tools.
+Pure. This file must not know questions, files or tools.
 """
 
 import re
@@ -10,7 +10,6 @@ _PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """A list of words, written as a text."""
     return tuple(text.split())
 
 
@@ -43,7 +42,7 @@ STOP = frozenset(
 )
 
 LIGHT = frozenset(split_words("default value type data name object user system path item key result info text"))
-"""Words that say little alone: they break ties."""
+"""Words with little meaning alone: they only break ties."""
 
 CALLS = frozenset(
     split_words("call calls called calling caller callers invoke invoked invokes import imports imported")
@@ -89,13 +88,13 @@ SYNONYMS = (
 
 
 def split_pieces(name: str) -> list[str]:
-    """The lower-case words inside an identifier or a path."""
+    """The lower-case words in an identifier or a path."""
     return [piece.lower() for piece in _PIECE.findall(name)]
 
 
 @lru_cache(maxsize=4096)
 def stem(word: str) -> str:
-    """The part of a word that its other forms share, at least four letters where there are as many."""
+    """The part of a word that its forms share; at least four letters, if the word is that long."""
     word = word.lower()
     if word.endswith("eed"):
         return word[:-1]
@@ -121,7 +120,7 @@ def has_stem(piece: str, root: str) -> bool:
 
 
 def find_synonyms(word: str) -> tuple[str, ...]:
-    """Stems of the words that often stand for this one in code."""
+    """Stems of words that are often used for this one in code."""
     root = stem(word)
     found: list[str] = []
     for group in SYNONYMS:
