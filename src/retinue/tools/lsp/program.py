@@ -69,8 +69,7 @@ class ServerProgram:
                 command = await self._prepare(held, theirs)
                 async with asyncio.TaskGroup() as group:
                     work = group.create_task(self._run(*command))
-                    # The process now has its copy of the read end. If we kept ours open, we would not notice when it
-                    # exits.
+                    # The process now has its copy of the read end; we must close ours to notice when it exits.
                     await asyncio.sleep(0)
                     os.close(theirs)
                     theirs = -1
