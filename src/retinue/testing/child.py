@@ -55,7 +55,7 @@ class FakeChild:
     """A fake program; `path` is its executable."""
 
     def __init__(self, folder: Path, *steps: dict[str, Any]) -> None:
-        """Steps: `record` (an object), `text`, `error` (to stderr), each `times`; `sleep_s`, `ignore`, `signal`,
+        """Steps: `record` (object), `text`, `error` (to stderr), each `times`; `sleep_s`, `ignore`, `signal`,
         `exit`.
         """
         folder.mkdir(parents=True, exist_ok=True)

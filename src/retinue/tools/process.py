@@ -224,7 +224,7 @@ class _Child:
         try:
             enough = handle(data)
         finally:
-            # Also if the callback raised in spite of the contract: a process whose output nobody reads would never end.
+            # Also if the callback raised in spite of the contract: a process whose output is not read would never end.
             if enough:
                 self.stopped = True
                 self.kill()

@@ -164,9 +164,7 @@ class _Reader:
         return re.sub(r"\n{3,}", "\n\n", "\n\n".join(self._blocks)).replace("\n\n\0", "\n").replace("\0", "").strip()
 
     def _read_long(self, piece: str) -> tuple[str, str]:
-        """Read a tag with `>` or `<` in a value, which continues in the next pieces; return it and the text after
-        it.
-        """
+        """Read a tag with `>` or `<` in a value, which spans several pieces; return it and the text after it."""
         whole, more, step = piece, self._at, 8
         while (end := find_end(whole)) < 0 and more < len(self._pieces):
             whole = "<".join((whole, *self._pieces[more : more + step]))
