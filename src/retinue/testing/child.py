@@ -55,9 +55,7 @@ class FakeChild:
     """A fake program; `path` is its executable."""
 
     def __init__(self, folder: Path, *steps: dict[str, Any]) -> None:
-        """Steps: `record` (object), `text`, `error` (to stderr), each `times`; `sleep_s`, `ignore`, `signal`,
-        `exit`.
-        """
+        """Steps: `record` (object), `text`, `error` (stderr), each `times`; `sleep_s`, `ignore`, `signal`, `exit`."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self.path = folder / "pi"

@@ -138,9 +138,7 @@ class LspCall:
         return real
 
     def read_file(self, name: str) -> tuple[str, str, Stamp]:
-        """Return real path, text and stamp. Raises LspFailed, ToolFailed, OSError, or ValueError (not a source
-        file).
-        """
+        """Return real path, text and stamp. Raises LspFailed, ToolFailed, OSError, or ValueError (not source code)."""
         real = self.find_file(name)
         return real, *read_source(real, name, self.territory)
 
