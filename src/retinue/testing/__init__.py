@@ -1,6 +1,6 @@
-"""Ports and servers for tests: a mock model server, a clock to turn, events to collect, repositories, the command.
+"""Test helpers: a mock model server, a fake clock, an event collector, git repositories, and a runner for the command.
 
-Nothing that is shipped as a part of retinue imports this package. Names are loaded when they are first used.
+Shipped code must not import this package. Names are loaded when they are first used.
 """
 
 from importlib import import_module
@@ -45,7 +45,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # `python -m retinue.testing.server` must not find its module loaded already.
+    # Lazy, because `python -m retinue.testing.server` must not find its module already loaded.
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

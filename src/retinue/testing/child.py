@@ -1,4 +1,4 @@
-"""A program that stands in for a child: notes how it was started, then prints, waits and ends as it is told."""
+"""A fake child program: records how it was started, then prints, waits and exits as planned."""
 
 import json
 import shlex
@@ -52,11 +52,10 @@ for step in plans[min(count, len(plans)) - 1]:
 
 
 class FakeChild:
-    """One such program; `path` is what a runner is pointed at."""
+    """A fake program; `path` is its executable."""
 
     def __init__(self, folder: Path, *steps: dict[str, Any]) -> None:
-        """Steps: `record` (an object), `text`, `error` (to stderr), each `times` often; `sleep_s`, `ignore`, `signal`,
-        `exit`."""
+        """Steps: `record` (object), `text`, `error` (stderr), each `times`; `sleep_s`, `ignore`, `signal`, `exit`."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self.path = folder / "pi"
@@ -67,18 +66,18 @@ class FakeChild:
         self.plan(steps)
 
     def plan(self, *plans: Sequence[dict[str, Any]]) -> None:
-        """What it does each time it is started, in turn; the last plan holds for all further times."""
+        """Set the steps of each start in order; the last plan is used for all further starts."""
         (self._folder / "steps.json").write_text(json.dumps(plans))
 
     @property
     def starts(self) -> list[dict[str, Any]]:
-        """How it was started so far: `argv`, `env`, `cwd`, `files` (content and mode), `pid`, `stdin`."""
+        """Every start so far: `argv`, `env`, `cwd`, `files` (content and mode), `pid`, `stdin`."""
         path = self._folder / "starts.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def reply(text: str = "", *, stop: str = "stop", calls: Sequence[dict[str, Any]] = (), **fields: Any) -> dict[str, Any]:
-    """The step that prints the end of an assistant's message."""
+    """Return a step that prints the end of an assistant message."""
     content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
     content += [{"type": "toolCall", "id": f"c{index}", **call} for index, call in enumerate(calls)]
     message = {

@@ -1,4 +1,4 @@
-"""A clock that a test turns, and a collector of events."""
+"""A fake clock for tests, and a collector of events."""
 
 import asyncio
 import heapq
@@ -8,15 +8,15 @@ from typing import TypeVar
 from retinue.core.events import Event
 
 _ROUNDS = 20
-"""Rounds of the loop that a woken sleeper gets before the next one wakes."""
+"""How many event loop iterations a woken sleeper gets before the next one wakes."""
 
 
 class FakeClock:
-    """Time that stands still until `advance`; with `auto` it jumps ahead by each sleep instead of waiting."""
+    """A clock that stands still until `advance`; with `auto`, each sleep advances it instead of waiting."""
 
     def __init__(self, *, now_ms: int = 1_700_000_000_000, auto: bool = False) -> None:
         self.slept: list[float] = []
-        """Every duration that was asked for, in order."""
+        """Every requested duration, in order."""
         self._start_ms = now_ms
         self._elapsed_s = 0.0
         self._auto = auto
@@ -24,15 +24,13 @@ class FakeClock:
         self._order = count()
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
         return self._start_ms + round(self._elapsed_s * 1000)
 
     def steady_s(self) -> float:
-        """Seconds since the clock was made."""
+        """Seconds since the clock was created."""
         return self._elapsed_s
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the clock was advanced so far."""
         self.slept.append(seconds)
         if self._auto or seconds <= 0:
             self._elapsed_s += max(0.0, seconds)
@@ -43,7 +41,7 @@ class FakeClock:
         await woken
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass: sleepers wake in order, each at its own time, also those that sleep again."""
+        """Advance the time: sleepers wake in order, each at its own time, including those that sleep again."""
         target = self._elapsed_s + seconds
         await self._settle()
         while self._sleepers and self._sleepers[0][0] <= target:
@@ -56,7 +54,7 @@ class FakeClock:
 
     @property
     def sleeping(self) -> int:
-        """How many wait for this clock."""
+        """The number of waiting sleepers."""
         return sum(not woken.done() for _, _, woken in self._sleepers)
 
     async def _settle(self) -> None:
@@ -68,7 +66,7 @@ _E = TypeVar("_E")
 
 
 class EventCollector:
-    """A subscriber that remembers."""
+    """A subscriber that stores all events."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -77,10 +75,9 @@ class EventCollector:
         self.events.append(event)
 
     def kinds(self, *, live: bool = True) -> list[str]:
-        """The names of the events in order; without `live`, deltas and progress are left out."""
+        """Return the event names in order; without `live`, deltas and progress are left out."""
         names = [type(event).__name__ for event in self.events]
         return names if live else [name for name in names if name not in ("MessageDelta", "ToolProgress")]
 
     def of(self, kind: type[_E]) -> list[_E]:
-        """The events of one kind."""
         return [event for event in self.events if isinstance(event, kind)]

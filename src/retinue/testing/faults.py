@@ -1,4 +1,4 @@
-"""From a reply of a script, and the fault it asks for, to the plan of a response in one wire format."""
+"""Builds the response plan for a scripted reply with its scripted fault, in one wire format."""
 
 import base64
 from collections.abc import Iterable
@@ -42,13 +42,13 @@ _STATUSES: dict[FailureKind, int] = {"rate": 429, "overloaded": 503, "auth": 401
 _KINDS: dict[int, FailureKind] = {401: "auth", 403: "auth", 404: "missing", 429: "rate"}
 _COMMENT = ": still here\n\n"
 _RESET_DELAY_S = 0.01
-"""A reset overtakes bytes that the client has not read yet."""
+"""Wait before a reset, which would otherwise overtake bytes that the client has not read yet."""
 _PLACEHOLDER = "placeholder-of-a-huge-text"
 _ABSURD = ScriptUsage(input=-7, output=10**15, cache_read=-1, cache_write=10**12)
 
 
 def pick_fault(reply: ScriptReply, attempt: int) -> ScriptFault | ScriptError | None:
-    """What goes wrong at the nth attempt (from 0) of a reply."""
+    """Return the fault of the nth attempt (from 0) of a reply."""
     troubles: list[ScriptFault | ScriptError] = [*reply.faults]
     if reply.error is not None:
         troubles.insert(0, reply.error)
@@ -60,7 +60,7 @@ def pick_fault(reply: ScriptReply, attempt: int) -> ScriptFault | ScriptError | 
 
 
 def to_spoken(reply: ScriptReply, *, position: int, model: str, include_usage: bool = True) -> Spoken:
-    """Fill in what a script leaves open."""
+    """Fill in the defaults of a scripted reply."""
     blocks: list[SpokenBlock] = []
     for index, block in enumerate(reply.blocks):
         place = f"{position}_{index}"
@@ -88,7 +88,6 @@ def to_spoken(reply: ScriptReply, *, position: int, model: str, include_usage: b
 def build_plan(
     wire: WireFormat, reply: ScriptReply, spoken: Spoken, trouble: ScriptFault | ScriptError | None, *, stream: bool
 ) -> ResponsePlan:
-    """The response to play."""
     if isinstance(trouble, ScriptError):
         trouble, spoken, place = _to_fault(wire, trouble, spoken, has_content=bool(reply.blocks), stream=stream)
     else:
@@ -108,15 +107,14 @@ def build_plan(
 
 
 def build_error(wire: WireFormat, kind: FailureKind, status: int, message: str) -> ResponsePlan:
-    """A plain error response."""
     return ResponsePlan(render_response(status, wire.render_error(kind, status, message)))
 
 
 def _to_fault(
     wire: WireFormat, error: ScriptError, spoken: Spoken, *, has_content: bool, stream: bool
 ) -> tuple[ScriptFault | None, Spoken, Place | None]:
-    """An error of a script, as the fault from which a client learns that error."""
-    # With a content and no number of attempts, the error comes after the content.
+    """Convert a scripted error to the fault that causes it in a client."""
+    # With content and no number of attempts, the error comes after the content.
     place: Place = "end" if has_content and error.times is None else "first_byte"
     kind = error.kind
     if kind == "refused":
@@ -140,7 +138,7 @@ def _to_fault(
 
 
 def _build_refusal(wire: WireFormat, fault: ScriptFault) -> list[Step] | None:
-    """Faults instead of a reply."""
+    """Return the steps of a fault that replaces the reply; None if it does not."""
     if fault.kind == "no_headers":
         return [Stall()]
     if fault.kind == "redirect":
@@ -165,7 +163,7 @@ def _build_break(fault: ScriptFault) -> list[Step]:
 
 
 def _spoil(spoken: Spoken, fault: ScriptFault) -> Spoken:
-    """Faults of the content."""
+    """Apply faults of the content."""
     blocks = spoken.blocks
     if fault.kind == "no_usage":
         return replace(spoken, usage=None)
@@ -182,7 +180,7 @@ def _spoil(spoken: Spoken, fault: ScriptFault) -> Spoken:
         spoiled = (replace(block, text=bad) if block.kind == "call" else block for block in blocks)
         return replace(spoken, blocks=tuple(spoiled))
     if fault.at in ("mid_text", "mid_args"):
-        # There is a middle only in what arrives in two pieces at least.
+        # Only text that is sent in at least two pieces has a middle.
         kind = "text" if fault.at == "mid_text" else "call"
         half = max(1, (next((len(block.text) for block in blocks if block.kind == kind), 2) + 1) // 2)
         return replace(spoken, chunk_chars=min(spoken.chunk_chars or half, half))
@@ -225,7 +223,7 @@ def _build_body(wire: WireFormat, reply: ScriptReply, spoken: Spoken, *, stream:
 
 
 def _whole_wait(reply: ScriptReply, spoken: Spoken) -> list[Step]:
-    """A reply in one body takes as long as its pieces would."""
+    """Make a reply in one body take as long as its pieces would."""
     if not reply.chunk_ms:
         return []
     pieces = sum(len(split_pieces(block.text, spoken.chunk_chars)) for block in spoken.blocks)
@@ -244,7 +242,7 @@ def _pace(framed: Iterable[tuple[bytes, bool]], chunk_ms: float) -> list[Step]:
 
 
 def _build_huge(wire: WireFormat, spoken: Spoken, fault: ScriptFault, *, stream: bool) -> list[Step]:
-    """A long text as the same bytes sent many times, so that it is never held as a whole."""
+    """Send a long text as the same bytes many times, so that it is never held in memory."""
     filler = "x" * fault.chunk_chars
     count = max(1, int(fault.mb * 1_000_000) // fault.chunk_chars)
     rest = (block for block in spoken.blocks if block.kind != "text")
@@ -265,7 +263,7 @@ def _build_huge(wire: WireFormat, spoken: Spoken, fault: ScriptFault, *, stream:
 
 
 def _swell(data: bytes, filler: str, count: int) -> tuple[int, list[Step]]:
-    """Bytes with the long text in place of its placeholder, and how many they are."""
+    """Put the long text in place of its placeholder; also return the total size."""
     first, *others = data.split(_PLACEHOLDER.encode())
     steps: list[Step] = [Write(first)]
     for part in others:
@@ -284,14 +282,14 @@ def _build_faulty(
     *,
     stream: bool,
 ) -> ResponsePlan:
-    """A reply with a fault in its body."""
+    """Build a reply with a fault in its body."""
     events = wire.render_stream(spoken) if stream else [WireEvent(wire.render_plain(spoken), "last", True)]
     if fault.kind == "bom":
         events = add_bom(events)
     elif fault.kind == "crlf":
         events = to_crlf(events, mix=fault.mix)
     elif fault.kind == "no_terminal" and (place is None or (place == "last_byte" and stream)):
-        # Cut inside its last line, a stream might still be read to the end: the whole last event goes.
+        # A stream cut in its last line might still parse completely, so drop the whole last event.
         place = "end" if place is None else sum(len(event.data) for event in events[:-1])
     before, after = cut_events(events, find_offset(events, "first_byte" if place is None else place))
     if not stream:
@@ -302,9 +300,9 @@ def _build_faulty(
     if fault.kind == "split":
         pieces = split_body(rest, fault.sizes, fault.seed)
         for piece in pieces:
-            # Without a pause between them the kernel would join the pieces again.
+            # Without a pause the kernel would join the pieces again.
             steps += [Write(frame_chunk(piece)), Wait(fault.interval_ms / 1000)]
-        # Here the number of writes is the point: nothing is joined.
+        # The number of writes matters here, so they are not joined.
         return ResponsePlan(steps=(*steps, Write(LAST_CHUNK)))
     if fault.kind == "trickle":
         interval_s = (fault.interval_ms or 1000) / 1000
@@ -316,7 +314,7 @@ def _build_faulty(
 
 
 def _build_rest(wire: WireFormat, fault: ScriptFault, after: list[WireEvent]) -> list[Step]:
-    """What a stream does from the place of its fault on."""
+    """Return the steps of a stream after the place of its fault."""
     if fault.kind == "reset":
         return [Wait(_RESET_DELAY_S), Reset()]
     if fault.kind == "close":

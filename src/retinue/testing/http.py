@@ -1,6 +1,6 @@
-"""HTTP/1.1 for the mock server: reads requests from a socket and plays plans to it, at very little cost.
+"""A minimal, fast HTTP/1.1 server for the mock server: parses requests and plays response plans.
 
-Keep-alive, pipelining, bodies with a content length. This file must not know models.
+It supports keep-alive, pipelining and bodies with a content length. Must not know models.
 """
 
 import asyncio
@@ -19,8 +19,6 @@ _SECRET_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key", "ap
 
 
 class RecordedRequest:
-    """A request as it arrived."""
-
     __slots__ = ("arrived_ns", "body", "head")
 
     def __init__(self, head: bytes, body: bytes) -> None:
@@ -30,7 +28,6 @@ class RecordedRequest:
 
     @property
     def method(self) -> str:
-        """GET, POST, ..."""
         return self.head.split(b" ", 1)[0].decode("latin-1")
 
     @property
@@ -40,18 +37,17 @@ class RecordedRequest:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers by lower-case name, secrets included."""
+        """Headers by lower-case name, including secrets."""
         lines = self.head.decode("latin-1").split("\r\n")[1:]
         pairs = (line.partition(":") for line in lines if line)
         return {name.strip().lower(): value.strip() for name, _, value in pairs}
 
     @property
     def json(self) -> Any:
-        """The body, parsed."""
         return orjson.loads(self.body)
 
     def to_log_line(self) -> bytes:
-        """The request as a line of JSON, without secrets."""
+        """Return the request as a line of JSON without secrets."""
         shown = {name: "***" if name in _SECRET_HEADERS else value for name, value in self.headers.items()}
         path, has_key, rest = self.path.partition("key=")
         line = {
@@ -65,11 +61,11 @@ class RecordedRequest:
 
 
 Answer: TypeAlias = Callable[[bytes, bytes], ResponsePlan]
-"""From head and body of a request to its response."""
+"""Maps head and body of a request to its response."""
 
 
 class Connection(asyncio.Protocol):
-    """One client: parses its requests, plays the plans one after the other."""
+    """One client connection: parses its requests and plays the plans one after another."""
 
     __slots__ = (
         "_answer",
@@ -95,13 +91,11 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember the socket."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget everything that waits."""
         self._connections.discard(self)
         self._transport = None
         if self._timer is not None:
@@ -109,23 +103,19 @@ class Connection(asyncio.Protocol):
             self._timer = None
 
     def pause_writing(self) -> None:
-        """Stop playing until the client reads."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """Go on playing."""
         self._paused = False
         if self._is_playing and self._timer is None:
             self._play()
 
     def data_received(self, data: bytes) -> None:
-        """Take what came and answer what is complete."""
         self._data = self._data + data if self._data else data
         if not self._is_playing:
             self._serve()
 
     def abort(self) -> None:
-        """Drop the client."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -164,7 +154,7 @@ class Connection(asyncio.Protocol):
                 if self._paused:
                     return
             elif type(step) is Wait:
-                # Counted from the start of the plan, so that a busy machine does not stretch it pause by pause.
+                # Relative to the start of the plan, so that delays on a busy machine do not add up.
                 self._due_s += step.seconds
                 self._timer = asyncio.get_running_loop().call_at(self._due_s, self._play)
                 return

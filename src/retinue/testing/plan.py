@@ -1,6 +1,6 @@
-"""A plan: the bytes of one response, where they are cut, and what happens between them.
+"""A response plan: the bytes of one response, how they are split, and pauses and breaks between them.
 
-This file must not know models or scripts; whoever has a socket plays a plan.
+Must not know models or scripts.
 """
 
 import random
@@ -18,19 +18,15 @@ _REASONS = {200: b"OK", 307: b"Temporary Redirect", 400: b"Bad Request", 404: b"
 
 
 class Write(Struct, frozen=True):
-    """Send bytes."""
-
     data: bytes
 
 
 class Wait(Struct, frozen=True):
-    """Do nothing for a time."""
-
     seconds: float
 
 
 class Repeat(Struct, frozen=True):
-    """Send the same bytes many times, as fast as they are taken, or with a pause; None is for ever."""
+    """Send the same bytes many times, optionally with a pause; a count of None repeats forever."""
 
     data: bytes
     count: int | None = None
@@ -38,29 +34,29 @@ class Repeat(Struct, frozen=True):
 
 
 class Close(Struct, frozen=True):
-    """End the connection after what was sent."""
+    """Close the connection after what was sent."""
 
 
 class Reset(Struct, frozen=True):
-    """Break the connection."""
+    """Reset the connection."""
 
 
 class Stall(Struct, frozen=True):
-    """Keep the connection and stay silent until the client leaves."""
+    """Keep the connection open and send nothing until the client leaves."""
 
 
 Step: TypeAlias = Write | Wait | Repeat | Close | Reset | Stall
 
 
 class ResponsePlan(Struct, frozen=True):
-    """A response; with `steps` empty it is `data` in one piece."""
+    """A response; if `steps` is empty, `data` is sent in one piece."""
 
     data: bytes = b""
     steps: tuple[Step, ...] = ()
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> "ResponsePlan":
-        """Make a plan, joining neighbouring writes when nothing depends on their number."""
+        """Create a plan and join adjacent writes."""
         joined: list[Step] = []
         for step in steps:
             last = joined[-1] if joined else None
@@ -73,7 +69,7 @@ class ResponsePlan(Struct, frozen=True):
         return cls(steps=tuple(joined))
 
     def walk(self) -> Iterator[Step]:
-        """The steps with repetitions spelled out."""
+        """Yield the steps with repetitions expanded."""
         for step in self.steps:
             if type(step) is not Repeat:
                 yield step
@@ -88,20 +84,19 @@ class ResponsePlan(Struct, frozen=True):
 
 
 def render_head(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The status line and the headers."""
     lines = [b"HTTP/1.1 %d %s\r\n" % (status, _REASONS.get(status, b"Status"))]
     lines.extend(b"%s: %s\r\n" % header for header in headers)
     return b"".join([*lines, b"\r\n"])
 
 
 def render_response(status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> bytes:
-    """A whole response of known length."""
+    """Return a whole response with its length."""
     length = (b"content-length", b"%d" % len(body))
     return render_head(status, [(b"content-type", b"application/json"), *headers, length]) + body
 
 
 def frame_chunk(data: bytes) -> bytes:
-    """One chunk of a chunked body."""
+    """Return one chunk of a chunked body."""
     return b"%x\r\n%s\r\n" % (len(data), data) if data else b""
 
 
@@ -115,7 +110,7 @@ _MARKS: dict[Place, Mark] = {"mid_text": "text", "mid_args": "args", "after_call
 
 
 def split_body(data: bytes, sizes: int, seed: int | None) -> list[bytes]:
-    """Cut a body into pieces of a size, or with a seed of random sizes up to it."""
+    """Split a body into pieces of a fixed size, or with a seed of random sizes up to it."""
     if seed is None:
         return [data[at : at + sizes] for at in range(0, len(data), sizes)]
     dice = random.Random(seed)
@@ -129,12 +124,11 @@ def split_body(data: bytes, sizes: int, seed: int | None) -> list[bytes]:
 
 
 def add_bom(events: list[WireEvent]) -> list[WireEvent]:
-    """The same body after a byte order mark."""
     return [replace(events[0], data=b"\xef\xbb\xbf" + events[0].data), *events[1:]]
 
 
 def to_crlf(events: list[WireEvent], *, mix: bool) -> list[WireEvent]:
-    """The same lines with another end, or every second event with it."""
+    """Use CRLF as line ending, with `mix` only in every second event."""
     return [
         event if mix and index % 2 else replace(event, data=event.data.replace(b"\n", b"\r\n"))
         for index, event in enumerate(events)
@@ -142,7 +136,7 @@ def to_crlf(events: list[WireEvent], *, mix: bool) -> list[WireEvent]:
 
 
 def find_offset(events: list[WireEvent], place: Place) -> int:
-    """The byte of the body at which a fault strikes; a place that is not there is the middle."""
+    """Return the byte offset of a fault; an unknown place is the middle."""
     total = sum(len(event.data) for event in events)
     if isinstance(place, int):
         return min(place, total)
@@ -159,7 +153,7 @@ def _find_event(events: list[WireEvent], place: Place, total: int) -> int:
         )
     mark = _MARKS[place]
     found = [at for at, event in enumerate(events) if event.mark == mark]
-    # Of several blocks the first: the middle of all could be the end of one.
+    # Use the first of several blocks: the middle of all could be the end of one.
     found = [at for index, at in enumerate(found) if at == found[0] + index]
     if place == "after_call" and found:
         return ends[found[0]]
@@ -175,7 +169,7 @@ def _find_event(events: list[WireEvent], place: Place, total: int) -> int:
 
 
 def cut_events(events: list[WireEvent], offset: int) -> tuple[list[WireEvent], list[WireEvent]]:
-    """The events before a byte and those from it on."""
+    """Split events at a byte offset."""
     before: list[WireEvent] = []
     after: list[WireEvent] = []
     for event in events:

@@ -1,4 +1,4 @@
-"""A Postgres of our own, on a socket in a temporary folder and on loopback: started, paused, stopped, thrown away."""
+"""Runs a temporary Postgres server on loopback and a socket in a temporary folder."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def find_postgres() -> Path | None:
-    """The folder of the server's programs, which Debian keeps out of PATH."""
+    """Return the folder of the server's programs, which Debian keeps out of PATH."""
     for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
         if (folder / "initdb").is_file():
             return folder
@@ -20,7 +20,7 @@ def find_postgres() -> Path | None:
 
 
 class Postgres:
-    """One server process; `url` is the address of a database in it."""
+    """One server process."""
 
     def __init__(self, programs: Path, root: Path) -> None:
         self._programs = programs
@@ -33,14 +33,14 @@ class Postgres:
         self._databases = 0
 
     def prepare(self) -> None:
-        """Make the files of an empty server."""
+        """Initialize the data directory."""
         self._root.mkdir(parents=True, exist_ok=True)
         if os.geteuid() == 0:
             shutil.chown(self._root, "postgres")
         self._run("initdb", "-D", str(self._data), "-A", "trust", "-U", "retinue", "--no-sync", "-E", "UTF8")
 
     def start(self) -> None:
-        """Start, and return when it takes connections."""
+        """Start, and return when it accepts connections."""
         options = [
             "-c",
             f"port={self.port}",
@@ -69,18 +69,18 @@ class Postgres:
 
     @property
     def pid(self) -> int:
-        """Of the server that runs now."""
+        """The process id of the running server; 0 if it is stopped."""
         return self._process.pid if self._process is not None else 0
 
     def stop(self) -> None:
-        """End at once: whoever is connected is cut off."""
+        """Stop at once; clients are disconnected."""
         if self._process is not None:
             self._run("pg_ctl", "stop", "-D", str(self._data), "-m", "immediate")
             self._process.wait(20)
             self._process = None
 
     def make_database(self, like: str = "") -> str:
-        """The address of a new database: empty, or a copy of another one that nobody is connected to."""
+        """Create a database and return its URL: empty, or a copy of one without connections."""
         self._databases += 1
         name = f"test{self._databases}"
         origin = ("-T", like.rpartition("/")[2]) if like else ()
@@ -88,7 +88,7 @@ class Postgres:
         return f"postgresql://retinue@127.0.0.1:{self.port}/{name}"
 
     def _prefix(self) -> list[str]:
-        # The server refuses to be started by root.
+        # The server refuses to run as root.
         return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -99,7 +99,7 @@ class Postgres:
 
 @contextmanager
 def open_postgres(programs: Path, root: Path) -> Iterator[Postgres]:
-    """A running server; gone when this ends."""
+    """Yield a running server; it is stopped at the end."""
     server = Postgres(programs, root)
     server.prepare()
     server.start()

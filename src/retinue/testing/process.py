@@ -1,6 +1,6 @@
-"""Runs the `retinue` command as a black box, with a home of its own and without keys.
+"""Runs the `retinue` command as a black box, with its own home directory and without keys.
 
-The command is that of the environment variable RETINUE_BIN, else the running Python's `-m retinue`.
+The command is the environment variable RETINUE_BIN, else the running Python's `-m retinue`.
 """
 
 import contextlib
@@ -17,27 +17,25 @@ import orjson
 from msgspec import Struct
 
 start: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
-"""Starts the command; whoever starts it very often may have a quicker way."""
+"""Starts the command; can be replaced by a faster way."""
 KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
-"""What the command sees of the environment of whoever starts it."""
+"""The environment variables that the command inherits."""
 
 
 class CliResult(Struct, frozen=True):
-    """What a command left."""
-
     status: int
-    """Exit status; negative for the signal that ended it."""
+    """Exit status; the negative signal number if a signal ended it."""
     stdout: str
     stderr: str
 
     @property
     def lines(self) -> list[Any]:
-        """Standard output as JSON lines."""
+        """Standard output parsed as JSON lines."""
         return [orjson.loads(line) for line in self.stdout.split("\n") if line]
 
 
 def fresh_home(path: Path, models: Mapping[str, Any] | None = None) -> Path:
-    """Make a home directory with an agent directory in it, and a `models.json` when given."""
+    """Create a home directory with an agent directory, and `models.json` if given."""
     home = path / "home"
     agent_dir = home / ".pi" / "agent"
     agent_dir.mkdir(parents=True, exist_ok=True)
@@ -55,7 +53,7 @@ def run_cli(
     home: Path | None = None,
     timeout_s: float = 30,
 ) -> CliResult:
-    """Run the command to its end; without a home it gets an empty one that is gone afterwards."""
+    """Run the command to its end; without a home it gets a temporary empty one."""
     with open_cli(args, cwd, env, home=home, has_stdin=stdin is not None) as process:
         data = stdin.encode() if isinstance(stdin, str) else stdin
         out, err = process.communicate(data, timeout_s)
@@ -72,7 +70,7 @@ def open_cli(
     has_stdin: bool = False,
     stdout: int | IO[bytes] = subprocess.PIPE,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the command and leave it to the test; what still runs at the end is killed."""
+    """Start the command and yield the process; it is killed at the end if it still runs."""
     with tempfile.TemporaryDirectory(prefix="retinue-test-") as folder:
         home = home or fresh_home(Path(folder))
         process = start(

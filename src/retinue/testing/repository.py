@@ -1,4 +1,4 @@
-"""Temporary git repositories that know nothing of the person who runs the tests."""
+"""Creates temporary git repositories that do not depend on the user's git configuration."""
 
 import os
 import subprocess
@@ -19,14 +19,14 @@ _IDENTITY = {
 
 
 def make_repo(path: Path, files: Mapping[str, str | bytes]) -> Path:
-    """Make a repository with one commit of the files on branch main; the same files give the same commit."""
+    """Create a repository with one commit on branch main; the same files give the same commit id."""
     path.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         file = path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content.encode() if isinstance(content, str) else content)
     _run_git(path, "init", "--quiet", "--initial-branch=main")
-    # Kept in the repository, so that commits made by what is tested need no identity either.
+    # In the repository, so that commits made by the tested code need no identity either.
     with (path / ".git" / "config").open("a") as config:
         config.write("[user]\n\tname = Test\n\temail = test@example.com\n[commit]\n\tgpgsign = false\n")
     _run_git(path, "add", "--all", "--force")

@@ -1,6 +1,6 @@
-"""A model server on loopback that plays a script in four wire formats, for tests, demos and measurements.
+"""A mock model server on loopback that plays a script in four wire formats, for tests, demos and benchmarks.
 
-`python -m retinue.testing.server --script FILE` serves it as a process of its own.
+`python -m retinue.testing.server --script FILE` runs it as a separate process.
 """
 
 import argparse
@@ -43,8 +43,8 @@ APIS = tuple(_BASE_PATHS)
 class MockServer:
     """Plays one script to any number of conversations.
 
-    Which reply a request gets is read off the request: it has had as many replies as it has assistant messages.
-    A repeated request gets the same reply again, unless a fault of it is limited to a number of `times`.
+    The number of assistant messages in a request determines which reply it gets. A repeated request gets the same reply
+    again, unless a fault of that reply is limited to a number of `times`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class MockServer:
         self.model = model
         self.port = port
         self.requests: list[RecordedRequest] = []
-        """Everything that was asked, in order of arrival."""
+        """All requests in order of arrival."""
         self.streams = True
         """Whether it streams when asked to."""
         self._record = record
@@ -75,17 +75,17 @@ class MockServer:
 
     @property
     def url(self) -> str:
-        """Where it listens, without a path."""
+        """The server's address without a path."""
         return f"http://127.0.0.1:{self.port}"
 
     def base_url(self, api: str) -> str:
-        """The `baseUrl` that a client of one API is configured with."""
+        """Return the `baseUrl` to configure for one API."""
         return self.url + _BASE_PATHS[api]
 
     def models_json(
         self, *, provider: str = "mock", api: str = "openai-completions", model: str = "", **fields: Any
     ) -> dict[str, Any]:
-        """A `models.json` with this server as its one provider; `fields` go to the model."""
+        """Return a `models.json` with this server as its only provider; `fields` go to the model."""
         entry = {"id": model or self.model, "contextWindow": 128_000, "maxTokens": 16_384, **fields}
         return {
             "providers": {
@@ -94,7 +94,6 @@ class MockServer:
         }
 
     async def start(self) -> None:
-        """Begin to listen."""
         if self._log_path is not None:
             self._log_fd = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         loop = asyncio.get_running_loop()
@@ -104,13 +103,12 @@ class MockServer:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Stop listening and drop all clients."""
         if self._server is not None:
             self._server.close()
             for connection in list(self._connections):
                 connection.abort()
             await self._server.wait_closed()
-            # The transports report their end in the next round of the loop.
+            # The transports report their end in the next iteration of the event loop.
             await asyncio.sleep(0)
             self._server = None
         if self._log_fd >= 0:
@@ -131,7 +129,7 @@ class MockServer:
     def in_thread(
         cls, script: Script | str | Path | list[Any] | dict[str, Any], **options: Any
     ) -> Iterator["MockServer"]:
-        """Serve from a thread of its own, for tests without an event loop."""
+        """Serve from a separate thread, for tests without an event loop."""
         server = cls(script, **options)
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever, name="mock-server", daemon=True)
@@ -246,7 +244,7 @@ async def _serve(server: MockServer) -> None:
         loop.add_signal_handler(number, ended.set)
     async with server:
         print(orjson.dumps({"port": server.port}).decode(), flush=True)
-        # A file or /dev/null as standard input cannot be watched: then only a signal ends the server.
+        # A file or /dev/null as standard input cannot be watched; then only a signal ends the server.
         with contextlib.suppress(OSError):
             loop.add_reader(0, _watch_input, ended)
         await ended.wait()

@@ -1,6 +1,6 @@
-"""A terminal of its own for a program: types into it, keeps every byte that comes out, and sees how it is left.
+"""Runs a program in a pseudo-terminal: sends keys, keeps all output, and checks the terminal's state.
 
-It draws nothing; it answers the one question whose answer tells frames apart.
+It renders nothing, and answers only the query about synchronized output, which separates frames.
 """
 
 import fcntl
@@ -17,23 +17,20 @@ from pathlib import Path
 from typing import Any
 
 FRAME = b"\x1b[?2026h"
-"""What begins each frame once the program knows that the terminal can show frames whole."""
+"""Starts each frame once the program knows that the terminal supports synchronized output."""
 _QUESTION, _ANSWER = b"\x1b[?2026$p", b"\x1b[?2026;2$y"
 
 
 class Terminal:
-    """A program in a pty."""
-
     def __init__(self, process: subprocess.Popen[bytes], leader: int) -> None:
         self.process = process
         self.leader = leader
         self.output = bytearray()
-        """All that came out."""
         self.begun_s = time.perf_counter()
         self._is_asked = False
 
     def read(self, seconds: float) -> bytes:
-        """Take what comes out for a while; ends early with the program."""
+        """Read output for some seconds; ends early when the program does."""
         begun, start = time.perf_counter(), len(self.output)
         while (left := seconds - (time.perf_counter() - begun)) > 0:
             if not self._pump(left):
@@ -41,7 +38,7 @@ class Terminal:
         return bytes(self.output[start:])
 
     def wait_for(self, wanted: bytes | str, timeout_s: float = 10, *, since: int = 0) -> float:
-        """Read until something has come out; returns the seconds it took. Raises TimeoutError."""
+        """Read until the output contains something; return the seconds it took. Raises TimeoutError."""
         data = wanted.encode() if isinstance(wanted, str) else wanted
         begun, looked = time.perf_counter(), since
         while True:
@@ -53,25 +50,22 @@ class Terminal:
                 raise TimeoutError(f"{wanted!r} did not come; the end of what did: {bytes(self.output[-2000:])!r}")
 
     def type(self, text: bytes | str) -> None:
-        """Press keys."""
         os.write(self.leader, text.encode() if isinstance(text, str) else text)
 
     def resize(self, columns: int, rows: int) -> None:
-        """Make the window another size."""
         fcntl.ioctl(self.leader, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def signal(self, number: int) -> None:
-        """Send the program a signal."""
         self.process.send_signal(number)
 
     def hang_up(self) -> None:
-        """Close the window."""
+        """Close the terminal."""
         if self.leader >= 0:
             os.close(self.leader)
             self.leader = -1
 
     def wait(self, timeout_s: float = 10) -> int:
-        """Wait for the program's end, taking what still comes out; returns its exit status, negative for a signal."""
+        """Wait for the program to exit while reading its output; return the status, negative for a signal."""
         begun = time.perf_counter()
         while self.process.poll() is None:
             if time.perf_counter() - begun > timeout_s:
@@ -84,12 +78,12 @@ class Terminal:
 
     @property
     def attributes(self) -> list[Any]:
-        """How the terminal treats what is typed: `stty -a` as data."""
+        """The terminal attributes, as `stty -a` shows them."""
         return termios.tcgetattr(self.leader)
 
     @property
     def modes(self) -> dict[int, bool]:
-        """The private modes as they were last set: 25 the cursor, 1049 the other screen, 1000 the mouse…"""
+        """The private modes as last set: 25 cursor, 1049 alternate screen, 1000 mouse…"""
         found: dict[int, bool] = {}
         for part in bytes(self.output).split(b"\x1b[?")[1:]:
             digits = part[: len(part) - len(part.lstrip(b"0123456789;"))]
@@ -99,14 +93,14 @@ class Terminal:
         return found
 
     def close(self) -> None:
-        """End the program if it is still there."""
+        """Kill the program if it still runs."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
         self.hang_up()
 
     def _pump(self, seconds: float) -> bool:
-        """Read once; False when nothing has come."""
+        """Read once; return False if there was no output."""
         ready, _, _ = select.select([self.leader], [], [], max(0.0, seconds))
         if not ready:
             return False
@@ -120,21 +114,21 @@ class Terminal:
 
 def start_there(command: Sequence[str], cwd: Path, env: Mapping[str, str], terminal: str) -> "subprocess.Popen[bytes]":
     """Start a program as the leader of a session in this terminal."""
-    # The leader of a new session gets the first terminal it opens as its own.
+    # A new session leader gets the first terminal it opens as its controlling terminal.
     script = 'tty=$1; shift; exec "$@" <"$tty" >"$tty" 2>&1'
     words = ["/bin/sh", "-c", script, "sh", terminal, *command]
     return subprocess.Popen(words, cwd=cwd, env=env, start_new_session=True)
 
 
 start: Callable[..., "subprocess.Popen[bytes]"] = start_there
-"""Starts the program; whoever starts it very often may have a quicker way."""
+"""Starts the program; can be replaced by a faster way."""
 
 
 @contextmanager
 def open_terminal(
     command: Sequence[str], cwd: Path, env: Mapping[str, str], *, columns: int = 100, rows: int = 30
 ) -> Iterator[Terminal]:
-    """Start a program in a terminal; what still runs at the end is killed."""
+    """Start a program in a terminal; it is killed at the end if it still runs."""
     leader, follower = pty.openpty()
     fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     with start(command, cwd, dict(env), os.ttyname(follower)) as process:

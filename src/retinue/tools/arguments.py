@@ -1,4 +1,4 @@
-"""Reads the arguments of a tool call, value by value, with errors a model can act on; knows no tool."""
+"""Reads and checks the arguments of a tool call. Errors are written so that a model can correct the call."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ MAX_PATH_BYTES = 4095
 
 
 def take_text(arguments: Mapping[str, Any], name: str, *, default: str | None = None, blank: bool = True) -> str:
-    """A text argument. Without a default it must be there."""
+    """Return a string argument. Raises ToolRetry if it is missing and there is no default."""
     value = arguments.get(name)
     if value is None:
         if default is None:
@@ -24,7 +24,7 @@ def take_text(arguments: Mapping[str, Any], name: str, *, default: str | None = 
 
 
 def take_path(arguments: Mapping[str, Any], name: str = "path", *, default: str | None = None) -> str:
-    """A path argument: not blank, and something the system can be asked about."""
+    """Return a path argument that is not blank and is usable as a path (encodable, no NUL, not too long)."""
     value = take_text(arguments, name, default=default, blank=False)
     if "\0" in value:
         raise ToolRetry(f"{name} is {quote(value)}: a path cannot contain a NUL character.")
@@ -38,13 +38,13 @@ def take_path(arguments: Mapping[str, Any], name: str = "path", *, default: str 
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a value is a whole number; 5.0 is as good as 5, and what has no end is none."""
+    """Whether a value is a finite whole number. 5.0 counts, True does not."""
     is_number = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
     return is_number and not isinstance(value, bool)
 
 
 def take_count(arguments: Mapping[str, Any], name: str, default: int, *, least: int = 1) -> int:
-    """A whole number, at least `least`; 5.0 is as good as 5."""
+    """Return a whole number of at least `least`. 5.0 is read as 5."""
     value = arguments.get(name)
     if value is None:
         return default
@@ -54,7 +54,6 @@ def take_count(arguments: Mapping[str, Any], name: str, default: int, *, least: 
 
 
 def take_flag(arguments: Mapping[str, Any], name: str) -> bool:
-    """A boolean that is false unless given."""
     value = arguments.get(name)
     if value is None:
         return False
@@ -64,7 +63,7 @@ def take_flag(arguments: Mapping[str, Any], name: str) -> bool:
 
 
 def take_seconds(arguments: Mapping[str, Any], name: str, *, most: int) -> float | None:
-    """A positive, finite number of seconds, or None when not given."""
+    """Return a positive, finite number of seconds, or None if the argument is missing."""
     value = arguments.get(name)
     if value is None:
         return None

@@ -1,6 +1,6 @@
-"""Replaces the content of a file in one step: readers see the old content or the new one, never a half.
+"""Replaces the content of a file atomically: readers see the old content or the new content, never a mixture.
 
-Everything here blocks; whoever calls it with much data does so in a thread.
+All functions block. Call them in a thread if there is much data.
 """
 
 import errno
@@ -20,15 +20,15 @@ _KEPT_ATTRIBUTES = ("user.", "system.posix_acl_access")
 
 
 class Replaced(Struct, frozen=True):
-    """What replacing a file did beside changing its content."""
+    """The result of replacing a file."""
 
     created: bool
     path: str
-    """The file itself, links followed."""
+    """The real path, with symbolic links followed."""
     other_names: int = 0
-    """Hard links that still have the old content."""
+    """The number of hard links that still have the old content."""
     revision: Revision | None = None
-    """Of the new content; None when it was replaced again at once."""
+    """The revision of the new content; None if the file disappeared right after it was replaced."""
 
 
 def replace_file(
@@ -40,10 +40,10 @@ def replace_file(
     territory: Territory = ANYWHERE,
     make_folders: bool = False,
 ) -> Replaced:
-    """Write a file through a temporary one beside it, keeping mode, owner and attributes.
+    """Write a file through a temporary file in the same directory, keeping mode, owner and extended attributes.
 
-    Raises OSError with the old file intact, ToolRetry when the file is not `expected` any more, and ToolFailed outside
-    of the territory.
+    Raises OSError (the old file is then intact), ToolRetry if the file is no longer at revision `expected`, and
+    ToolFailed if the path is outside the territory.
     """
     folder, name, target = open_parent(path, path, territory, make=make_folders)
     try:
@@ -51,7 +51,7 @@ def replace_file(
         if old is not None:
             _check_writable(folder, name, path, old)
         temporary = f".retinue-{secrets.token_hex(8)}.tmp"
-        # A new file gets the mode the umask gives; an old one's is set before anybody can open it under its name.
+        # A new file gets its mode from the umask; an existing file's mode is set before the rename makes it visible.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
         handle = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=folder)
         try:
@@ -84,11 +84,11 @@ def _look(folder: int, name: str) -> os.stat_result | None:
 
 
 def _check_writable(folder: int, name: str, path: str, old: os.stat_result) -> None:
-    if stat.S_ISLNK(old.st_mode):  # all links were followed, so this one leads nowhere or has just come
+    if stat.S_ISLNK(old.st_mode):  # all links were followed, so it is broken or was just created
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
     if not stat.S_ISREG(old.st_mode):
         raise ToolRetry(f"{quote(path, 200)} is {name_kind(old.st_mode)}: expected a regular file.")
-    # Renaming needs no right on the file itself, so a read-only file must be refused here.
+    # Renaming needs no write permission on the file itself, so read-only files are refused here.
     if not os.access(name, os.W_OK, dir_fd=folder):
         raise PermissionError(errno.EACCES, "the file is read-only", path)
 

@@ -1,8 +1,8 @@
-"""Who has seen and changed which file, and one lock for each: no run of this process writes over what another one has
-just written.
+"""Tracks which run has read and changed which file, and locks files, so that runs do not overwrite each other's
+changes.
 
-Knows files by their real path and runs by their id. Changes made by commands, or outside, are not in it: an exact edit
-notices those by itself.
+Files are identified by real path, runs by id. Changes made by shell commands or other programs are not tracked: an
+exact edit detects those by itself.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ _MAX_SHOWN = 6_000
 
 
 class PathLocks:
-    """Locks by real path; one object is shared by all tools that write. Of one event loop."""
+    """Locks by real path, shared by all tools that write. Bound to one event loop."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[asyncio.Lock, list[None]]] = {}
 
     @asynccontextmanager
     async def hold(self, path: str) -> AsyncIterator[None]:
-        """Wait until nobody else changes the file, under whatever name."""
+        """Hold the lock of a file; all names of the file share one lock."""
         key = _to_key(path)
         lock, users = self._held.setdefault(key, (asyncio.Lock(), []))
         users.append(None)
@@ -48,31 +48,28 @@ def _to_key(path: str) -> str:
 
 
 class FileChange(Struct, frozen=True):
-    """One run has changed a file."""
-
     run_id: str
     name: str
-    """What people call the run."""
+    """The display name of the run."""
     after: Revision
     patch: str
 
 
 class FileChanges:
-    """What the runs of one process have seen and done. The oldest is forgotten first."""
+    """What the runs of one process have read and changed. The oldest entries are dropped first."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[tuple[str, str], Revision] = OrderedDict()
         self._changes: OrderedDict[str, list[FileChange]] = OrderedDict()
 
     def note_read(self, run_id: str, path: str, revision: Revision) -> None:
-        """A run has seen this content."""
         self._seen[run_id, path] = revision
         self._seen.move_to_end((run_id, path))
         if len(self._seen) > _MAX_SEEN:
             self._seen.popitem(last=False)
 
     def note_change(self, path: str, change: FileChange) -> None:
-        """A run has changed a file, and has so seen what is in it."""
+        """Record a change; the run that made it has thereby also seen the new content."""
         self.note_read(change.run_id, path, change.after)
         changes = self._changes.setdefault(path, [])
         changes.append(change)
@@ -82,9 +79,10 @@ class FileChanges:
             self._changes.popitem(last=False)
 
     def check(self, run_id: str, path: str, shown: str, now: Revision | None, *, is_blind: bool) -> None:
-        """Raise ToolRetry when another run has changed the file since this one saw it.
+        """Raise ToolRetry if another run has changed the file since this run last saw it.
 
-        `is_blind`: what is about to be written does not depend on what is there, so never having looked counts too.
+        `is_blind` means that the new content does not depend on the old one; then a file that the run has never read is
+        refused too.
         """
         missed = self._find_missed(run_id, path, now, is_blind=is_blind)
         if not missed:
@@ -100,7 +98,7 @@ class FileChanges:
     def _find_missed(self, run_id: str, path: str, now: Revision | None, *, is_blind: bool) -> list[FileChange]:
         changes = self._changes.get(path)
         if not changes or changes[-1].run_id == run_id or changes[-1].after != now:
-            return []  # nobody, oneself, or somebody outside was the last
+            return []  # unchanged, or last changed by this run or by another program
         seen = self._seen.get((run_id, path))
         if seen is None:
             return changes[-1:] if is_blind else []

@@ -1,7 +1,7 @@
-"""Runs git so that a repository can choose no program of ours: no hook, filter, pager, helper or editor is started.
+"""Runs git safely in untrusted repositories: no hook, filter, pager, helper or editor is started.
 
-Names of programs in a repository's own configuration are looked up and blanked out; of the user's configuration only
-plain data is taken over. This file must not know what git is used for.
+Programs named in a repository's own configuration are found and disabled; from the user's configuration only plain data
+is used. This file must not know what git is used for.
 """
 
 import os
@@ -17,8 +17,8 @@ from retinue.tools.process_tree import SYSTEM_DIRS, Tree, TreeProbe, find_progra
 PROBE_TIMEOUT_S = 5.0
 _MAX_OUTPUT = 64 * 1024 * 1024
 _MAX_ERROR = 16 * 1024
-# Builtins that need neither an editor nor the network. An alias cannot take a builtin's name. What `bundle` and
-# `repack` start is git itself, and ends with its pipe.
+# Builtin commands that need no editor and no network. An alias cannot replace a builtin. `bundle` and `repack` start
+# only git itself, and that process ends when its pipe closes.
 _COMMANDS = frozenset(
     {
         *("add", "branch", "bundle", "cat-file", "check-attr", "commit-tree", "config", "diff", "for-each-ref", "init"),
@@ -27,7 +27,7 @@ _COMMANDS = frozenset(
         *("worktree", "write-tree"),
     }
 )
-# These look into files, so filters would run, or show differences, so a program could be asked to.
+# These commands read file contents, so filters would run, or show diffs, so a diff program could run.
 _TOUCHING = frozenset(
     {"add", "diff", "log", "ls-files", "read-tree", "reset", "show", "status", "update-index", "worktree"}
 )
@@ -67,22 +67,22 @@ _SETTINGS = (
     ("safe.bareRepository", "explicit"),
     ("submodule.recurse", "false"),
     ("status.submoduleSummary", "false"),
-    # Children would outlive a kill of ours.
+    # Child processes would survive when we kill git.
     ("checkout.workers", "1"),
-    # What is in the files counts, not what a cache says about them.
+    # The content of the files counts, not what a cache says about them.
     ("core.untrackedCache", "false"),
     ("core.checkStat", "default"),
     ("core.trustctime", "true"),
     ("core.splitIndex", "false"),
     ("core.safecrlf", "false"),
-    # A file is deleted once its commit is there, so the commit must really be there.
+    # A file is deleted after it was committed, so the commit must be on disk.
     ("core.fsync", "committed,reference"),
     ("core.fsyncMethod", "fsync"),
     ("i18n.commitEncoding", "UTF-8"),
     ("status.renames", "false"),
     ("color.ui", "false"),
 )
-# What a repository may set to a program, and the value that means none.
+# Settings that may name a program, and the value that disables it.
 _PROGRAMS = {
     ("filter", "clean"): "",
     ("filter", "smudge"): "",
@@ -97,10 +97,10 @@ _PROGRAMS = {
     ("core", "gitproxy"): "",
     ("core", "alternaterefscommand"): "true",
 }
-# Of the user's own configuration: data, never a program.
+# Settings taken from the user's configuration: data, never a program.
 _DATA = frozenset({"core.autocrlf", "core.eol", "core.excludesfile", "core.attributesfile", "safe.directory"})
 _NAMES = ("author", "committer", "user")
-# For a fetch: how this machine reaches others, in its own configuration, never in a repository's.
+# For a fetch: how to reach other machines. Taken from the user's or system's configuration, never from a repository's.
 _REACH = ("credential", "http", "url")
 _REACH_VARIABLES = (
     *("SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR"),
@@ -112,8 +112,6 @@ FETCH_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class GitResult:
-    """What one call of git left."""
-
     code: int
     out: bytes = b""
     error: str = ""
@@ -124,36 +122,36 @@ class GitResult:
 
     @property
     def text(self) -> str:
-        """Its output without the last line's end."""
+        """The output without the final newline."""
         return os.fsdecode(self.out).removesuffix("\n")
 
     @property
     def fields(self) -> list[str]:
-        """Its output as NUL-terminated fields."""
+        """The output split into NUL-terminated fields."""
         return os.fsdecode(self.out).split("\0")[:-1]
 
     @property
     def problem(self) -> str:
-        """Why it failed, in one line."""
+        """The reason for the failure in one line."""
         lines = [line.strip() for line in self.error.splitlines() if line.strip()]
-        # Warnings and hints come first or last; the reason is what git died of.
+        # Warnings and hints come before or after it; the reason is the line with which git aborted.
         told = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
         return quote(told[0], 300)[1:-1] if told else f"git ended with status {self.code}"
 
 
 @dataclass(frozen=True, slots=True)
 class GitGuard:
-    """What must be said to git beside a command, for one repository."""
+    """Settings that disable a repository's programs, and facts read from its configuration."""
 
     settings: tuple[tuple[str, str], ...] = ()
     author: tuple[str, str] | None = None
-    """Name and address that the user has configured."""
+    """Name and email address that the user has configured."""
     filters: frozenset[str] = frozenset()
-    """Filters that are configured and are not run."""
+    """Filters that are configured but are not run."""
     is_sparse: bool = False
-    """Only a part of the files is checked out."""
+    """Only some of the files are checked out."""
     has_hooks_path: bool = False
-    """Hooks are not where they are without a word about it."""
+    """core.hooksPath is set, so the hooks are not in the default place."""
 
 
 async def run_git(
@@ -167,9 +165,9 @@ async def run_git(
     max_output: int = _MAX_OUTPUT,
     stdin: int = subprocess.DEVNULL,
 ) -> GitResult:
-    """Run one git command; a failure of any kind is a result. `env` alone brings GIT_ variables.
+    """Run one git command. Every failure is returned as a result. GIT_ variables come only from `env`.
 
-    Without a guard it is loaded where the command needs one; whoever makes several calls loads it once. Output beyond
+    Without a guard, one is loaded if the command needs it; load it once if you make several calls. Output beyond
     `max_output` ends the command with status 125.
     """
     if args[0] not in _COMMANDS:
@@ -189,9 +187,10 @@ async def run_git(
 async def fetch_git(
     url: str, refspecs: Sequence[str], git_dir: str, *, timeout_s: float = FETCH_TIMEOUT_S
 ) -> GitResult:
-    """Fetch from another machine into a bare repository, whose own configuration MUST be ours.
+    """Fetch from another machine into a bare repository, whose configuration MUST be written by us.
 
-    The programs that reach it (ssh, credential helpers) are those of the user's own configuration; nobody is asked.
+    Program settings (ssh, credential helpers) come from the user's and the system's configuration. The user is never
+    prompted.
     """
     listed = await list_config(git_dir, env={"GIT_DIR": git_dir})
     if isinstance(listed, GitResult):
@@ -205,13 +204,13 @@ async def fetch_git(
     given |= {name: os.environ[name] for name in _REACH_VARIABLES if name in os.environ}
     given["PATH"] = os.pathsep.join(filter(os.path.isabs, os.environ.get("PATH", "").split(os.pathsep)))
     plain = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
-    # Here others are started, which must not go on when we are gone.
+    # fetch starts other programs, which must not survive us.
     tree = await TreeProbe().find()
     return await _call(("fetch", *plain, "--", url, *refspecs), git_dir, given, timeout_s, tree=tree)
 
 
 async def load_guard(cwd: str | os.PathLike[str], *, env: Mapping[str, str] | None = None) -> GitGuard | GitResult:
-    """Read which programs a repository's configuration names, and who the user is; or git's failure to tell."""
+    """Read which programs a repository's configuration names, and the user's name and email; or return git's error."""
     listed = await list_config(cwd, env=env)
     return listed if isinstance(listed, GitResult) else _read_guard(listed)
 
@@ -219,9 +218,9 @@ async def load_guard(cwd: str | os.PathLike[str], *, env: Mapping[str, str] | No
 async def list_config(
     cwd: str | os.PathLike[str], *, env: Mapping[str, str] | None = None
 ) -> list[tuple[str, str, str]] | GitResult:
-    """Scope, key and value of all that is configured for a directory, weakest first; or git's failure to tell."""
+    """Return (scope, key, value) of every setting for a directory, weakest first; or git's error."""
     given = {**_environment(_SETTINGS), **(env or {})}
-    # Reading the user's own files is how the name is found; reading starts nothing.
+    # The user's own files contain the name and email. Reading them starts no program.
     for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"):
         given.pop(name, None)
     if os.environ.get("GIT_CONFIG_NOSYSTEM"):
@@ -236,7 +235,7 @@ async def list_config(
 
 
 def find_git(workspace: str) -> str:
-    """The program: the system's, else one on PATH that the workspace did not bring."""
+    """Return the path of git: the system's, else one on PATH outside the workspace, else an empty string."""
     if program := find_program("git", SYSTEM_DIRS):
         return program
     inside = os.path.realpath(workspace)
@@ -277,7 +276,7 @@ async def _call(
             on_error=take_error,
             timeout_s=timeout_s,
             grace_s=1.0,
-            # It starts no other program, and must not go on when we are gone.
+            # git starts no other program here, and must not survive us.
             tree=tree or TreeProbe().find_single(),
         )
     except (OSError, ValueError) as error:
@@ -290,7 +289,7 @@ async def _call(
 
 
 def _environment(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
-    # As variables and not with -c: there a name with "=" in it would be cut at the wrong place.
+    # As variables, not with -c, because -c splits at the first "=", which a setting's name may contain.
     given = select(os.environ, GIT) | _ENVIRONMENT
     count = 0
     for key, value in settings:
@@ -300,7 +299,7 @@ def _environment(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _read_guard(entries: Iterable[tuple[str, str, str]]) -> GitGuard:
-    """From scope, key and value, weakest first."""
+    """Build the guard from (scope, key, value) entries, weakest first."""
     overrides: dict[str, str] = {}
     data: dict[str, str] = {}
     directories: list[tuple[str, str]] = []
@@ -314,10 +313,10 @@ def _read_guard(entries: Iterable[tuple[str, str, str]]) -> GitGuard:
             overrides[key] = _PROGRAMS[section, name]
             if section == "filter":
                 filters.add(inner)
-                # Whichever of the three is set later, by an include perhaps, is off already.
+                # Disable all settings of the filter, because an include may set the others later.
                 overrides |= {f"filter.{inner}.{each}": _PROGRAMS["filter", each] for each in _FILTER}
         elif key == "safe.directory":
-            # Git takes this from the user only; so do we.
+            # Like git itself, accept this only from the user's or the system's configuration.
             directories += [(key, value)] if scope in ("system", "global") else []
         elif key in _DATA:
             data[key] = value

@@ -1,6 +1,6 @@
-"""Holds the file tools to a territory: what is hidden is not read, and nothing is changed outside.
+"""Restricts file tools to a territory: hidden files cannot be read, and nothing outside can be changed.
 
-What counts is the file that was really opened, not the name it was asked for. Blocks; knows no tool.
+The file that was really opened is checked, not the requested name. All functions block.
 """
 
 import errno
@@ -18,14 +18,14 @@ from retinue.sandbox.survey import find_guard
 from retinue.tools.paths import find_real_path
 
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-"""Nonblocking, so that a pipe without a writer does not hold us."""
+"""Nonblocking, because opening a pipe without a writer would otherwise hang."""
 _ENDS = re.compile(r"[ .]+(?=/|$)")
 _PROCESS = re.compile(r"/proc/[^/]+/(task/[^/]+/)?(environ|cmdline|mem|maps|auxv|stack)$")
-"""Other processes' memory, environment and words, our own too: keys are in there."""
+"""Memory, environment and command lines of processes, including our own: they contain keys."""
 
 
 def open_reading(path: str, shown: str, territory: Territory) -> int:
-    """A descriptor to read from, of whatever kind of file. Raises OSError, or ToolFailed for what is hidden."""
+    """Open a file of any kind for reading. Raises OSError, or ToolFailed if it is hidden."""
     _check_hidden(os.path.normpath(path), shown, territory)
     handle = os.open(path, _READING)
     try:
@@ -37,7 +37,7 @@ def open_reading(path: str, shown: str, territory: Territory) -> int:
 
 
 def open_real(path: str, shown: str, territory: Territory) -> int:
-    """The same for a real path: a link on the way was put there since, and ends here."""
+    """Open a real path for reading. A symbolic link in it was created since it was resolved, and is refused."""
     _check_hidden(path, shown, territory)
     parent, name = os.path.split(path)
     folder = open_beneath("/", parent.strip("/"))
@@ -49,7 +49,7 @@ def open_real(path: str, shown: str, territory: Territory) -> int:
 
 @contextmanager
 def open_folder(path: str, shown: str, territory: Territory) -> Iterator[int]:
-    """A directory to list. Raises OSError, or ToolFailed for what is hidden."""
+    """Open a directory for listing. Raises OSError, or ToolFailed if it is hidden."""
     handle = os.open(path, _READING | os.O_DIRECTORY)
     try:
         _check_hidden(find_real_path(handle, path), shown, territory)
@@ -59,13 +59,13 @@ def open_folder(path: str, shown: str, territory: Territory) -> Iterator[int]:
 
 
 def find_ground(path: str, shown: str, territory: Territory) -> tuple[str, list[str]]:
-    """The real path of what is searched, and what below it is not to be looked into, relative to it.
+    """Return the real path of a search root, and the hidden paths below it, relative to it.
 
-    Raises ToolFailed when it is hidden itself.
+    Raises ToolFailed if the root itself is hidden.
     """
     try:
         real = os.path.realpath(path)
-    except OSError as error:  # a link that was there a moment ago
+    except OSError as error:  # a link that was just removed
         raise ToolFailed(f"{quote(shown, 200)} cannot be followed: {error.strerror}.") from None
     for each in (os.path.normpath(path), real):
         _check_hidden(each, shown, territory)
@@ -74,9 +74,10 @@ def find_ground(path: str, shown: str, territory: Territory) -> tuple[str, list[
 
 
 def open_parent(path: str, shown: str, territory: Territory, *, make: bool = False) -> tuple[int, str, str]:
-    """A descriptor of the directory in which a file may be changed, its name there, and its real path.
+    """Open the directory of a file that is to be changed; return its descriptor, the file's name in it and its real
+    path.
 
-    With `make`, missing directories are made. Raises OSError, or ToolFailed where nothing may be changed.
+    With `make`, missing directories are created. Raises OSError, or ToolFailed if the file may not be changed.
     """
     real = os.path.realpath(path)
     folder, name = os.path.split(real)
@@ -85,7 +86,7 @@ def open_parent(path: str, shown: str, territory: Territory, *, make: bool = Fal
     root = _find_root(real, shown, territory)
     for each in (os.path.normpath(path), real):
         _check_hidden(each, shown, territory)
-    # All links are followed above: one that is there now was put there since, and ends here.
+    # All links were resolved above. A link that is found now was created since, and is refused.
     return open_beneath(root, folder[len(root.rstrip("/")) :].strip("/"), make=make), name, real
 
 
@@ -96,7 +97,7 @@ def _find_root(real: str, shown: str, territory: Territory) -> str:
     granted = next((root for root in territory.granted if _is_inside(real, root) and real != root), None)
     if granted is not None:
         return granted
-    # The nearest: what is protected around it is none of its business.
+    # The innermost root decides: places that protect a directory around it do not apply.
     root = max((root for root in roots if _is_inside(real, root) and real != root), key=len, default=None)
     if root is None:
         where = ", ".join(map(quote, roots[:3])) or "nowhere"
@@ -112,7 +113,7 @@ def _find_root(real: str, shown: str, territory: Territory) -> str:
 
 
 def is_hidden(path: str, territory: Territory) -> bool:
-    """Whether a real path is not to be read."""
+    """Whether a real path must not be read."""
     found = _find_around(fold_name(path), _index_places(territory.hidden))
     if found:
         shown = [place for place in territory.exposed if _is_inside(path, place)]
@@ -123,7 +124,7 @@ def is_hidden(path: str, territory: Territory) -> bool:
 
 @lru_cache(maxsize=64)
 def _index_places(places: tuple[str, ...]) -> dict[str, list[str]]:
-    """Places by their folded names: there are many of them, and each call of a tool asks."""
+    """Map folded names to places, cached because there are many places and every tool call checks them."""
     index: dict[str, list[str]] = {}
     for place in places:
         index.setdefault(fold_name(place).rstrip("/"), []).append(place)
@@ -131,7 +132,7 @@ def _index_places(places: tuple[str, ...]) -> dict[str, list[str]]:
 
 
 def _find_around(path: str, index: dict[str, list[str]]) -> list[str]:
-    """The places that a path is, or is inside of."""
+    """Return the places that are equal to a path or contain it."""
     found, end = list(index.get(path, ())), path.rfind("/")
     while end >= 0:
         found += index.get(path[:end], ())
@@ -149,13 +150,13 @@ def _is_inside(path: str, folder: str) -> bool:
 
 
 def is_like(path: str, folder: str) -> bool:
-    """The same for what is forbidden: also by another spelling that some disk takes for the same name."""
+    """Whether a path is inside a folder, also under a spelling that some file system treats as the same name."""
     return _is_inside(fold_name(path), fold_name(folder))
 
 
 @lru_cache(maxsize=4096)
 def fold_name(path: str) -> str:
-    """One spelling for all that a disk somewhere does not tell apart: case, accents, characters nobody sees, ends."""
+    """Return one spelling for names that a file system may treat as equal (case, accents, invisible characters, …)."""
     text = path.casefold()
     if not text.isascii():
         text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())

@@ -1,7 +1,7 @@
-"""Turns a path a model gave into one the system can open, says what is wrong with it when it cannot, shows names
-that are not plain text; and `Revision`, which tells one content of a file from the next.
+"""Resolves paths given by a model, explains why a path cannot be used, and escapes file names for output.
 
-Symbolic links and `..` are left to the kernel: resolving them here would give another file than opening does.
+`Revision` identifies one version of a file's content. Symbolic links and `..` are left to the kernel: resolving them
+here could give a different file than opening does.
 """
 
 import errno
@@ -28,7 +28,7 @@ _CONTROL = "[\x00-\x1f\x7f\u0085\u2028\u2029\ud800-\udfff]"
 
 
 def resolve_path(path: str, cwd: Path) -> str:
-    """Relative to cwd, `~` expanded, a leading `@` dropped, typographic spaces made plain."""
+    """Resolve a path relative to cwd: expand `~`, drop a leading `@`, replace typographic spaces."""
     if not path.isascii():
         path = re.sub(_SPACES, " ", path)
     if path.startswith("@"):
@@ -39,7 +39,7 @@ def resolve_path(path: str, cwd: Path) -> str:
 
 
 def resolve_existing(path: str, cwd: Path) -> str:
-    """Like resolve_path, but a name that is missing may also be spelled the way macOS stores it."""
+    """Like resolve_path, but if the path is missing, also try the spellings that macOS uses for it."""
     plain = resolve_path(path, cwd)
     if os.path.lexists(plain):
         return plain
@@ -58,12 +58,12 @@ def resolve_existing(path: str, cwd: Path) -> str:
 
 
 def name_kind(mode: int) -> str:
-    """What a file mode stands for, with its article."""
+    """Return the file type of a mode, with an article."""
     return next((kind for test, kind in _KINDS if test(mode)), "a file")
 
 
 def explain(error: OSError, path: str, resolved: str) -> ToolRetry:
-    """The reason a path cannot be used, in words, with the names that come close when it does not exist."""
+    """Return an error that says why a path cannot be used, with similar names if it does not exist."""
     shown = quote(path, 200)
     match error.errno:
         case errno.ENOENT:
@@ -84,7 +84,6 @@ def explain(error: OSError, path: str, resolved: str) -> ToolRetry:
 
 
 def _suggest(resolved: str) -> str:
-    # The nearest directory that exists; its names are what the model may have meant.
     folder, name = os.path.split(resolved.rstrip("/"))
     try:
         with os.scandir(folder) as entries:
@@ -101,12 +100,11 @@ def _suggest(resolved: str) -> str:
 
 
 def show_name(name: str) -> str:
-    """A name for a line of output: control characters and bytes that are no UTF-8 as escapes."""
+    """Escape control characters and bytes that are not UTF-8, for a line of output."""
     return re.sub(_CONTROL, _escape, name)
 
 
 def show_raw_name(raw: bytes) -> str:
-    """The same for a name as the system gave it."""
     return show_name(os.fsdecode(raw))
 
 
@@ -120,7 +118,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 class Revision(Struct, frozen=True):
-    """Changes whenever the content does."""
+    """Identifies one version of a file's content by its stat data."""
 
     device: int
     inode: int
@@ -134,10 +132,10 @@ class Revision(Struct, frozen=True):
 
 
 def find_real_path(handle: int, path: str) -> str:
-    """The name of an open file with all links followed, where the system tells; else as the path says."""
+    """Return the path of an open file with all links followed; where the system cannot tell, resolve `path` instead."""
     try:
         real = os.readlink(f"/proc/self/fd/{handle}")
     except OSError:
         return os.path.realpath(path)
-    # What the kernel says of a file that has been removed or replaced meanwhile is no part of its name.
+    # The kernel appends " (deleted)" for a file that was removed or replaced meanwhile; it is not part of the name.
     return real if os.fstat(handle).st_nlink else real.removesuffix(" (deleted)")

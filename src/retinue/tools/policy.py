@@ -1,8 +1,7 @@
-"""Which tools a run may use, and for every other one it asked for, why not. Pure.
+"""Decides which tools a run may use, and for each refused tool, why. Pure.
 
-Effective = declared ∩ the parent's ∩ what the user allows; a denial wins over everything, an empty list is empty, and
-read-only passes on to children. Must not know tools beyond their names and effects, nor whether a sandbox works: that
-is told.
+Allowed = declared ∩ the parent's ∩ what the user allows. A denial wins over everything, an empty list means no tools,
+and read-only is inherited by children. Knows tools only by name and effect; whether a sandbox works is passed in.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +30,7 @@ from retinue.tools.selectors import (
 
 
 def list_offers(*, family: str = "", audience: ToolAudience | None = None) -> dict[str, Offer]:
-    """The tools of a family, or for an audience, without loading them."""
+    """Return the tools of a family or for an audience, without importing them."""
     return {row.name: Offer(row.effect) for row in list_rows(family=family, audience=audience)}
 
 
@@ -39,41 +38,37 @@ BUILTIN_OFFERS = list_offers(audience="everyone")
 EXTRA_OFFERS = list_offers(audience="listed")
 _SWITCHED_OFFERS = list_offers(audience="settings")
 OFFERS = {**BUILTIN_OFFERS, **EXTRA_OFFERS, **_SWITCHED_OFFERS}
-"""All of ours, switched on or not."""
+"""All of retinue's own tools, enabled or not."""
 _INTERNAL = list_names(audience="internal")
 _READING = (Effect.READ, Effect.NETWORK)
 SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
 SUBAGENT_READONLY = frozenset(
     name for name, offer in (BUILTIN_OFFERS | _SWITCHED_OFFERS).items() if offer.effect in _READING
 )
-"""All that a read-only agent of the `subagent` surface may have."""
+"""All tools that a read-only agent of the `subagent` surface may have."""
 
 Verdict: TypeAlias = tuple[str, str]
-"""The code and the sentence of a refusal."""
 
 
 class ToolRefusal(Struct, frozen=True):
-    """One tool that was asked for and is not given."""
-
     name: str
-    """As the file names it."""
+    """The name as written in the agent file."""
     code: str
     """unknown, internal, denied, user, isolated, excluded, extensions, selectors, servers, delegation, depth, lsp,
-    readonly, write, sandbox or parent."""
+    readonly, write, sandbox or parent.
+    """
     sentence: str
 
 
 class Rights(Struct, frozen=True):
-    """What one run may use."""
-
     allowed: tuple[str, ...] = ()
-    """The names the model sees, in the order of the file."""
+    """The names the model sees, in the order of the agent file."""
     refused: tuple[ToolRefusal, ...] = ()
     readonly: bool = False
     targets: dict[str, str] = {}
-    """Name the model sees → name of the tool, where they differ."""
+    """Visible name → the tool's own name, where they differ."""
     warnings: tuple[str, ...] = ()
-    """What in the declaration has no effect."""
+    """Declarations that have no effect."""
 
     @property
     def tools(self) -> frozenset[str]:
@@ -82,62 +77,61 @@ class Rights(Struct, frozen=True):
 
     @property
     def refusals(self) -> dict[str, str]:
-        """What is answered to a call of a tool that only this machine's lack of a sandbox keeps away."""
+        """Error messages for calls of tools that are refused only because this machine has no sandbox."""
         return {item.name: item.sentence for item in self.refused if item.code == "sandbox"}
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """All that decides about a run's tools beside its definition."""
+    """Everything except the definition that decides which tools a run gets."""
 
     available: Mapping[str, Offer]
-    """Every tool that exists here, by its own name, in the order they are shown."""
+    """Every tool that exists here, by its own name, in display order."""
     parent: Rights | None = None
-    """The parent's rights when the run is spawned; None for a main agent."""
+    """The parent's rights if the run is a subagent; None for a main agent."""
     readonly: bool = False
     """Read-only for another reason than the definition or the parent."""
     allow_write: bool | None = None
-    """The surface's switch for writing agents; None where a surface has none."""
+    """The surface's switch for agents that write; None if the surface has no such switch."""
     readonly_set: frozenset[str] | None = None
-    """The surface's exact list of read-only tools; None: a tool's effect decides."""
+    """The surface's exact list of read-only tools; None: the effect of a tool decides."""
     readonly_bash: bool = False
-    """The user adds confined `bash` to that list."""
+    """The user adds sandboxed `bash` to `readonly_set`."""
     is_exact: bool = False
-    """The surface gives what is listed and nothing beside it, no extension's tools either."""
+    """The surface gives only the listed tools, and no tools of extensions."""
     is_confined: bool = False
     """Read-only commands run inside the OS sandbox."""
     confinement: str = "no sandbox is available on this machine"
     """Why they do not."""
     has_lsp: bool = True
     may_nest: bool = True
-    """The run is not yet as deep as runs may be."""
+    """The run has not reached the maximum depth, so it may start agents."""
     isolated: bool = False
-    """The caller asks for no extensions; the definition may ask for it, too."""
+    """The caller wants no extensions; the definition can also ask for this."""
     always_exposed: tuple[str, ...] = ()
-    """Extensions whose tools no list and no selector hides."""
+    """Extensions whose tools are not hidden by any list or selector."""
     extensions: frozenset[str] | None = None
-    """All extensions that exist, whether they offer tools or not, in lower case; None: only those that do are known."""
+    """Lower-case names of all existing extensions, with or without tools; None: only those with tools are known."""
     failed: frozenset[str] = frozenset()
-    """Those of them that the run wanted and that could not be loaded."""
+    """Extensions that the run wanted and that failed to load."""
     user_denied: tuple[str, ...] = ()
     switches: Mapping[str, str] = {}
-    """What of the settings decides, in words, by the code of a refusal or the name of a tool that is switched off."""
+    """Which setting decides, in words, by refusal code or by the name of a disabled tool."""
     builtins: tuple[str, ...] = tuple(BUILTIN_OFFERS)
-    """What a file means that lists nothing, or `*`."""
+    """The tools of a file that has no list, or the list `*`."""
 
 
 def decide_tools(definition: Definition, terms: Terms) -> Rights:
-    """The rights of a run of this definition."""
     return ToolDecision(definition, terms).decide()
 
 
 def reads_only(rights: Rights) -> bool:
-    """Whether nothing it may use changes anything; of a tool that is not ours nobody knows."""
+    """Whether none of the allowed tools can change anything. Tools that are not retinue's own count as writing."""
     offers = [OFFERS.get(tool) for tool in rights.tools]
     return rights.readonly or all(offer is not None and offer.effect in _READING for offer in offers)
 
 
 def narrow_rights(rights: Rights, grant: Grant | None) -> Rights:
-    """Those of the rights that somebody else had, too; all of them when nobody is named."""
+    """Remove the rights that are not in a grant; without a grant, keep all."""
     if grant is None:
         return rights
     allowed = tuple(name for name in rights.allowed if rights.targets.get(name, name) in grant.tools)
@@ -145,7 +139,7 @@ def narrow_rights(rights: Rights, grant: Grant | None) -> Rights:
 
 
 def decide_extra(names: Iterable[str], definition: Definition, terms: Terms) -> Rights:
-    """Which of some tools a feature may add to such a run: everything holds but the file's own list."""
+    """Decide which of these tools a feature may add to a run. All rules apply except the agent file's own list."""
     decision = ToolDecision(definition, terms)
     for name in names:
         decision.want(name, name)
@@ -153,7 +147,7 @@ def decide_extra(names: Iterable[str], definition: Definition, terms: Terms) -> 
 
 
 def is_readonly(definition: Definition, terms: Terms) -> bool:
-    """Whether such a run may only read; it is then that what its commands can be confined by matters."""
+    """Whether the run may only read."""
     return (
         definition.readonly
         or terms.readonly
@@ -163,7 +157,7 @@ def is_readonly(definition: Definition, terms: Terms) -> bool:
 
 
 class ToolDecision:
-    """One definition under some terms, judged tool by tool."""
+    """Decides about each tool of one definition under given terms."""
 
     def __init__(self, definition: Definition, terms: Terms) -> None:
         self._definition = definition
@@ -184,7 +178,7 @@ class ToolDecision:
         self._refused: dict[str, ToolRefusal] = {}
 
     def decide(self) -> Rights:
-        """Everything the definition asks for, in its order, judged one by one."""
+        """Decide about everything the definition asks for, in its order."""
         declared = self._definition.tools
         if declared.inherits:
             self._want_inherited()
@@ -203,14 +197,13 @@ class ToolDecision:
         return self.conclude()
 
     def conclude(self) -> Rights:
-        """What was decided."""
         targets = {visible: tool for visible, tool in self._allowed.items() if visible != tool}
         return Rights(
             tuple(self._allowed), tuple(self._refused.values()), self._readonly, targets, tuple(self._warn_idle())
         )
 
     def want(self, visible: str, tool: str) -> None:
-        """Allow a tool that exists under the name the model will see, or say why not."""
+        """Allow an existing tool under the name the model will see, or record why it is refused."""
         if visible in self._allowed or visible in self._refused:
             return
         found = self._judge(tool)
@@ -230,7 +223,7 @@ class ToolDecision:
     def _want_inherited(self) -> None:
         for name, offer in self._available.items():
             has = self._parent is None or name in self._parent
-            # What a parent may hand on but does not use itself is no active tool of its own.
+            # A tool that the parent can pass on but does not use itself is not inherited.
             is_special = offer.effect is Effect.DELEGATE or name in _INTERNAL or name in EXTRA_OFFERS
             if has and not is_special:
                 self.want(name, name)
@@ -270,14 +263,14 @@ class ToolDecision:
                 self.want(name, name)
 
     def _judge(self, tool: str) -> Verdict | None:
-        """Why a tool is not given, the strongest reason first; None when it is."""
+        """Return the strongest reason to refuse a tool, or None to allow it."""
         offer = self._available.get(tool)
         if offer is None:
             return "unknown", f"there is no tool {quote(tool)} here"
         return next((verdict for _, verdict in self.judge_steps(tool, offer) if verdict is not None), None)
 
     def judge_steps(self, tool: str, offer: Offer) -> Iterator[tuple[str, Verdict | None]]:
-        """Each thing that may stand against a tool, and whether it does; the strongest first."""
+        """Yield each check with its refusal, or None if the check passes; the strongest check first."""
         steps = {
             "denials": self._judge_denial,
             "extensions": self._judge_origin,
@@ -290,7 +283,7 @@ class ToolDecision:
             yield step, verdict and (verdict[0], f"{verdict[1]}{self.name_switch(verdict[0])}")
 
     def name_switch(self, word: str) -> str:
-        """What of the settings takes a tool away, as the end of a sentence; else nothing."""
+        """Return the setting that disables a tool, as the end of a sentence; else an empty string."""
         switch = self._terms.switches.get(self._aliases.get(word, word), "")
         return f": {switch}" if switch else ""
 
@@ -357,7 +350,7 @@ class ToolDecision:
                 return "sandbox", f"{SANDBOX_UNAVAILABLE}: {terms.confinement}; {text}"
             return None
         is_reading = offer.effect in (Effect.READ, Effect.DELEGATE)
-        # A page can be fetched without changing anything; what a foreign tool does at the other end nobody knows.
+        # Fetching a page changes nothing, but the effect of an extension's network tool is unknown.
         is_reading = is_reading or (offer.effect is Effect.NETWORK and offer.extension is None)
         if not is_reading:
             return code, f"{tool} can change things, and {reason}"
@@ -366,7 +359,7 @@ class ToolDecision:
         return code, f"{tool} is not among the tools that read-only agents may have here, and {reason}"
 
     def _is_unasked(self, word: str) -> bool:
-        """Whether a word is about a server that such a run does not ask: then nobody knows what tools it has."""
+        """Whether a word names a tool of a server that this run does not connect to, so that its tools are unknown."""
         definition = self._definition
         is_listed = bool(self._selectors or definition.mcp_servers) or definition.dialect != "pi"
         is_listed = is_listed or self._isolated or definition.extensions is False
@@ -375,7 +368,7 @@ class ToolDecision:
         return is_served and is_listed and not any(may_mean(word, server) for server in servers)
 
     def _warn_idle(self) -> Iterable[str]:
-        """What was said and changes nothing; each may be a slip of the pen."""
+        """Warn about declarations that have no effect, because each may be a typing error."""
         definition, available = self._definition, self._available
         for word in definition.tools.denied:
             if self._is_unasked(word):

@@ -1,7 +1,4 @@
-"""Why an agent has a tool, or has it not: every link of the chain that grants or refuses it, in order. Pure.
-
-Says in words what `tools.policy` decides; decides nothing itself.
-"""
+"""Explains why an agent has a tool or not: every check that `tools.policy` makes, in order and in words. Pure."""
 
 from msgspec import Struct
 
@@ -21,7 +18,7 @@ _EFFECTS = {
 
 
 class ToolReason(Struct, frozen=True):
-    """One thing that had to hold."""
+    """One check and its result."""
 
     step: str
     holds: bool
@@ -29,17 +26,17 @@ class ToolReason(Struct, frozen=True):
 
 
 class Chain(Struct, frozen=True):
-    """All of them, for one agent and one tool."""
+    """All checks for one agent and one tool."""
 
     agent: str
     tool: str
-    """As it was asked for."""
+    """The name as it was asked for."""
     is_granted: bool
     links: tuple[ToolReason, ...]
 
     @property
     def verdict(self) -> str:
-        """The whole in one sentence: the first link that does not hold decides."""
+        """The result in one sentence; the first failed check decides."""
         broken = next((link for link in self.links if not link.holds), None)
         if self.is_granted or broken is None:
             return f"{self.agent} has {self.tool}"
@@ -47,7 +44,7 @@ class Chain(Struct, frozen=True):
 
 
 def explain_tool(definition: Definition, terms: Terms, word: str) -> Chain:
-    """The chain for a tool by any name under which a file may ask for it."""
+    """Explain one tool, by any name that an agent file may use for it."""
     rights = decide_tools(definition, terms)
     if word == SEARCH:
         waiting = sorted(name for name in rights.tools if terms.available[name].is_deferred)

@@ -1,7 +1,7 @@
-"""Runs one process with a deadline, bounded memory and a certain end, whatever the process does.
+"""Runs one process with a deadline and bounded memory, and guarantees that it ends.
 
-It knows neither shells nor search programs. Children are waited for with a pidfd and their output is read straight from
-the pipe: a hundred of them need no thread and no stream object each.
+Children are waited for with a pidfd and their output is read directly from the pipe, so that a hundred of them need no
+threads and no stream objects.
 """
 
 import asyncio
@@ -21,30 +21,28 @@ from retinue.tools.process_usage import Census, Excess, UsageBounds
 
 READ_SIZE = 128 * 1024
 LIFELINE = "RETINUE_LIFELINE"
-"""Variable with the number of a descriptor that is closed at its other end when retinue is gone."""
+"""Environment variable with the number of a descriptor; its other end is closed when retinue exits."""
 _DRAIN_S = 0.1
 _REAP_S = 0.3
 _PIPE_SIZE = 512 * 1024
 
 
 class Exit(Struct, frozen=True):
-    """How a process ended."""
-
     code: int
-    """Exit status; 128 plus the signal when a signal ended it."""
+    """Exit status; 128 plus the signal number if a signal ended the process."""
     timed_out: bool = False
     stopped: bool = False
-    """Ended because the reader of its output had enough."""
+    """Killed because the reader of its output asked to stop."""
     unkillable: bool = False
-    """It did not die in time; nobody waits for it any longer."""
+    """It did not die in time and is no longer waited for."""
     crowded: int = 0
-    """Killed because it had more processes and threads than this."""
+    """If not 0: killed because it had more processes and threads than this."""
     bloated: int = 0
-    """Killed because it had more bytes of memory than this."""
+    """If not 0: killed because it used more bytes of memory than this."""
 
     @property
     def signal_name(self) -> str:
-        """Name of the signal a status above 128 stands for, or nothing."""
+        """The name of the signal if the status is above 128, else an empty string."""
         try:
             return signal.Signals(self.code - 128).name if self.code > 128 else ""
         except ValueError:
@@ -52,23 +50,23 @@ class Exit(Struct, frozen=True):
 
 
 class ProcessCommand(Struct, frozen=True):
-    """What to start, and where."""
+    """A command line with its working directory, environment and descriptors."""
 
     argv: Sequence[str]
     cwd: str
     env: Mapping[str, str]
     pass_fds: tuple[int, ...] = ()
     stdin: int = subprocess.DEVNULL
-    """A descriptor to read from, which stays the caller's."""
+    """A descriptor to read from; the caller keeps ownership."""
     spawner: Spawner | None = None
-    """Who starts it, when it cannot be a child of ours."""
+    """Starts the process, if it cannot be a child of ours."""
     bounds: UsageBounds = UsageBounds()
     pen: Pen | None = None
-    """Whose thread must start it."""
+    """If set, the process is started in this pen's thread."""
 
 
 def to_command(launch: Launch, *, stdin: int = subprocess.DEVNULL, max_tasks: int = 0) -> tuple[ProcessCommand, Tree]:
-    """A confined command, and what keeps it together: its boundary does."""
+    """Convert a launch to a command and its tree; the sandbox boundary keeps the tree together."""
     tree = Tree("namespace" if launch.spawner is None else "supervisor", skip=launch.layers)
     bounds = UsageBounds(max_tasks, launch.max_memory)
     return ProcessCommand(
@@ -87,12 +85,12 @@ async def run_process(
     read_size: int = READ_SIZE,
     patience: Callable[[], float] | None = None,
 ) -> Exit:
-    """Run a program to its end and hand over what it prints, as it comes.
+    """Run a program to its end and pass on its output as it arrives.
 
-    A callback gets at most `read_size` bytes and MUST NOT raise; one that returns True has had enough and the process
-    is killed. Without `on_error` both outputs come mixed, in order. At the deadline the whole tree gets SIGTERM, and
-    SIGKILL after the grace; on cancelling SIGKILL at once, or after the seconds that `patience` then gives. In no case
-    is anybody waited for who merely holds the pipe. Raises OSError when the program cannot be started.
+    A callback gets at most `read_size` bytes and MUST NOT raise; if it returns True, the process is killed. Without
+    `on_error`, both outputs are mixed in order. At the deadline the whole tree gets SIGTERM, then SIGKILL after
+    `grace_s`. On cancellation it gets SIGKILL at once, or after the number of seconds that `patience` returns. Other
+    processes that merely hold the pipe open are never waited for. Raises OSError if the program cannot be started.
     """
     child = _Child(tree, read_size)
     child.start(command, on_output, on_error)
@@ -105,10 +103,10 @@ async def run_process(
             timed_out = True
             await child.terminate(grace_s)
         if not child.stopped:
-            # In a namespace whoever else holds the pipe is being killed: what the command printed is in it already.
+            # In a namespace, other holders of the pipe are being killed; the command's output is already in it.
             await child.drain(0 if tree.kind == "namespace" else _DRAIN_S)
     except asyncio.CancelledError:
-        # The caller wants its 500 ms: no politeness unless it says so, and a bounded wait for the corpse.
+        # The caller must return within 500 ms: no SIGTERM unless it asks for one, and a bounded wait for the exit.
         try:
             if patience is not None:
                 await child.terminate(patience())
@@ -126,7 +124,7 @@ async def run_process(
 
 
 class _Child:
-    """A started process, its pipes and its end."""
+    """A started process with its pipes."""
 
     def __init__(self, tree: Tree, read_size: int) -> None:
         self.tree = tree
@@ -150,7 +148,7 @@ class _Child:
         on_output: Callable[[bytes], bool | None],
         on_error: Callable[[bytes], bool | None] | None,
     ) -> None:
-        """Start the program in a session of its own, without a terminal; its only input is what it is given."""
+        """Start the program in its own session, without a terminal and with the given stdin."""
         theirs: list[int] = []
         pass_fds, env = command.pass_fds, command.env
         try:
@@ -191,7 +189,7 @@ class _Child:
             self._census = Census(lambda: self._process.pid, self.tree.kind, command.bounds, self._end_excess)
 
     def _end_excess(self, excess: Excess) -> None:
-        """Kill a tree that has grown beyond its limit; the kernel's own do not hold for root, or for all together."""
+        """Kill a tree that exceeds its limits; kernel limits do not hold for root, or for the sum of all processes."""
         if not self.ended.is_set():
             self.excess = excess
             self.kill()
@@ -203,7 +201,7 @@ class _Child:
         if sys.platform == "linux":
             import fcntl
 
-            # Fewer and larger reads; refused to a user who has many pipes, which is no harm.
+            # Fewer and larger reads. The kernel may refuse this to a user with many pipes, which is harmless.
             with suppress(OSError):
                 fcntl.fcntl(ours, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
         self._readers[ours] = handle
@@ -226,7 +224,7 @@ class _Child:
         try:
             enough = handle(data)
         finally:
-            # Also when the callback broke its word and raised: a process nobody reads would never end.
+            # Also if the callback raised in spite of the contract: a process whose output is not read would never end.
             if enough:
                 self.stopped = True
                 self.kill()
@@ -259,7 +257,7 @@ class _Child:
             self._loop.call_soon_threadsafe(self._on_end)
 
     def _on_word(self) -> None:
-        """Somebody else's process has something to say; most often that it has ended."""
+        """Handle a message about a process that a spawner started; most often it has ended."""
         assert not isinstance(self._process, subprocess.Popen)
         try:
             self.status = self._process.poll()
@@ -280,9 +278,8 @@ class _Child:
         self.ended.set()
 
     def kill(self) -> None:
-        """End the whole tree now."""
         self._cut_lifeline()
-        # A supervisor must live to do it: it alone sees every descendant.
+        # The supervisor must stay alive to kill the others: only it sees every descendant.
         if self.tree.kind != "supervisor" and not self.ended.is_set():
             self._kill_first()
         if self.tree.kind == "plain" and not self.ended.is_set():
@@ -290,7 +287,7 @@ class _Child:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     async def terminate(self, grace_s: float) -> None:
-        """Ask the tree to end, then make it; returns in bounded time even if it cannot die."""
+        """Send SIGTERM to the tree, then SIGKILL; returns in bounded time even if a process cannot die."""
         pids = self.tree.select(list_descendants(self._process.pid))
         kill_processes(pids, signal.SIGTERM)
         kill_processes(pids, signal.SIGCONT)
@@ -314,26 +311,25 @@ class _Child:
             kill_processes([pid], signal.SIGKILL)
 
     async def wait_ended(self, limit_s: float) -> bool:
-        """Whether the process ended within the limit."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self.ended.wait()
         return self.ended.is_set()
 
     async def drain(self, limit_s: float) -> None:
-        """Take what is still in the pipes, but do not wait for others who hold them open."""
+        """Read what is left in the pipes, without waiting for other processes that hold them open."""
         if limit_s:
             with suppress(TimeoutError):
                 async with asyncio.timeout(limit_s):
                     await self._drained.wait()
-        # On a busy loop the time may be over before the first read: what the pipes hold now is taken all the same.
+        # On a busy event loop the timeout may pass before the first read, so read what the pipes hold now.
         for source, handle in tuple(self._readers.items()):
             for _ in range(_PIPE_SIZE // self._read_size + 1):
                 if source in self._readers:
                     self._read(source, handle)
 
     def close(self) -> None:
-        """Let go of the pipes; a process that could not be killed is still reaped when it ends."""
+        """Close the pipes; a process that could not be killed is still reaped when it ends."""
         for source in tuple(self._readers):
             self._close_reader(source)
         self._cut_lifeline()

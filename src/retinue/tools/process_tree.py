@@ -1,7 +1,7 @@
-"""Keeps a process and all it starts together, so that they end together, also when retinue itself is killed.
+"""Keeps a process and its descendants together, so that all of them end together, even if retinue is killed.
 
-Best is a pid namespace (bubblewrap): when its first process dies the kernel kills every other. Else a small supervisor
-adopts all orphans and kills them by name. This file must not know what the processes do.
+The best way is a pid namespace (bubblewrap): when its first process dies, the kernel kills all others. Otherwise a
+small supervisor adopts all orphans and kills each of them. This file must not know what the processes do.
 """
 
 import asyncio
@@ -27,26 +27,24 @@ TreeKind: TypeAlias = Literal["namespace", "supervisor", "plain"]
 
 
 class Tree(Struct, frozen=True):
-    """One way of keeping a process tree together."""
-
     kind: TreeKind
     program: str = ""
     skip: int = 0
-    """How many of the first descendants keep the tree, and are not the command."""
+    """How many of the first descendants belong to the launcher, not to the command."""
 
     @property
     def needs_lifeline(self) -> bool:
-        """Whether what is started learns by the closing of a pipe that its owner is gone."""
+        """Whether the started process detects by a closed pipe that retinue is gone."""
         return self.kind != "plain"
 
     def wrap(self, argv: Sequence[str], cwd: str, lifeline: int) -> list[str]:
-        """The command line that starts `argv` inside the tree."""
+        """Return the command line that starts `argv` inside the tree."""
         match self.kind:
             case "namespace" if not self.program:
                 return list(argv)
             case "namespace":
-                # A session of its own inside: `kill 0` must not reach the launcher. Not as pid 1: that one is immune
-                # to its own signals, and exit statuses would be wrong.
+                # Use a separate session inside, so that `kill 0` does not reach the launcher. Do not run as pid 1: it
+                # ignores its own signals, and exit statuses would be wrong.
                 return [self.program, *_NAMESPACE, "--chdir", cwd, "--", *argv]
             case "supervisor":
                 return [self.program, "-I", "-S", str(_SUPERVISOR), str(lifeline), *argv]
@@ -54,8 +52,8 @@ class Tree(Struct, frozen=True):
                 return [*([self.program, "--pdeathsig", "KILL", "--"] if self.program else ()), *argv]
 
     def select(self, pids: list[int]) -> list[int]:
-        """Of the descendants of the launcher those a signal is meant for."""
-        # The first is the namespace's own first process; it must live until the others are done.
+        """Select the descendants of the launcher that should receive a signal."""
+        # The first one is pid 1 of the namespace, which must live until the others have ended.
         return pids[self.skip or self.kind == "namespace" :]
 
 
@@ -67,7 +65,7 @@ _NAMESPACE = (
 
 
 class TreeProbe:
-    """Finds out, once, what this machine offers."""
+    """Finds out once which kind of tree this machine supports."""
 
     def __init__(self, *, kind: TreeKind | None = None, dirs: Sequence[str] = SYSTEM_DIRS) -> None:
         self._kind = kind
@@ -76,13 +74,13 @@ class TreeProbe:
         self._lock = threading.Lock()
 
     async def find(self) -> Tree:
-        """The strongest tree there is. Only system directories are searched: a workspace may bring its own bwrap."""
+        """Return the strongest tree available. Only system directories count: a workspace may contain its own bwrap."""
         if self._tree is None:
             return await asyncio.to_thread(self._probe)
         return self._tree
 
     def _probe(self) -> Tree:
-        # A hundred runs may ask at once; the first finds out for all.
+        # A hundred runs may ask at once; only the first one probes.
         with self._lock:
             if self._tree is None:
                 program = find_program("bwrap", self._dirs) if self._kind in (None, "namespace") else ""
@@ -94,17 +92,17 @@ class TreeProbe:
             return self._tree
 
     def _find_python(self) -> str:
-        # After a change of user our own one may be out of reach; any will do.
+        # After a change of user our own interpreter may be inaccessible; any other works too.
         own = sys.executable or ""
         return own if os.access(own, os.X_OK) else find_program("python3", self._dirs)
 
     def find_single(self) -> Tree:
-        """For a program that starts no other: it dies with us where util-linux is installed."""
+        """Return a tree for a program that starts no other; it dies with us if util-linux is installed."""
         return Tree("plain", find_program("setpriv", self._dirs) if sys.platform == "linux" else "")
 
 
 def find_program(name: str, dirs: Iterable[str]) -> str:
-    """The first executable of that name in these directories, or nothing."""
+    """Return the first executable of that name in these directories, or an empty string."""
     for folder in dirs:
         path = os.path.join(folder, name)
         if os.path.isfile(path) and os.access(path, os.X_OK):
@@ -113,7 +111,7 @@ def find_program(name: str, dirs: Iterable[str]) -> str:
 
 
 def _works(program: str) -> bool:
-    # Its presence says little: containers often forbid namespaces. Only a real run tells.
+    # That it is installed says little, because containers often forbid namespaces; so try it.
     try:
         argv = [program, *_NAMESPACE, "--", "/bin/sh", "-c", "exit 7"]
         done = subprocess.run(
@@ -125,7 +123,7 @@ def _works(program: str) -> bool:
 
 
 def list_descendants(root: int) -> list[int]:
-    """All processes below one, parents first. Empty where there is no /proc."""
+    """Return all descendants of a process, parents first; empty if there is no /proc."""
     found: list[int] = []
     waiting = [root]
     while waiting:
@@ -145,7 +143,7 @@ def _list_children(pid: int) -> list[int]:
 
 
 def count_all_tasks() -> int:
-    """Processes and threads of the whole machine: as long as it has few, nobody has many. 0 where nobody knows."""
+    """Return the number of processes and threads on the machine, an upper bound for any tree; 0 if unknown."""
     try:
         with open("/proc/loadavg", "rb") as file:
             return int(file.read().split()[3].partition(b"/")[2])
@@ -154,7 +152,7 @@ def count_all_tasks() -> int:
 
 
 def list_folders(root: int, kind: TreeKind) -> list[str]:
-    """Where the kernel tells of each process of a tree."""
+    """Return the /proc directory of each process of a tree."""
     if kind == "namespace" and (first := _list_children(root)[:1]):
         base = f"/proc/{first[0]}/root/proc"
         with suppress(OSError):
@@ -163,11 +161,11 @@ def list_folders(root: int, kind: TreeKind) -> list[str]:
 
 
 def has_more_tasks(root: int, kind: TreeKind, most: int) -> bool:
-    """Whether there are more processes and threads below one. Takes long where there are many: not for a loop."""
+    """Whether a tree has more than `most` processes and threads. Slow for large trees: not for the event loop."""
     base, count = "/proc", 0
     waiting: list[int] = [root]
     if kind == "namespace" and (first := _list_children(root)[:1]):
-        # What the namespace shows of itself is a list that costs little, however many there are.
+        # Listing the namespace's own /proc is cheap, however many processes there are.
         with suppress(OSError):
             waiting = [int(name) for name in os.listdir(f"/proc/{first[0]}/root/proc") if name.isdigit()]
             base = f"/proc/{first[0]}/root/proc"
@@ -187,10 +185,10 @@ def _count_threads(folder: str) -> int:
 
 
 def kill_launcher(pid: int) -> None:
-    """Kill the first process of a namespace with the one that makes it.
+    """Kill the first process of a namespace before its launcher.
 
-    Killed alone at the wrong moment, the maker leaves a first process behind that waits for its word for ever. So it is
-    held, then what it has made is killed; it must not be making anything meanwhile, which takes a few milliseconds.
+    If the launcher is killed alone at the wrong moment, it leaves behind a first process that waits for it forever. So
+    the launcher is stopped with SIGSTOP, which takes a few milliseconds, and then its children are killed.
     """
     with suppress(OSError):
         os.kill(pid, signal.SIGSTOP)
@@ -203,7 +201,7 @@ def kill_launcher(pid: int) -> None:
 
 
 def kill_processes(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to each; those that are gone, or not ours, are passed over."""
+    """Send a signal to each process; ignore those that have ended or belong to others."""
     for pid in pids:
         with suppress(OSError):
             os.kill(pid, number)

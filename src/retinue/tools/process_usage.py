@@ -1,7 +1,7 @@
-"""Counts what a command and all it has started have of what the kernel does not bound for it: tasks, and memory.
+"""Limits the tasks and memory of a command with all its descendants, for which the kernel has no limit.
 
-Cheap for as long as the whole machine has little of it; only then is the tree looked at, in a thread. Must not know how
-a tree is ended.
+Reading the totals of the machine is cheap; the tree is examined, in a thread, only if they exceed the limit. Must not
+know how a tree is killed.
 """
 
 import asyncio
@@ -13,57 +13,55 @@ from msgspec import Struct
 from retinue.tools.process_tree import TreeKind, count_all_tasks, has_more_tasks, list_folders
 
 COUNT_S = 0.03
-"""Between two looks: a bomb makes some hundred processes in that time, and fills about a hundred megabytes."""
+"""Seconds between two checks: a fork bomb starts some hundred processes in that time, or fills about 100 MB."""
 _FLOOD = 4096
-"""So many new tasks of the whole machine are never somebody else's."""
+"""So many new tasks on the machine must come from this tree."""
 _REST = 10
-"""Times as long as a look at memory took nobody looks again."""
+"""After a memory check, wait this many times its duration before the next."""
 _USED = (b"MemTotal:", b"MemAvailable:", b"SwapTotal:", b"SwapFree:")
 _HELD = (b"RssAnon:", b"RssShmem:", b"VmSwap:")
 _SHARES = (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")
 
 
 class UsageBounds(Struct, frozen=True):
-    """What a tree may have at once; 0 is as much as the system allows."""
+    """What a tree may use at once; 0 means no limit."""
 
     tasks: int = 0
-    """Processes and threads."""
     memory: int = 0
-    """Bytes that are in no file, also those in swap."""
+    """Bytes of memory that is not backed by a file, including swap."""
 
     def __bool__(self) -> bool:
         return bool(self.tasks or self.memory)
 
 
 class Excess(Struct, frozen=True):
-    """Which bound was passed."""
+    """The limit that was exceeded; the others are 0."""
 
     tasks: int = 0
     memory: int = 0
 
 
 class Census:
-    """Looks after one tree, from its start until it is stopped or has too much."""
+    """Checks one process tree periodically until it is stopped or the tree exceeds a limit."""
 
     def __init__(
         self, find_root: Callable[[], int], kind: TreeKind, bounds: UsageBounds, end: Callable[[Excess], None]
     ) -> None:
-        """`find_root` says which process keeps the tree; `end` is called once, when it has too much of something."""
+        """`find_root` returns the pid of the tree's first process; `end` is called once, when a limit is exceeded."""
         self._find_root = find_root
         self._kind = kind
         self._bounds = bounds
         self._end = end
         self._others = count_all_tasks() if bounds.tasks else 0
-        """Tasks of the whole machine when it began."""
+        """Tasks on the machine at the start."""
         self._loop = asyncio.get_running_loop()
         self._busy: set[str] = set()
         self._rested_s = 0.0
-        """When memory may be looked at again: where a tree is large a look is dear, and it grows no faster for that."""
+        """When memory may be checked again: a check of a large tree is expensive."""
         self._is_over = False
         self._timer = self._loop.call_later(COUNT_S, self._look)
 
     def stop(self) -> None:
-        """Look no more."""
         self._is_over = True
         self._timer.cancel()
 
@@ -76,7 +74,7 @@ class Census:
     def _look_at_tasks(self, most: int) -> None:
         everybody = count_all_tasks() if most else 0
         if most and everybody - self._others > max(2 * most, _FLOOD):
-            # So many in so short a time: by the time they are counted the machine has no room for anybody.
+            # So many in so short a time: counting them would take longer than the machine survives.
             self._tell(Excess(tasks=most))
         elif everybody > most:
             self._ask(has_more_tasks, most, Excess(tasks=most))
@@ -109,15 +107,15 @@ class Census:
 
 
 def read_used_memory() -> int:
-    """Bytes that all processes of this machine have, at most: nobody has more. 0 where nobody knows."""
+    """Return the bytes that all processes of this machine use, an upper bound for any tree; 0 if unknown."""
     total, free, swap, swap_free = _read_sizes("/proc/meminfo", _USED)
     return total - free + swap - swap_free
 
 
 def has_more_memory(root: int, kind: TreeKind, most: int) -> bool:
-    """Whether a tree has more memory. Takes long where it is large: not for a loop.
+    """Whether a tree uses more than `most` bytes. Slow for large trees: not for the event loop.
 
-    What processes share counts for each of them at first; a tree that is too large even so is looked at closely.
+    First, shared memory is counted for each process; only if that is too much, it is divided among the processes.
     """
     folders = list_folders(root, kind)
     if sum(sum(_read_sizes(f"{folder}/status", _HELD)) for folder in folders) <= most:
@@ -127,12 +125,12 @@ def has_more_memory(root: int, kind: TreeKind, most: int) -> bool:
 
 def _read_shares(folder: str) -> Iterator[int]:
     shares = _read_sizes(f"{folder}/smaps_rollup", _SHARES)
-    # Nothing at all: it may not be asked, or the kernel cannot tell. In doubt all of it is its own.
+    # All zero: access is denied or the kernel does not report it. Then count everything as the process's own.
     yield from shares if any(shares) else _read_sizes(f"{folder}/status", _HELD)
 
 
 def _read_sizes(path: str, fields: tuple[bytes, ...]) -> list[int]:
-    """Bytes under each name, in their order; 0 for those that are not there."""
+    """Return the size of each field in bytes, in order; 0 for missing fields."""
     found = dict.fromkeys(fields, 0)
     with suppress(OSError, ValueError), open(path, "rb") as file:
         for line in file.read().splitlines():

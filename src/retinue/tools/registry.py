@@ -1,6 +1,6 @@
-"""Makes the tools of the table (`core/tool_table.py`), renames them and reads their descriptions.
+"""Creates the tools of the table in `core/tool_table.py`, renames them and loads their descriptions.
 
-Decides nothing about who may use them.
+Does not decide who may use a tool.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,25 +22,26 @@ from retinue.tools.process_tree import TreeProbe
 
 
 class ToolOptions(Struct, frozen=True):
-    """What the builtin tools share. One object for all runs of a process: it owns the locks, who did what to which
-    file, and what was probed."""
+    """What the builtin tools share. All runs of a process use one object, because it holds the file locks, the record
+    of file changes and the result of probes.
+    """
 
     locks: PathLocks = field(default_factory=PathLocks)
     file_changes: FileChanges = field(default_factory=FileChanges)
     trees: TreeProbe = field(default_factory=TreeProbe)
     environment: Mapping[str, str] | None = None
-    """What commands inherit; the process's own environment when absent."""
+    """The environment of commands; None: that of this process."""
     shell: str = ""
-    """The program that runs commands instead of bash; a path."""
+    """Path of the program that runs commands instead of bash."""
     command_prefix: str = ""
-    """A line before each command."""
+    """A line that is run before each command."""
     search_timeout_s: float = 30.0
     max_image_bytes: int = 3_750_000
     sync_writes: bool = False
 
 
 def build_tools(options: ToolOptions, names: Iterable[str] = BUILTIN_TOOLS) -> dict[str, Tool]:
-    """The named tools, in the order of the table. Raises UsageError for a name that is not a builtin tool."""
+    """Create the named tools, in table order. Raises UsageError for a name that is not a builtin tool."""
     wanted = set(names)
     unknown = wanted.difference(BUILTIN_TOOLS)
     if unknown:
@@ -49,28 +50,27 @@ def build_tools(options: ToolOptions, names: Iterable[str] = BUILTIN_TOOLS) -> d
 
 
 def build_extra_tools() -> dict[str, Tool]:
-    """The tools beside the builtin ones that an agent has when its file asks for them."""
+    """Create the other tools that an agent file can ask for."""
     return {row.name: load_class(row)() for row in list_rows(audience="listed")}
 
 
 def build_family(family: str, *shared: object) -> dict[str, Tool]:
-    """The tools of a family by name; each is made of what they share."""
+    """Create the tools of a family from the objects they share."""
     return {row.name: load_class(row)(*shared) for row in list_rows(family=family)}
 
 
 def load_class(row: ToolRow) -> Any:
-    """The class that a row names."""
     return getattr(import_module(f"retinue.{row.file.replace('/', '.')}"), row.class_name)
 
 
 @cache
 def load_description(module_file: str) -> str:
-    """What a model is told of a tool: the text beside its module, as one paragraph."""
+    """Return the description of a tool for the model: the .md file next to its module, as one paragraph."""
     return " ".join(Path(module_file).with_suffix(".md").read_text(encoding="utf-8").split())
 
 
 def rename_tools(tools: Mapping[str, Tool], names: Mapping[str, str]) -> dict[str, Tool]:
-    """The tools that some visible names stand for, by those names."""
+    """Map visible names to tools, renaming each tool whose own name differs."""
     return {
         visible: tools[name] if visible == name else _Renamed(tools[name], visible) for visible, name in names.items()
     }
@@ -87,31 +87,31 @@ class _Renamed(WrappedTool):
 
 
 def render_answer(details: dict[str, Any], *, note: str = "") -> ToolResult:
-    """The object as text; a note about it stands behind it and is no part of it."""
+    """Return a result with the object as JSON text; a note follows as a separate text block."""
     text = _print(details)
     content = [TextContent(text), *([TextContent(note)] if note else ())]
     return ToolResult(list(content), details)
 
 
 def render_failure(code: str, message: str, **more: Any) -> ToolResult:
-    """An expected failure, and what else is known about it."""
+    """Return an expected failure as a result, with further fields."""
     details = {"error": {"code": code, "message": message}, **more}
     return ToolResult.of(_print(details), details, is_error=True)
 
 
 def explain_offset(offset: Any) -> str:
-    """What is wrong with a place to begin at; empty when it is one."""
+    """Return what is wrong with a start offset; empty if it is valid."""
     is_right = is_whole(offset) and offset >= 0
     return "" if is_right else f"offset is {quote(offset)}: expected a whole number from 0"
 
 
 def explain_end(offset: int, total: int) -> str:
-    """What is wrong with a place to begin at in so many characters; empty when there is something to show."""
+    """Return an error if the offset is not below the number of characters; else empty."""
     return f"offset is {offset}: the content has {total} characters" if 0 < offset >= total else ""
 
 
 def cut_content(text: str, offset: int, most: int, *, is_short: bool = False) -> dict[str, Any]:
-    """The part of a text that is shown, how much there is, and where to go on; `is_short`: it was cut before, too."""
+    """Return the fields for one page of a text. `is_short` means that the text was already truncated before."""
     begin = min(offset, len(text))
     end = min(begin + most, len(text))
     shown = {"content": text[begin:end], "truncated": is_short or end < len(text)}

@@ -1,6 +1,6 @@
-"""How agent files name tools: plainly, by an alias, as `server:tool` of an MCP server, or by `ext:` selectors. Pure.
+"""Matches the tool names in agent files: plain names, aliases, `server:tool` of an MCP server, `ext:` selectors. Pure.
 
-Says which tools a word means; must not know who may use them.
+Must not know who may use a tool.
 """
 
 import re
@@ -13,37 +13,37 @@ from retinue.core.tool import Effect
 
 SELECTOR = "ext:"
 NOTHING = (SELECTOR,)
-"""A selector that means no tool."""
+"""A selector that matches no tool."""
 MCP = "mcp"
-"""As which all servers appear where files name extensions."""
+"""The extension name that stands for all MCP servers."""
 _PLAIN = re.compile(r"(?!(?i:mcp_))[\w-]+\Z")
 _CODE_FILE = re.compile(r"\.(py|ts|js|mjs)\Z")
 _INDEX_NAMES = ("index", "__init__")
 
 
 class Offer(Struct, frozen=True):
-    """One tool that exists for a run."""
+    """One tool that is available to a run."""
 
     effect: Effect
-    """The most it can do; for a tool from elsewhere what the *user* vouches for, not what it says of itself."""
+    """The strongest effect it can have; for a foreign tool what the *user* declares, not what the tool claims."""
     extension: str | None = None
-    """Where it comes from; None for retinue's own tools. Tools of MCP servers come from `mcp`."""
+    """The extension it comes from; None for retinue's own tools. Tools of MCP servers come from `mcp`."""
     server: str | None = None
-    """The MCP server behind it."""
+    """The MCP server that provides it."""
     tool: str = ""
-    """What the server calls it, when that is known."""
+    """The name the server uses, if known."""
     is_approved: bool = False
-    """Whether the user approved it for agents that name its extension by path: their parent need not have it."""
+    """The user approved it for agents that name its extension by path, so their parent need not have it."""
     is_deferred: bool = False
-    """Whether it is shown only to who looks for it with `tool_search`."""
+    """It is hidden until the model finds it with `tool_search`."""
 
     def find_short_name(self, name: str) -> str:
-        """What the server calls its tool that the model knows as `name`."""
+        """Return the server's name of the tool that the model knows as `name`."""
         return self.tool or name.removeprefix(f"mcp__{self.server}__") if self.server is not None else name
 
 
 def match_tools(word: str, available: Mapping[str, Offer], aliases: Mapping[str, str]) -> list[str]:
-    """The tools a word of an agent file means; none when it means no tool that exists."""
+    """Return the tools that a word of an agent file matches; empty if there are none."""
     target = aliases.get(word, word)
     if target in available:
         return [target]
@@ -53,10 +53,11 @@ def match_tools(word: str, available: Mapping[str, Offer], aliases: Mapping[str,
 
 
 def choose_selectors(definition: Definition) -> tuple[str, ...]:
-    """The words of a list that choose among tools from elsewhere: any one makes them an allow-list.
+    """Return the words of a tool list that select extension and MCP tools; if there are any, only matching tools are
+    allowed.
 
-    All but plain names count, also those that nothing answers to: a slip of the pen must not let everything in. An
-    empty list chooses nothing, unless the file says beside it which extensions it wants.
+    All words but plain names count, even if they match nothing: a typing error must not allow everything. An empty list
+    selects nothing, unless the file also says which extensions it wants.
     """
     declared = definition.tools
     found = (*declared.selectors, *(word for word in declared.names or () if not _PLAIN.match(word)))
@@ -66,7 +67,7 @@ def choose_selectors(definition: Definition) -> tuple[str, ...]:
 
 
 def match_denied(words: Iterable[str], available: Mapping[str, Offer], aliases: Mapping[str, str]) -> set[str]:
-    """The tools that denying words mean; in doubt denied, so case does not matter, and `*` and `all` mean all."""
+    """Return the tools that denied words match. To be safe, case is ignored, and `*` and `all` match everything."""
     denied: set[str] = set()
     for word in words:
         if word.lower() in ("*", "all"):
@@ -78,7 +79,7 @@ def match_denied(words: Iterable[str], available: Mapping[str, Offer], aliases: 
 
 
 def is_selected(selector: str, name: str, offer: Offer) -> bool:
-    """Whether a selector means this tool; only an extension's case does not matter."""
+    """Whether a selector matches this tool. Case is ignored only in the extension's name."""
     if not selector.startswith(SELECTOR):
         return _is_named(selector, name, offer)
     extension, slash, tool = selector.removeprefix(SELECTOR).partition("/")
@@ -89,9 +90,9 @@ def is_selected(selector: str, name: str, offer: Offer) -> bool:
 
 
 def is_exposed(selectors: Collection[str], servers: Collection[str], name: str, offer: Offer) -> bool:
-    """Whether a set of selectors lets a tool through: naming one tool of an extension hides its others.
+    """Whether a set of selectors allows a tool; naming one tool of an extension hides its other tools.
 
-    `servers` are those that the file lists whole: of them only naming one of their own tools hides the others.
+    `servers` are those that the file lists as a whole; their tools are hidden only if one of them is named.
     """
     extension = (offer.extension or "").lower()
     own = [text for text in selectors if _get_extension(text) == extension]
@@ -102,14 +103,14 @@ def is_exposed(selectors: Collection[str], servers: Collection[str], name: str, 
 
 
 def list_extensions(selection: Selection) -> set[str] | None:
-    """The lower-case names of a list of extensions; None when all are meant."""
+    """Return the lower-case names of the selected extensions; None if all are selected."""
     if isinstance(selection, bool):
         return None if selection else set()
     return None if "*" in selection else {to_extension_name(entry) for entry in selection}
 
 
 def to_extension_name(entry: str) -> str:
-    """The name an entry stands for: a path stands for its file, or for the folder of an index file."""
+    """Return the extension name of an entry; a path gives its file's name, or for an index file the folder's name."""
     parts = [part for part in re.split(r"[/\\]", entry.strip()) if part] or [""]
     stem = _CODE_FILE.sub("", parts[-1])
     if stem in _INDEX_NAMES and len(parts) > 1:
@@ -124,7 +125,7 @@ def _get_extension(selector: str) -> str:
 
 
 def may_mean(selector: str, server: str) -> bool:
-    """Whether a selector may be about tools of a server: it names that one, or none."""
+    """Whether a selector can match tools of this server: it names this server or no server."""
     word = selector.removeprefix(f"{SELECTOR}{MCP}/")
     is_open = ":" not in word and not word.startswith("mcp__")
     return is_open or word.startswith(
@@ -133,7 +134,7 @@ def may_mean(selector: str, server: str) -> bool:
 
 
 def _is_named(word: str, name: str, offer: Offer) -> bool:
-    """Whether `server:tool` or `mcp__server__tool`, as the server spells them, or with `_` for `-`, means this tool."""
+    """Whether `server:tool` or `mcp__server__tool`, as the server spells it or with `_` for `-`, matches this tool."""
     if offer.server is None:
         return False
     short = offer.find_short_name(name)

@@ -1,9 +1,9 @@
-"""Runs a command as the adoptive parent of everything it starts; a program of its own, not to be imported.
+"""Runs a command and kills all its descendants when it ends. A standalone program, not to be imported.
 
 usage: python -I -S supervisor.py LIFELINE_FD PROGRAM [ARGUMENT...]
 
-Ends every descendant when the command ends or when the lifeline closes, which happens also when its owner is killed.
-Exits as the command did (128 plus the signal when a signal ended it). Prints nothing: its output is the command's.
+It adopts all orphans, and also kills everything when the lifeline pipe closes, which happens even if its owner is
+killed. Exits with the command's status (128 plus the signal number if a signal ended it). Prints nothing itself.
 """
 
 import ctypes
@@ -20,14 +20,14 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def main() -> int:
     lifeline = int(sys.argv[1])
-    # The owner's terminal signals are not meant for us, and SIGTERM must not leave orphans behind.
+    # Ignore terminal signals, which are meant for the owner, and SIGTERM, which would leave orphans behind.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
     command = os.fork()
     if command == 0:
         become(sys.argv[2:], lifeline)
-    # Only the command holds the output: whoever reads it sees its end, not ours.
+    # Only the command may hold the output pipes, so that readers see end of file when it ends.
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 1)
     os.dup2(null, 2)
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def become(argv: list[str], lifeline: int) -> None:
-    """In the new process: the command."""
+    """Become the command, in the forked process."""
     try:
         os.close(lifeline)
         os.environ.pop("RETINUE_LIFELINE", None)
@@ -54,7 +54,7 @@ def become(argv: list[str], lifeline: int) -> None:
 
 
 def wait_for(command: int, lifeline: int) -> "int | None":
-    """The command's status, or None when the lifeline closed first."""
+    """Return the command's wait status, or None if the lifeline closed first."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -76,7 +76,7 @@ def wait_for(command: int, lifeline: int) -> "int | None":
 
 
 def end_descendants(command: int) -> None:
-    """Kill until nobody is left; a process that cannot die is given up after two seconds."""
+    """Kill until no child is left; after two seconds give up on processes that cannot die."""
     deadline = time.monotonic() + 2
     while time.monotonic() < deadline:
         with suppress(OSError):
@@ -93,7 +93,7 @@ def end_descendants(command: int) -> None:
 
 
 def list_children() -> "list[int]":
-    # Killing our own children is enough: theirs become ours, and the loop comes round again.
+    # Killing our own children is enough: their children become ours and are killed in the next iteration.
     try:
         me = os.getpid()
         with open(f"/proc/{me}/task/{me}/children", "rb") as file:
@@ -103,11 +103,11 @@ def list_children() -> "list[int]":
 
 
 def prctl(option: int, value: int) -> None:
-    """Ask the kernel; systems without prctl do without."""
+    """Call prctl if the system has it."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 if __name__ == "__main__":
-    # A kill of ours during clean-up of Python itself would be a second exit status.
+    # Skip Python's own clean-up: a kill during it would change the exit status.
     os._exit(main())

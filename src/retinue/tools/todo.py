@@ -1,7 +1,7 @@
-"""The todo_write tool: an agent's own list of what is to be done.
+"""The todo_write tool: an agent's own todo list.
 
-It keeps nothing: the list is in the call and comes back as text, so that it is part of the run's conversation, is there
-when the run is resumed, and goes with it.
+The tool has no state: the list is in the call and in the result, so it is part of the conversation and survives a
+resume.
 """
 
 from collections import Counter
@@ -19,15 +19,12 @@ _MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 
 
 class TodoTool:
-    """Shows a list."""
-
     effect = Effect.READ
     hint = "Keep a list of what is to be done"
     guidelines: tuple[str, ...] = ()
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
         item = {
             "type": "object",
             "properties": {
@@ -41,7 +38,7 @@ class TodoTool:
         return ToolSpec("todo_write", load_description(__file__), parameters)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Check the list and give it back. Raises ToolRetry for one that nobody could keep to."""
+        """Check the list and return it as text. Raises ToolRetry for too many items, or an empty or too long one."""
         items = [
             {"content": " ".join(str(item["content"]).split()), "status": item["status"]} for item in arguments["todos"]
         ]

@@ -1,4 +1,4 @@
-"""Cuts text to what a model should see and says what was cut; knows no tool and no file."""
+"""Truncates text for a model and reports what was cut."""
 
 from typing import Any, Literal
 
@@ -8,11 +8,11 @@ MAX_LINES = 2000
 MAX_BYTES = 50 * 1024
 MAX_LINE_CHARS = 500
 SPILL_CAP = 64 * 1024 * 1024
-"""How much of an output is kept on disk."""
+"""How many bytes of an output are kept on disk."""
 
 
 class Truncation(Struct, frozen=True):
-    """A text that fits, and how it came from the whole."""
+    """A truncated text and how it relates to the original."""
 
     content: str
     truncated_by: Literal["lines", "bytes"] | None
@@ -30,7 +30,7 @@ class Truncation(Struct, frozen=True):
         return self.truncated_by is not None
 
     def to_details(self) -> dict[str, Any]:
-        """The facts for programs, without the text: that is in the result already."""
+        """Return the facts for programs, without the text."""
         return {
             "truncated": self.truncated,
             "truncatedBy": self.truncated_by,
@@ -46,7 +46,7 @@ class Truncation(Struct, frozen=True):
 
 
 def truncate_head(text: str, *, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> Truncation:
-    """Keep whole lines from the start. A first line that is too long leaves nothing."""
+    """Keep whole lines from the start; nothing if the first line alone is too long."""
     size = count_bytes(text)
     lines = split_lines(text)
     if len(lines) <= max_lines and size <= max_bytes:
@@ -75,7 +75,7 @@ def truncate_head(text: str, *, max_lines: int = MAX_LINES, max_bytes: int = MAX
 
 
 def truncate_tail(text: str, *, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> Truncation:
-    """Keep whole lines from the end. A last line that is too long is kept in part."""
+    """Keep whole lines from the end; if the last line alone is too long, keep its end."""
     size = count_bytes(text)
     lines = split_lines(text)
     if len(lines) <= max_lines and size <= max_bytes:
@@ -110,19 +110,19 @@ def truncate_tail(text: str, *, max_lines: int = MAX_LINES, max_bytes: int = MAX
 
 
 def cut_start(text: str, max_bytes: int) -> str:
-    """The end of a text, at most so many bytes, cut between characters."""
+    """Return the last `max_bytes` bytes of a text, cut between characters."""
     return text.encode("utf-8", "replace")[-max_bytes:].decode("utf-8", "ignore")
 
 
 def cut_line(line: str, max_chars: int = MAX_LINE_CHARS) -> tuple[str, bool]:
-    """A line of at most so many characters, and whether it was cut."""
+    """Cut a line to `max_chars` characters; also return whether it was cut."""
     if len(line) <= max_chars:
         return line, False
     return f"{line[:max_chars]}... [truncated]", True
 
 
 def split_lines(text: str) -> list[str]:
-    """Lines by LF only; a final LF ends the last line and begins no other."""
+    """Split at LF only; a final LF does not start another line."""
     if not text:
         return []
     lines = text.split("\n")
@@ -132,12 +132,11 @@ def split_lines(text: str) -> list[str]:
 
 
 def count_bytes(text: str) -> int:
-    """Size in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def render_size(size: int) -> str:
-    """A size for people: 512B, 1.5KB, 3.0MB, 2.0GB."""
+    """Format a size for people: 512B, 1.5KB, 3.0MB, 2.0GB."""
     if size < 1024:
         return f"{size}B"
     value = float(size)

@@ -1,1 +1,1 @@
-"""How four model APIs look on the wire, one module each, with the same functions."""
+"""The wire formats of four model APIs, one module each."""

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API on the wire."""
+"""The wire format of Anthropic's Messages API."""
 
 from typing import Any
 
@@ -38,8 +38,6 @@ _BODY = Decoder(_Body)
 
 
 class AnthropicWire:
-    """`/v1/messages`."""
-
     def parse_request(self, body: bytes, *, full: bool) -> WireRequest:
         asked = _BODY.decode(body)
         messages = asked.messages
@@ -98,7 +96,7 @@ def _read_exchange(asked: _Body) -> ScriptContext:
             continue
         content = orjson.loads(bytes(message.content) or b"null")
         said = to_text(content)
-        # Tool results come back under the user's role; only what the user says begins a new exchange.
+        # Tool results have the user's role too; only the user's own text begins a new exchange.
         if said or isinstance(content, str):
             users.append((said, 0))
     return ScriptContext(users, to_text(orjson.loads(bytes(asked.system) or b"null")))

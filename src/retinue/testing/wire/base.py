@@ -1,6 +1,6 @@
-"""What the wire formats share: the reply to encode, the events it becomes, and what is read from a request.
+"""What the wire formats share: the reply to encode, its events, and the parsed request.
 
-This file must not know sockets or faults.
+Must not know sockets or faults.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ from retinue.core.model import FailureKind
 from retinue.models.script import ScriptContext, ScriptUsage, Stop
 
 CREATED_S = 1_700_000_000
-"""Time of creation in every reply: fixed, so that a reply is encoded once."""
+"""The creation time in every reply; fixed, so that a reply is encoded only once."""
 
 Mark: TypeAlias = Literal["start", "text", "args", "call_end", "stop", "last", "other"]
-"""What an event is for a fault that looks for its place; `stop` and `last` are the terminal events."""
+"""The role of an event, used to find the place of a fault; `stop` and `last` are terminal events."""
 
 
 class SpokenBlock(Struct, frozen=True):
-    """A block with its defaults filled in; `text` holds a call's arguments as JSON."""
+    """A block with defaults filled in; `text` holds a call's arguments as JSON."""
 
     kind: Literal["text", "thinking", "call"]
     text: str
@@ -31,7 +31,7 @@ class SpokenBlock(Struct, frozen=True):
 
 
 class Spoken(Struct, frozen=True):
-    """A reply with every choice made, ready to encode."""
+    """A complete reply, ready to encode."""
 
     position: int
     model: str
@@ -41,12 +41,10 @@ class Spoken(Struct, frozen=True):
     raw_stop: str | None = None
     chunk_chars: int = 0
     include_usage: bool = True
-    """Whether a stream ends with the usage, where the API leaves that to the client."""
+    """Whether a stream ends with the usage, if the API leaves that to the client."""
 
 
 class WireEvent(Struct, frozen=True):
-    """One event of a stream, as bytes."""
-
     data: bytes
     mark: Mark = "other"
     is_piece: bool = False
@@ -54,64 +52,59 @@ class WireEvent(Struct, frozen=True):
 
 
 class WireRequest(Struct, frozen=True):
-    """What a request says, as far as the server cares."""
+    """The parts of a request that the server needs."""
 
     model: str
     stream: bool
     position: int
     exchange: ScriptContext | None
     conversation: object
-    """Equal for requests of the same conversation, as well as can be seen without state."""
+    """Equal for requests of the same conversation, as far as can be told without state."""
     include_usage: bool = True
 
 
 class WireFormat(Protocol):
-    """One API."""
+    """The format of one model API."""
 
     def parse_request(self, body: bytes, *, full: bool) -> WireRequest:
-        """Read a request; `full` asks for the texts that a script matches on."""
+        """Parse a request; `full` includes the texts that a script matches on."""
         ...
 
-    def render_stream(self, spoken: Spoken) -> list[WireEvent]:
-        """The reply as events."""
-        ...
+    def render_stream(self, spoken: Spoken) -> list[WireEvent]: ...
 
-    def render_plain(self, spoken: Spoken) -> bytes:
-        """The reply as one body."""
-        ...
+    def render_plain(self, spoken: Spoken) -> bytes: ...
 
     def render_error(self, kind: FailureKind, status: int, message: str) -> bytes:
-        """The body of an error response."""
+        """Return the body of an error response."""
         ...
 
     def render_error_events(self, kind: FailureKind, status: int, message: str) -> list[bytes]:
-        """An error inside a stream."""
+        """Return an error inside a stream."""
         ...
 
     def render_text_piece(self, spoken: Spoken, piece: str) -> bytes:
-        """A text event that continues the first text of the reply."""
+        """Return a text event that continues the first text of the reply."""
         ...
 
     def request_id_header(self) -> bytes:
-        """The name of the header that carries the request's id."""
+        """Return the name of the header with the request id."""
         ...
 
 
 def split_pieces(text: str, chunk_chars: int) -> list[str]:
-    """Cut a text into pieces; a text is never cut into none."""
+    """Split a text into pieces; an empty text gives one piece."""
     if chunk_chars <= 0 or len(text) <= chunk_chars:
         return [text]
     return [text[at : at + chunk_chars] for at in range(0, len(text), chunk_chars)]
 
 
 def to_sse(payload: Mapping[str, Any], name: str = "") -> bytes:
-    """One server-sent event."""
     data = b"data: " + orjson.dumps(payload) + b"\n\n"
     return b"event: " + name.encode() + b"\n" + data if name else data
 
 
 def to_text(content: Any) -> str:
-    """The text in a message's content, whichever way an API writes it."""
+    """Return the text of a message's content in any API's form."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):

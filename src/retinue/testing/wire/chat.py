@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions API on the wire, with `reasoning_content` for thinking as compatible servers send it."""
+"""The wire format of OpenAI's Chat Completions API, with `reasoning_content` as compatible servers send it."""
 
 from typing import Any
 
@@ -42,8 +42,6 @@ _BODY = Decoder(_Body)
 
 
 class ChatWire:
-    """`/v1/chat/completions`."""
-
     def parse_request(self, body: bytes, *, full: bool) -> WireRequest:
         asked = _BODY.decode(body)
         first = next((bytes(message.content) for message in asked.messages if message.role == "user"), b"")
@@ -116,7 +114,7 @@ class ChatWire:
 
 
 def to_openai_error(kind: FailureKind, message: str) -> dict[str, Any]:
-    """An error body as both of OpenAI's APIs write it."""
+    """Return an error body in the form of both OpenAI APIs."""
     if kind == "overflow":
         message = (
             "This model's maximum context length is 128000 tokens. However, your messages resulted in 132100 tokens."

@@ -1,4 +1,4 @@
-"""Google's Generative Language API on the wire."""
+"""The wire format of Google's Generative Language API."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ _BODY = Decoder(_Body)
 
 
 class GoogleWire:
-    """`/v1beta/models/<id>:generateContent` and `:streamGenerateContent`; model and mode are in the path."""
+    """`/v1beta/models/<id>:generateContent` and `:streamGenerateContent`; the path contains model and mode."""
 
     def parse_request(self, body: bytes, *, full: bool) -> WireRequest:
         asked = _BODY.decode(body)
@@ -87,7 +87,7 @@ def _read_exchange(asked: _Body) -> ScriptContext:
             users.append((text, count + 1))
             continue
         parts = [orjson.loads(bytes(part)) for part in content.parts]
-        # Tool results come back under the user's role; only what the user says begins a new exchange.
+        # Tool results have the user's role too; only the user's own text begins a new exchange.
         if any("functionResponse" not in part for part in parts):
             users.append((to_text(parts), 0))
     system = asked.system_instruction.parts if asked.system_instruction else []
@@ -113,7 +113,7 @@ def _part(block: SpokenBlock, text: str, *, is_end: bool = True) -> dict[str, An
 
 
 def _chunk(spoken: Spoken, parts: list[dict[str, Any]], *, finish: str | None = None) -> dict[str, Any]:
-    # As the API does, content without parts has no such field at all.
+    # Like the API, omit `parts` if there are none.
     content = {"parts": parts, "role": "model"} if parts else {"role": "model"}
     candidate: dict[str, Any] = {"content": content, "index": 0}
     chunk: dict[str, Any] = {"candidates": [candidate]}

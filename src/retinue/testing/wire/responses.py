@@ -1,4 +1,4 @@
-"""OpenAI's Responses API on the wire."""
+"""The wire format of OpenAI's Responses API."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -46,8 +46,6 @@ _BODY = Decoder(_Body)
 
 
 class ResponsesWire:
-    """`/v1/responses`."""
-
     def parse_request(self, body: bytes, *, full: bool) -> WireRequest:
         asked = _BODY.decode(body)
         users, system, first = _read_items(asked, full=full)
@@ -103,8 +101,6 @@ class ResponsesWire:
 
 
 class _Events:
-    """A numbered list of events."""
-
     def __init__(self) -> None:
         self.events: list[WireEvent] = []
 
@@ -114,7 +110,7 @@ class _Events:
 
 
 def _read_items(asked: _Body, *, full: bool) -> tuple[list[tuple[str, int]], str, bytes]:
-    """User messages with the replies after each; a reply is a run of items that the model wrote."""
+    """Return the user messages with the number of replies after each; consecutive items of the model form one reply."""
     if isinstance(asked.input, str):
         return [(asked.input, 0)], "", asked.input.encode()
     users: list[tuple[str, int]] = []

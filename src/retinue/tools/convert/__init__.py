@@ -1,1 +1,1 @@
-"""The convert_content tool: documents as markdown, read by a process of their own."""
+"""The convert_content tool: converts documents to markdown in a separate process."""

@@ -1,7 +1,8 @@
-"""The process that reads one document: bounds itself, looks at the file, then reads it or becomes the converter.
+"""The process that reads one document: limits itself, then reads the file or executes the converter.
 
-`python -I -S child.py ROOT FILE MEMORY CPU_S [COMMAND]`. It prints markdown, or one line of why not and exits with one
-of the codes below. Standard library only, and nothing of ours but the readers: it may be all an attacker gets.
+`python -I -S child.py ROOT FILE MEMORY CPU_S [COMMAND]` prints markdown, or prints one line with the reason and exits
+with one of the codes below. It imports only the standard library and our readers, because a hostile document may take
+control of it.
 """
 
 import os
@@ -13,7 +14,6 @@ _MAX_FILE = 64 * 1024 * 1024
 
 
 def main(arguments: list[str]) -> int:
-    """Do it."""
     root, path, memory, cpu_s, *command = arguments
     bound(int(memory), int(cpu_s))
     sys.path.insert(0, root)
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
 
 
 def bound(memory: int, cpu_s: int) -> None:
-    """Take from this process, and all it becomes, what no document needs."""
+    """Limit memory, CPU time and file size of this process and of what it executes."""
     try:
         import resource
     except ImportError:
@@ -55,19 +55,18 @@ def bound(memory: int, cpu_s: int) -> None:
         if kind is not None:
             _, hard = resource.getrlimit(kind)
             most = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-            # A system that does not know a limit refuses it; the others still count.
+            # A system that does not support a limit refuses it; the others still apply.
             with suppress(OSError, ValueError):
                 resource.setrlimit(kind, (most, most + 2 if name == "RLIMIT_CPU" and hard < 0 else most))
 
 
 def run_command(command: str, path: str) -> None:
-    """Become the converter; few threads, for each takes a share of the memory."""
+    """Execute the converter with few threads, because each takes a share of the memory."""
     few = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
     os.execve(command, [command, path], {**os.environ, **few, "PYTHONIOENCODING": "utf-8"})
 
 
 def fail(text: str, code: int) -> int:
-    """Say why not."""
     os.write(2, text[:1000].encode("utf-8", "replace"))
     return code
 

@@ -1,4 +1,4 @@
-"""The convert_content tool: a document of the workspace or the web as markdown."""
+"""The convert_content tool: converts a document of the workspace or the web to markdown."""
 
 import os
 import sys
@@ -31,8 +31,6 @@ NOTE = (
 
 
 class ConvertContentTool:
-    """Converts documents."""
-
     effect = Effect.NETWORK
     hint = "Read documents (PDF, Office, EPUB) as markdown"
     guidelines: tuple[str, ...] = ()
@@ -43,7 +41,6 @@ class ConvertContentTool:
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
         properties = {
             "path": {"type": "string", "description": "A file in the working directory"},
             "url": {"type": "string", "description": "Or an http or https address"},
@@ -55,7 +52,6 @@ class ConvertContentTool:
         return ToolSpec("convert_content", load_description(__file__), schema)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Get it and convert it."""
         import time
 
         from retinue.tools.convert.converter import Converter, Deadline
@@ -111,7 +107,7 @@ class ConvertContentTool:
         return await download(url, client, RequestBounds(timeout_s, own.max_bytes, is_strict=True))
 
     def _find_command(self, project: str) -> str:
-        """The converter; empty when the usual one is not there. Raises ConvertFailed when another one is not."""
+        """Return the converter; empty if the default one is missing. Raises ConvertFailed if a configured one is."""
         from retinue.tools.convert.converter import INSTALL
         from retinue.tools.convert.source import ConvertFailed
 
@@ -124,7 +120,7 @@ class ConvertContentTool:
 
 
 def find_converter(name: str, search: str, *, outside: str) -> str:
-    """The program: beside our own interpreter, or on the search path; never one that the project brings along."""
+    """Find a program next to our own interpreter or on PATH, but never inside the project."""
     if "/" in name:
         path = os.path.expanduser(name)
         return path if os.path.isabs(path) and os.path.isfile(path) and os.access(path, os.X_OK) else ""
@@ -140,6 +136,6 @@ def _take_text(arguments: dict[str, Any], name: str) -> str:
 
 
 def _take_number(arguments: dict[str, Any], name: str, usual: float) -> float:
-    """A number that counts only when it is whole and positive."""
+    """Return a number argument if it is whole and positive, else the default."""
     value: Any = arguments.get(name)
     return float(min(value, _MOST)) if is_whole(value) and value > 0 else usual

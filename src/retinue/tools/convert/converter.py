@@ -1,4 +1,4 @@
-"""Runs the process that reads a document, confined as far as this machine can, and collects what it prints.
+"""Runs the process that reads a document, sandboxed as far as this machine allows, and collects its output.
 
 Must not know where the document came from.
 """
@@ -37,14 +37,14 @@ _CONTROL = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Deadline(Struct, frozen=True):
-    """When a conversion began, by the monotonic clock, and how long it may take in all."""
+    """When a conversion began (monotonic clock), and how long it may take in total."""
 
     begun_s: float
     timeout_s: float
 
 
 class Unread(ConvertFailed):
-    """Raised for a document that our own readers do not read, and with which words."""
+    """Raised for a document that our own readers cannot read; `told` is their message."""
 
     def __init__(self, code: Code, message: str, told: str) -> None:
         super().__init__(code, message)
@@ -52,20 +52,20 @@ class Unread(ConvertFailed):
 
 
 class Converter(Struct, frozen=True):
-    """Who reads documents here."""
+    """Reads documents with our own readers or an installed converter."""
 
     trees: TreeProbe
     environment: Mapping[str, str]
 
     async def choose(self, command: str, context: ToolContext) -> str:
-        """The converter that may be used: a foreign program may write, so a read-only run has it confined or not."""
+        """Return the converter if it may be used. It may write files, so a read-only run uses it only in a sandbox."""
         is_free = not command or await open_boundary(context) is not None or not await is_readonly(context)
         return command if is_free else ""
 
     async def read(
         self, document: SourceDocument, command: str, context: ToolContext, deadline: Deadline
     ) -> tuple[str, str]:
-        """Who read it, and its text. markitdown is asked only for what our own readers cannot read.
+        """Return the reader's name and the text. markitdown is used only for what our own readers cannot read.
 
         Raises ConvertFailed.
         """
@@ -81,9 +81,9 @@ class Converter(Struct, frozen=True):
     async def _ask(
         self, document: SourceDocument, command: str, context: ToolContext, deadline: Deadline, told: str
     ) -> str:
-        """What the converter makes of a document that our readers gave back with these words.
+        """Convert a document that our own readers refused with this message.
 
-        For what it does not know it may print the file itself, and say that all went well.
+        For unknown formats markitdown may print the file unchanged and report success; that is treated as a failure.
         """
         try:
             text = await self.convert(document, command, context, deadline)
@@ -96,7 +96,7 @@ class Converter(Struct, frozen=True):
         return text
 
     async def convert(self, document: SourceDocument, command: str, context: ToolContext, deadline: Deadline) -> str:
-        """The document as markdown; `command` is the converter, empty for the reader of our own.
+        """Return the document as markdown; `command` is the converter, empty for our own readers.
 
         Raises ConvertFailed.
         """
@@ -137,16 +137,16 @@ class Converter(Struct, frozen=True):
 
 
 def list_visible(path: Path, command: str) -> list[str]:
-    """What the process needs of the directories that a boundary makes private; the rest it can read anyway."""
+    """Return the paths that the process needs inside directories that the sandbox hides."""
     prefix = os.path.dirname(os.path.dirname(command))
-    # Nothing more than an environment of Python is shown with its program: what else is beside one is not known.
+    # A whole prefix is shown only if it is a Python environment; otherwise only the program itself.
     own = prefix if os.path.exists(os.path.join(prefix, "pyvenv.cfg")) else command
     needed = (str(path.parent), str(_ROOT), sys.prefix, sys.base_prefix, own)
     return [each for each in map(os.path.realpath, filter(None, needed)) if is_below(each, PRIVATE_DIRS)]
 
 
 async def open_boundary(context: ToolContext) -> Confinement | None:
-    """A boundary inside of which nothing can be changed; None where there is none."""
+    """Return a sandbox in which nothing can be changed; None if there is none."""
     if context.confinement is None:
         return None
     try:
@@ -156,14 +156,14 @@ async def open_boundary(context: ToolContext) -> Confinement | None:
 
 
 async def is_readonly(context: ToolContext) -> bool:
-    """Whether the run itself may change nothing."""
+    """Whether the run itself is read-only."""
     boundary = None if context.confinement is None else await context.confinement.open()
     return boundary is not None and boundary.is_readonly
 
 
 @contextmanager
 def write_document(document: SourceDocument) -> Iterator[Path]:
-    """The document as a file of ours, for as long as it is read."""
+    """Write the document to a temporary file that is deleted afterwards."""
     with TemporaryDirectory(prefix="devkit-pi-convert-", ignore_cleanup_errors=True) as folder:
         path = Path(os.path.realpath(folder)) / document.name
         path.write_bytes(document.data)
@@ -171,13 +171,13 @@ def write_document(document: SourceDocument) -> Iterator[Path]:
 
 
 def take(into: bytearray, data: bytes, most: int) -> bool:
-    """Keep what comes; True when it is enough."""
+    """Append data up to a limit; return True if it is reached."""
     into += data[: max(0, most - len(into))]
     return len(into) >= most
 
 
 def explain_end(ended: Exit, told: str, timeout_s: float) -> None:
-    """Raises ConvertFailed unless it went well."""
+    """Raise ConvertFailed unless the process succeeded."""
     if ended.timed_out:
         raise ConvertFailed("CONVERT_TIMEOUT", f"the conversion took more than {timeout_s * 1000:.0f} ms")
     if ended.stopped:
@@ -204,15 +204,15 @@ def explain_end(ended: Exit, told: str, timeout_s: float) -> None:
 
 
 def _squeeze(text: str) -> str:
-    """What of a text stays the same, whatever it was decoded as."""
+    """Keep only the characters that do not depend on the encoding."""
     return re.sub(r"[^!-~]", "", text)
 
 
 def summarise(errors: bytes, path: Path, environment: Mapping[str, str]) -> str:
-    """The end of what it complained about, without the names of places."""
+    """Return the end of the error output, without local paths."""
     text = _CONTROL.sub("", errors.decode("utf-8", "replace")).replace(str(path.parent) + "/", "")
     home = environment.get("HOME", "")
     text = text.replace(home, "~") if len(home) > 1 else text
     text = text.strip()
-    # Of a trace only the end is a reason; the rest is about the program.
+    # Only the last line of a traceback is the reason.
     return (text.rpartition("\n")[2] if _TRACE in text else text)[-MAX_SUMMARY:]

@@ -1,4 +1,4 @@
-"""Gets the document that is to be converted: a file of the workspace, or a download. Must not know converters."""
+"""Loads the document to convert: a file of the workspace, or a download. Must not know converters."""
 
 import asyncio
 import os
@@ -52,7 +52,7 @@ _PIECE = 1 << 20
 
 
 class ConvertFailed(Exception):
-    """Raised when there is nothing to show."""
+    """Raised if a document cannot be loaded or converted."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ class ConvertFailed(Exception):
 
 
 class SourceDocument(Struct, frozen=True):
-    """A document in memory: whatever happens to the file now, this is what was allowed."""
+    """A document in memory, so that later changes of the file cannot bypass the checks."""
 
     name: str
     data: bytes
@@ -68,7 +68,7 @@ class SourceDocument(Struct, frozen=True):
 
 
 async def load_file(path: str, cwd: Path, territory: Territory, max_bytes: int) -> SourceDocument:
-    """A file below the working directory. Raises ConvertFailed."""
+    """Load a file below the working directory. Raises ConvertFailed."""
     return await asyncio.to_thread(_load_file, path, cwd, territory, max_bytes)
 
 
@@ -86,7 +86,7 @@ def _load_file(path: str, cwd: Path, territory: Territory, max_bytes: int) -> So
     except OSError as error:
         raise ConvertFailed("FILE_NOT_FOUND", f"{missing} ({(error.strerror or 'no file').lower()})") from None
     try:
-        # What was opened counts, not what the name led to a moment ago.
+        # Check what was really opened: the path may lead elsewhere by now.
         _check_inside(find_real_path(handle, asked), workspace, path)
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
@@ -107,7 +107,7 @@ def _read(handle: int, most: int) -> bytes:
 
 
 def _show(path: str) -> str:
-    """As it was written, but for what would not be seen."""
+    """Return the path with invisible characters escaped."""
     return escape_line(path, 300)
 
 
@@ -117,7 +117,7 @@ def _check_inside(real: str, workspace: str, shown: str) -> None:
 
 
 async def download(url: str, client: HttpClient, bounds: RequestBounds) -> SourceDocument:
-    """What is at an address. Raises ConvertFailed."""
+    """Download a document. Raises ConvertFailed."""
     try:
         page = await client.fetch(url, bounds)
     except RequestFailed as error:
@@ -133,6 +133,6 @@ async def download(url: str, client: HttpClient, bounds: RequestBounds) -> Sourc
 
 
 def _to_name(name: str) -> str:
-    """A file name that means nothing to any program but by its ending."""
+    """Return a safe file name that keeps the extension."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".-")[-80:]
     return plain or "document"

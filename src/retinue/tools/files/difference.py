@@ -1,4 +1,4 @@
-"""Renders what an edit changed, for people and for patch; pure. The places are known, so nothing is searched for."""
+"""Renders the changes of an edit as a numbered diff for people and as a unified patch. Pure."""
 
 from bisect import bisect_right
 from itertools import accumulate
@@ -13,19 +13,13 @@ _MAX_ROWS = 4000
 
 
 class Difference(Struct, frozen=True):
-    """A change in two notations."""
-
     diff: str
-    """With line numbers, for people."""
     patch: str
-    """Unified."""
     first_changed_line: int
-    """In the new text, from 1."""
+    """In the new text, counted from 1."""
 
 
 class _Block(Struct, frozen=True):
-    """Whole lines that were replaced."""
-
     start: int
     old: list[str]
     new: list[str]
@@ -36,7 +30,6 @@ class _Block(Struct, frozen=True):
 
 
 def render_difference(path: str, original: str, changes: list[TextChange]) -> Difference:
-    """Both notations of the changes of a text."""
     text = _Text(original)
     blocks, new_open = _to_blocks(text, changes)
     total = len(text.lines)
@@ -64,22 +57,22 @@ def render_difference(path: str, original: str, changes: list[TextChange]) -> Di
 
 
 class _Text:
-    """A text and where its lines begin."""
+    """A text and the positions where its lines begin."""
 
     def __init__(self, original: str) -> None:
         self.original = original
         self.lines = split_lines(original)
         self.is_open = not original.endswith("\n")
-        """Whether its last line has no end."""
+        """Whether the last line has no newline."""
         self.starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
 
     def find_line(self, at: int) -> int:
-        """The line, from 0, a position is in."""
+        """Return the line of a position, counted from 0."""
         return bisect_right(self.starts, at) - 1
 
 
 def _to_blocks(text: _Text, changes: list[TextChange]) -> tuple[list[_Block], bool]:
-    """The lines that change, and whether the last line of the new text has no end."""
+    """Return the changed lines, and whether the last line of the new text has no newline."""
     blocks: list[_Block] = []
     original = text.original
     new_open = text.is_open
@@ -94,7 +87,7 @@ def _to_blocks(text: _Text, changes: list[TextChange]) -> tuple[list[_Block], bo
             new += original[at : change.span.start] + change.new
             at = change.span.end
             last = text.find_line(at)
-            # Unless the place ends with a line, the rest of the line that it ends in belongs to it.
+            # Unless the span ends at a line end, the rest of its last line belongs to the block.
             if text.starts[last] != at or (new and not new.endswith("\n")):
                 last = min(last + 1, len(text.lines))
             end = min(text.starts[last], len(original))
@@ -109,7 +102,7 @@ def _to_blocks(text: _Text, changes: list[TextChange]) -> tuple[list[_Block], bo
 
 
 def _trim(block: _Block, *, ends_differ: bool) -> _Block:
-    """Without the lines at either side that stay the same."""
+    """Remove unchanged lines at the start and the end."""
     old, new = block.old, block.new
     shared = min(len(old), len(new)) - (1 if ends_differ else 0)
     head = 0
@@ -140,7 +133,7 @@ class _Row(Struct, frozen=True):
 
 
 def _to_rows(text: _Text, group: list[_Block], first: int, last: int, moved: int) -> tuple[list[_Row], int]:
-    """The rows of one hunk, and by how many lines it grows."""
+    """Return the rows of one hunk, and the number of lines by which it grows."""
     rows: list[_Row] = []
     total = len(text.lines)
     grown = 0

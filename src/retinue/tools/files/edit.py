@@ -1,4 +1,4 @@
-"""The edit tool: replaces named pieces of one file and leaves every other byte as it was."""
+"""The edit tool: replaces exact pieces of text in one file and leaves every other byte unchanged."""
 
 import os
 import stat
@@ -19,20 +19,18 @@ from retinue.tools.paths import Revision, explain, name_kind, resolve_existing
 from retinue.tools.registry import ToolOptions, load_description
 from retinue.tools.truncate import render_size
 
-if TYPE_CHECKING:  # what only a call needs is imported by the first one
+if TYPE_CHECKING:  # imported by the first call, to start faster
     from retinue.tools.atomic_write import Replaced
     from retinue.tools.files.difference import Difference
     from retinue.tools.files.replacement import Edit, EditedText
 
-# Above this, finding out what comes closest may take long enough to be done in a thread.
+# Above this size, finding the most similar text may take so long that it is done in a thread.
 _INLINE_BYTES = 16 * 1024
 _MAX_BYTES = 64 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 
 
 class EditTool:
-    """Changes one file by exact replacements."""
-
     effect = Effect.WRITE
     hint = "Replace exact text in a file, several places in one call"
     guidelines = (
@@ -46,12 +44,11 @@ class EditTool:
 
     @classmethod
     def build(cls, options: ToolOptions) -> Self:
-        """The tool with what all tools of a process share."""
         return cls(options.locks, options.file_changes, sync=options.sync_writes)
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told. `edits` is not required: older callers give oldText and newText beside the path."""
+        """`edits` is not required, because older callers pass oldText and newText next to the path."""
         text = {"type": "string"}
         edit = {"type": "object", "properties": {"oldText": text, "newText": text}, "required": ["oldText", "newText"]}
         properties = {"path": {"type": "string"}, "edits": {"type": "array", "items": edit}}
@@ -60,7 +57,7 @@ class EditTool:
         )
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Make the edits, all or none."""
+        """Apply all edits or none."""
         path = take_path(arguments)
         edits = parse_edits(arguments)
         resolved = resolve_existing(path, context.cwd)
@@ -94,7 +91,7 @@ class EditTool:
         target = os.path.realpath(resolved)
         self._file_changes.check(context.run_id, target, path, revision, is_blind=False)
         bom = _BOM if data.startswith(_BOM) else b""
-        # Bytes that are no UTF-8 survive the way into text and back.
+        # Bytes that are not UTF-8 survive decoding and encoding.
         original = data[len(bom) :].decode("utf-8", "surrogateescape")
         edited = apply_edits(original, edits, path)
         difference = render_difference(path, original, edited.changes)
@@ -113,7 +110,7 @@ class EditTool:
 
 
 def parse_edits(arguments: dict[str, Any]) -> "list[Edit]":
-    """The edits of a call, in whichever of the forms models use."""
+    """Read the edits of a call in any of the forms that models use."""
     given = arguments.get("edits")
     if isinstance(given, str):
         import json
@@ -157,7 +154,7 @@ def _read_whole(resolved: str, path: str, territory: Territory) -> "tuple[bytes,
         if status.st_size > _MAX_BYTES:
             size, most = render_size(status.st_size), render_size(_MAX_BYTES)
             raise ToolRetry(f"{quote(path, 200)} has {size}; files above {most} cannot be edited. Use bash with sed.")
-        # One byte more than it had: a file that grew is noticed when its revision is compared.
+        # One byte more than the size. A file that grew is noticed when the revision is compared.
         data = file.read(status.st_size + 1) or b""
         while len(data) < status.st_size and (piece := file.read(status.st_size - len(data))):
             data += piece
@@ -172,7 +169,7 @@ def _note_forgiven(edited: "EditedText") -> str:
 
 
 def _without_escapes(difference: "Difference") -> "Difference":
-    # What stood for raw bytes cannot be part of a message.
+    # Surrogates that stand for raw bytes cannot be part of a message.
     def clean(text: str) -> str:
         return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 

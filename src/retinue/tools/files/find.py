@@ -1,4 +1,4 @@
-"""The find tool: paths that match a glob, as .gitignore allows."""
+"""The find tool: lists paths that match a glob and are not ignored by .gitignore."""
 
 import os
 import stat
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 class FindTool:
-    """Finds files by name."""
-
     effect = Effect.READ
     hint = "Find files by glob (respects .gitignore)"
     guidelines: tuple[str, ...] = ()
@@ -34,12 +32,10 @@ class FindTool:
 
     @classmethod
     def build(cls, options: ToolOptions) -> Self:
-        """The tool with what all tools of a process share."""
         return cls(Ripgrep(options.trees, timeout_s=options.search_timeout_s))
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
         properties = {
             "pattern": {"type": "string", "description": "Glob"},
             "path": {"type": "string", "description": "Directory; default: working directory"},
@@ -49,7 +45,6 @@ class FindTool:
         return ToolSpec("find", load_description(__file__), schema)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Find the paths."""
         from retinue.tools.files.globs import Glob
 
         glob = Glob(take_text(arguments, "pattern", blank=False))
@@ -68,7 +63,7 @@ class FindTool:
     async def _search(
         self, options: list[str], listing: "_Listing", path: str, resolved: str, context: ToolContext
     ) -> SearchEnd:
-        """Take of what is found by names only what is there without following a link, where something is hidden."""
+        """Run the search; if there are hidden paths, keep only results that can be reached without following a link."""
         boundary = await open_boundary(context)
         run = partial(self._ripgrep.run, options, resolved, b"\0", context.cwd, boundary=boundary)
         if not context.territory.hidden:
@@ -83,7 +78,7 @@ class FindTool:
 
 
 class _Listing:
-    """Picks the matching files, and the directories on the way to any file, out of a sorted walk."""
+    """Collects matching files, and the directories that lead to any file, from a sorted walk."""
 
     def __init__(self, glob: "Glob", root: str, limit: int) -> None:
         self._glob = glob
@@ -94,7 +89,7 @@ class _Listing:
         self.is_full = False
 
     def take(self, raw: bytes) -> bool:
-        """Look at one file; whether there is enough."""
+        """Check one file; return whether the limit is reached."""
         path = os.fsdecode(raw)
         folder = path[: path.rfind("/") + 1]
         if folder != self._folder:
@@ -102,7 +97,7 @@ class _Listing:
         return self._add(path, path)
 
     def _enter(self, folder: str) -> None:
-        # Sorted by path, a directory is new exactly when it is not on the way to the file before.
+        # Paths are sorted, so a directory is new exactly when it is not a parent of the previous file.
         at = folder.find("/")
         while at >= 0:
             if not self._folder.startswith(folder[: at + 1]):

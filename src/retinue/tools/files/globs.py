@@ -1,6 +1,6 @@
-"""Matches paths against glob patterns in linear time, whatever the pattern; pure.
+"""Matches paths against glob patterns, in linear time for any pattern. Pure.
 
-`*` and `?` stay within a name, `**` crosses directories, `{a,b}` are alternatives, `[a-z]` and `[!a-z]` classes.
+`*` and `?` match within a name, `**` crosses directories, `{a,b}` are alternatives, `[a-z]` and `[!a-z]` are classes.
 """
 
 import fnmatch
@@ -14,7 +14,7 @@ _MAX_CHARS = 1000
 
 
 class Glob:
-    """A pattern: of names without a slash, of paths at any depth with one; small letters match any case."""
+    """A pattern for names, or with a slash for paths at any depth; without capital letters it ignores case."""
 
     def __init__(self, pattern: str) -> None:
         _check(pattern)
@@ -33,11 +33,11 @@ class Glob:
             self._paths.append(compiled if self.is_absolute else [None, *compiled])
 
     def matches(self, path: str) -> bool:
-        """Whether a path, relative to where the search began, fits."""
+        """Whether a path, relative to the search root, matches."""
         if self._names is not None:
             return self._names.match(path[path.rfind("/") + 1 :]) is not None
         name = path[path.rfind("/") + 1 :]
-        # Most paths fail at their name already, which is much cheaper to see.
+        # Compare the name first: most paths fail there, and it is much cheaper.
         likely = [each for each in self._paths if each[-1] is None or each[-1].match(name)]
         if not likely:
             return False
@@ -46,7 +46,7 @@ class Glob:
 
 
 def _match_parts(parts: list[str], pattern: list[re.Pattern[str] | None]) -> bool:
-    # reached[i]: the first i parts of the path fit the pattern so far.
+    # reached[i]: the first i parts of the path match the pattern so far.
     reached = [True] + [False] * len(parts)
     for piece in pattern:
         if True not in reached:
@@ -60,7 +60,7 @@ def _match_parts(parts: list[str], pattern: list[re.Pattern[str] | None]) -> boo
 
 
 def _translate(part: str) -> str:
-    # fnmatch compiles every star so that it never goes back: no pattern is slow. Its own syntax has no escapes.
+    # fnmatch compiles `*` without backtracking, so no pattern is slow. It has no escapes of its own.
     part = re.sub(r"\*\*+", "*", part)
     part = re.sub(r"\\(.)", lambda found: f"[{found[1]}]", part)
     return fnmatch.translate(part.replace("[^", "[!"))
@@ -84,7 +84,7 @@ def _expand_braces(pattern: str) -> list[str]:
 
 
 def _find_braces(text: str) -> tuple[int, int, list[int]]:
-    """The first pair of braces and the commas directly in it."""
+    """Return the positions of the first pair of braces and of the commas directly inside it."""
     opening, depth = -1, 0
     commas: list[int] = []
     for index, letter in enumerate(text):

@@ -1,4 +1,4 @@
-"""The grep tool: lines that match a pattern, as .gitignore allows."""
+"""The grep tool: finds lines that match a pattern, in files that are not ignored by .gitignore."""
 
 import os
 import re
@@ -20,18 +20,16 @@ from retinue.tools.truncate import MAX_BYTES, MAX_LINE_CHARS, cut_line, render_s
 
 _MAX_PATTERN = 64 * 1024
 _MAX_CONTEXT = 1000
-# Longer lines are cut by ripgrep itself; four bytes for each character that is shown.
+# ripgrep itself cuts longer lines. Four bytes for each character that is shown.
 _COLUMNS = 4 * MAX_LINE_CHARS + 4
 _CUT_BY_RIPGREP = r" \[\.\.\. (?:omitted end of long line|\d+ more match(?:es)?)\]$"
 _BATCH = 64
-"""Files that are open at once, while a search looks again."""
+"""How many files the second search opens at once."""
 _HANDLES = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
 _BINARY = rb"(?:\A|\n)([^\n]*): binary file matches \(found [^\n]*\)\n"
 
 
 class GrepTool:
-    """Searches file contents."""
-
     effect = Effect.READ
     hint = "Search file contents (respects .gitignore)"
     guidelines: tuple[str, ...] = ()
@@ -42,12 +40,10 @@ class GrepTool:
 
     @classmethod
     def build(cls, options: ToolOptions) -> Self:
-        """The tool with what all tools of a process share."""
         return cls(Ripgrep(options.trees, timeout_s=options.search_timeout_s))
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
         properties = {
             "pattern": {"type": "string", "description": "Regex, or text with literal"},
             "path": {"type": "string", "description": "File or directory; default: working directory"},
@@ -61,7 +57,6 @@ class GrepTool:
         return ToolSpec("grep", load_description(__file__), schema)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Search."""
         path = take_path(arguments, default=".")
         limit = take_count(arguments, "limit", self._limit)
         around = min(_MAX_CONTEXT, take_count(arguments, "context", 0, least=0))
@@ -83,7 +78,7 @@ class GrepTool:
     async def _look_twice(
         self, options: list[str], where: list[str], folder: str, context: ToolContext, matches: "_Matches"
     ) -> SearchEnd:
-        """Search by names for the files, then in what was opened without following a link: only that is shown."""
+        """Search by name first, then again in the files that can be opened without following links; show only those."""
         from retinue.tools.files.ripgrep import Recheck
 
         names: list[str] = []
@@ -111,7 +106,6 @@ class GrepTool:
     async def _look_into(
         self, held: dict[str, int], options: list[str], folder: str, context: ToolContext, matches: "_Matches"
     ) -> SearchEnd:
-        """Search in open files."""
         matches.names = {os.fsencode(f"{_HANDLES}/{handle}"): os.fsencode(name) for name, handle in held.items()}
         if not held:
             return SearchEnd(False, 0, "")
@@ -142,7 +136,7 @@ def _to_filter(glob: str) -> list[str]:
     Glob(glob.removeprefix("!"))
     name = glob.removeprefix("**/")
     if "/" not in name and ":" not in name and not name.startswith("!"):
-        # As a file type and not as --glob: that would also bring back what .gitignore names.
+        # As a file type, not with --glob, which would also include files that .gitignore excludes.
         return [f"--type-add=wanted:{name}", "--type=wanted"]
     if "/" in glob and not glob.startswith(("/", "**/", "!")):
         glob = f"**/{glob}"
@@ -158,14 +152,14 @@ def _is_text(value: str) -> bool:
 
 
 def _split_target(path: str, resolved: str) -> tuple[str, str]:
-    """The folder to run in and what to search there. Anything but files and directories is refused: it may block."""
+    """Return the folder to run in and the target in it. Only files and directories are accepted: others may block."""
     try:
         mode = os.stat(resolved).st_mode
         if stat.S_ISDIR(mode):
             return resolved, "./"
         if not stat.S_ISREG(mode):
             raise ToolRetry(f"{quote(path, 200)} is {name_kind(mode)}: expected a file or a directory.")
-        # A file that cannot be opened would only be counted as unreadable.
+        # ripgrep would only count a file that cannot be opened as unreadable.
         os.close(os.open(resolved, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError as error:
         raise explain(error, path, resolved) from None
@@ -173,7 +167,7 @@ def _split_target(path: str, resolved: str) -> tuple[str, str]:
 
 
 class _Matches:
-    """Collects lines until there are enough of them."""
+    """Collects lines until a limit is reached."""
 
     def __init__(self, limit: int, max_bytes: int) -> None:
         self.limit = limit
@@ -186,16 +180,16 @@ class _Matches:
         self.is_full = False
         self.has_cut_lines = False
         self.names: dict[bytes, bytes] = {}
-        """What files are called that were searched by another name."""
+        """Searched path → the real name, for files that are searched through a descriptor."""
 
     @property
     def is_enough(self) -> bool:
-        """Whether nothing more would be shown."""
+        """Whether further lines would not be shown."""
         return self.is_full or self._room <= 0
 
     def take(self, line: bytes) -> bool:
-        """One line of output; whether there is enough."""
-        # A record is NAME NUL NUMBER (: or -) TEXT. A name may itself contain line ends.
+        """Take one line of output; return whether the limit is reached."""
+        # A record is NAME NUL NUMBER (: or -) TEXT. The name may contain newlines.
         record = self._begun + line
         name, nul, rest = record.partition(b"\0")
         if not nul:

@@ -1,4 +1,4 @@
-"""The ls tool: the names in one directory."""
+"""The ls tool: lists one directory."""
 
 import asyncio
 import os
@@ -17,13 +17,11 @@ from retinue.tools.registry import ToolOptions, load_description
 from retinue.tools.truncate import MAX_BYTES, render_size, truncate_head
 
 _MAX_SCANNED = 200_000
-# Beyond this a listing goes on in a thread.
+# Larger directories are listed in a thread.
 _INLINE_ENTRIES = 2000
 
 
 class LsTool:
-    """Lists one directory."""
-
     effect = Effect.READ
     hint = "List a directory"
     guidelines: tuple[str, ...] = ()
@@ -33,12 +31,10 @@ class LsTool:
 
     @classmethod
     def build(cls, options: ToolOptions) -> Self:
-        """The tool with what all tools of a process share."""
         return cls()
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
         properties = {
             "path": {"type": "string", "description": "Default: working directory"},
             "limit": {"type": "integer", "description": f"Default {self._limit}"},
@@ -46,7 +42,6 @@ class LsTool:
         return ToolSpec("ls", load_description(__file__), {"type": "object", "properties": properties})
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """List the entries."""
         path = take_path(arguments, default=".")
         limit = take_count(arguments, "limit", self._limit)
         resolved = resolve_existing(path, context.cwd)
@@ -64,7 +59,7 @@ class LsTool:
 
 
 def _scan(entries: Any, names: list[tuple[str, str]], most: int) -> bool:
-    """Add entries up to a number of them; whether there may be more."""
+    """Add entries up to a total of `most`; return whether there may be more."""
     while len(names) < most:
         entry = next(entries, None)
         if entry is None:

@@ -1,4 +1,4 @@
-"""The read tool: lines of a text file, or an image. It never waits for a pipe, a device or a growing file."""
+"""The read tool: returns lines of a text file, or an image. It never waits for a pipe, a device or a growing file."""
 
 import asyncio
 import codecs
@@ -22,13 +22,13 @@ from retinue.tools.registry import ToolOptions, load_description
 from retinue.tools.truncate import MAX_BYTES, render_size, split_lines, truncate_head
 
 SNIFFED_BYTES = 4096
-# Larger than this is read in a thread; below, the hop to one would cost more than the reading.
+# Larger files are read in a thread. Below this size, switching to a thread costs more than reading.
 _INLINE_BYTES = 256 * 1024
 _LONG_LINE_SHOWN = 2048
 
 
 def sniff_image(head: bytes) -> str:
-    """The mime type of an image, or nothing."""
+    """Return the mime type of an image, or an empty string."""
     if head.startswith(b"\xff\xd8\xff") and head[3:4] != b"\xf7":
         return "image/jpeg"
     if head.startswith(b"\x89PNG\r\n\x1a\n") and head[12:16] == b"IHDR":
@@ -43,7 +43,7 @@ def sniff_image(head: bytes) -> str:
 
 
 def _is_bmp(head: bytes) -> bool:
-    # Two letters are a weak signature, so the header must make sense too.
+    # Two letters are a weak signature, so the header must be plausible too.
     if len(head) < 26 or not head.startswith(b"BM"):
         return False
     header_size = int.from_bytes(head[14:18], "little")
@@ -52,8 +52,6 @@ def _is_bmp(head: bytes) -> bool:
 
 
 class ReadTool:
-    """Reads one file."""
-
     effect = Effect.READ
     hint = "Read files and images"
     guidelines = ("Read files with read, not with cat or sed.",)
@@ -64,12 +62,10 @@ class ReadTool:
 
     @classmethod
     def build(cls, options: ToolOptions) -> Self:
-        """The tool with what all tools of a process share."""
         return cls(options.file_changes, max_image_bytes=options.max_image_bytes)
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
         properties = {
             "path": {"type": "string"},
             "offset": {"type": "integer", "description": "First line, from 1"},
@@ -79,14 +75,13 @@ class ReadTool:
         return ToolSpec("read", load_description(__file__), schema)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Read the lines asked for."""
         path = take_path(arguments)
-        # Models count from 0 now and then; the first line is what they mean.
+        # Models sometimes count from 0; they mean the first line.
         first = take_count(arguments, "offset", 1, least=0) or 1
         limit = take_count(arguments, "limit", 0) or None
         resolved = resolve_existing(path, context.cwd)
         try:
-            # Nothing is read before the kind is known.
+            # Nothing is read before the file type is known.
             handle = open_reading(resolved, path, context.territory)
         except OSError as error:
             raise explain(error, path, resolved) from None
@@ -101,7 +96,7 @@ class ReadTool:
             self._file_changes.note_read(context.run_id, find_real_path(handle, resolved), Revision.of(status))
             if status.st_size <= _INLINE_BYTES:
                 return self._read(handle, path, status.st_size, first, limit)
-            # The thread has a descriptor of its own: a cancelled call closes ours while it may still read.
+            # The thread gets its own descriptor, because a cancelled call closes ours while the thread may still read.
             own = os.dup(handle)
             return await asyncio.to_thread(self._read_owned, own, path, status.st_size, first, limit, lambda: stopped)
         except OSError as error:
@@ -160,7 +155,7 @@ def _peek(handle: int) -> bytes:
 
 
 def _read_up_to(handle: int, limit: int) -> bytes:
-    """The file from its start; a file that grows meanwhile, or has no size (as in /proc), is cut at the limit."""
+    """Read from the start up to the limit, also from a file that grows or has no size (as in /proc)."""
     os.lseek(handle, 0, os.SEEK_SET)
     data = b""
     while len(data) < limit:
@@ -176,7 +171,6 @@ def _read_up_to(handle: int, limit: int) -> bytes:
 
 def _render_small(path: str, data: bytes, first: int, limit: int | None) -> ToolResult:
     if first == 1 and limit is None and len(data) <= MAX_BYTES and data.count(b"\n") < 2000:
-        # The usual case: the whole file, as it is.
         text, invalid = decode_text(data, complete=True)
         return ToolResult.of((text or "(empty file)") + _note_invalid(invalid))
     start = 0
@@ -216,7 +210,7 @@ def _render_window(path: str, window: Window, first: int, limit: int | None, siz
     if shown.truncated:
         why = f" ({render_size(MAX_BYTES)} limit)" if shown.truncated_by == "bytes" else ""
         note = f"\n\n[Showing lines {first}-{last}{of}{why}. Use offset={last + 1} to continue.]"
-        # The window itself was cut already: the totals are the file's.
+        # The window was already cut, so take the totals from the file.
         totals = {"totalLines": window.total_lines, "totalBytes": size}
         details = {"truncation": shown.to_details() | totals}
     elif window.total_lines is None or last < window.total_lines:

@@ -1,7 +1,7 @@
-"""Works out what a list of edits makes of a text, or why they cannot be made and what the file has instead; pure.
+"""Applies a list of exact replacements to a text, or explains why one does not match and what is similar. Pure.
 
-Text is matched exactly, else with typography and trailing spaces forgiven. Positions are always those of the text as it
-is, so whatever an edit does not name stays untouched.
+Text is matched exactly, else with typography and trailing spaces ignored. Positions always refer to the unmodified
+text, so everything outside the replaced pieces stays unchanged.
 """
 
 import difflib
@@ -32,32 +32,29 @@ _FOLDED_CHARS = 2_000_000
 
 
 class TextSpan(Struct, frozen=True):
-    """A place in a text."""
-
     start: int
     end: int
 
 
 class LineView:
-    """A text with CRLF read as LF, that still knows where everything was."""
+    """A text with CRLF read as LF, which maps positions back to the original."""
 
     def __init__(self, original: str) -> None:
         self.original = original
         self.text = original.replace("\r\n", "\n") if "\r\n" in original else original
-        # Where, in `text`, each line end is that was CRLF: every one before a place moves it by one.
+        # Positions in `text` of line ends that were CRLF; each one before a position shifts it by one.
         self._pairs: list[int] = []
         if self.text is not original:
             self._pairs = [found.start() - nth for nth, found in enumerate(re.finditer("\r\n", original))]
 
     def to_original(self, span: TextSpan) -> TextSpan:
-        """The same place in the original."""
         return TextSpan(self._shift(span.start), self._shift(span.end))
 
     def _shift(self, at: int) -> int:
         return at + bisect_left(self._pairs, at)
 
     def line_end_near(self, span: TextSpan) -> str:
-        """The kind of line end used at a place: in it, else after it, else in the file."""
+        """Return the line ending used in a range, else after it, else in the file."""
         if not self._pairs:
             return "\n"
         at = self.text.find("\n", span.start)
@@ -68,7 +65,7 @@ class LineView:
 
 
 class FoldedView:
-    """A text with typographic quotes, dashes, spaces and trailing blanks made plain, and the way back."""
+    """A text with plain quotes, dashes and spaces and no trailing blanks, which maps positions back to the source."""
 
     def __init__(self, text: str) -> None:
         self._source = text
@@ -96,7 +93,7 @@ class FoldedView:
             starts.extend([offset] * len(plain))
 
     def to_source(self, span: TextSpan) -> TextSpan:
-        """The same place in the source; blanks that were dropped at its end belong to it."""
+        """Map a range back to the source, including the trailing blanks that were removed at its end."""
         last = self._starts[span.end - 1]
         end = last + 1
         blanks = _TRAILING.match(self._source, end)
@@ -104,12 +101,11 @@ class FoldedView:
 
 
 def fold_text(text: str) -> str:
-    """What FoldedView makes of a text."""
     return FoldedView(text).text
 
 
 def find_spans(text: str, wanted: str) -> list[TextSpan]:
-    """Every place a text occurs, overlapping ones too."""
+    """Return all occurrences, including overlapping ones."""
     spans = []
     at = text.find(wanted)
     while at >= 0:
@@ -119,12 +115,12 @@ def find_spans(text: str, wanted: str) -> list[TextSpan]:
 
 
 def number_line(text: str, at: int) -> int:
-    """The line, from 1, a position is in."""
+    """Return the line of a position, counted from 1."""
     return text.count("\n", 0, at) + 1
 
 
 def render_closest(text: str, wanted: str) -> str:
-    """The lines most like the wanted ones, with their numbers and the difference; nothing when none come close."""
+    """Show the most similar lines with their numbers and the difference; empty if nothing is similar."""
     lines = text.split("\n")[:_LINES_SCANNED]
     sought = wanted.strip("\n").split("\n")
     start, similarity = _find_closest(lines, sought)
@@ -151,13 +147,13 @@ def render_closest(text: str, wanted: str) -> str:
 
 
 def _show(line: str, other: str) -> str:
-    # Blanks are often the very difference and invisible otherwise.
+    # Often only blanks differ; make them visible.
     shown = line[:_CHARS_SHOWN]
     return shown.replace("\t", "→").replace(" ", "·") if line.split() == other.split() else shown
 
 
 def _find_closest(lines: list[str], sought: list[str]) -> tuple[int, float]:
-    """Where the block begins that is most like the sought one, and how like it is."""
+    """Return the start of the most similar block, and its similarity."""
     key_at = next((index for index, line in enumerate(sought) if line.strip()), 0)
     key = sought[key_at].strip()[:_CHARS_COMPARED]
     words = set(key.split())
@@ -189,31 +185,29 @@ def _find_closest(lines: list[str], sought: list[str]) -> tuple[int, float]:
 
 
 class Edit(Struct, frozen=True):
-    """One replacement a model asks for."""
-
     old: str
     new: str
 
 
 class TextChange(Struct, frozen=True):
-    """One place of the original text and what it becomes."""
+    """A range of the original text and its replacement."""
 
     span: TextSpan
     new: str
 
 
 class EditedText(Struct, frozen=True):
-    """The new text, and how it came about."""
+    """The new text and the changes that led to it."""
 
     text: str
     changes: list[TextChange]
-    """In the order of the text."""
+    """In text order."""
     forgiven: list[int]
-    """Edits that matched only with typography and trailing spaces forgiven."""
+    """Indexes of edits that matched only with typography and trailing spaces ignored."""
 
 
 def apply_edits(original: str, edits: list[Edit], path: str) -> EditedText:
-    """Match every edit against the original and replace all at once. Raises ToolRetry saying what was found instead."""
+    """Match every edit against the original and replace all at once. Raises ToolRetry if one does not match once."""
     view = LineView(original)
     folded: FoldedView | None = None
     found: list[tuple[int, TextSpan, str]] = []

@@ -1,5 +1,4 @@
-"""Finds and runs ripgrep: a stream of records within a deadline; and looks again at what it has found, since not every
-sandbox keeps it from what is hidden. Knows neither patterns nor how results are shown."""
+"""Finds and runs ripgrep with a deadline, and rechecks its results, because not every sandbox hides secret files."""
 
 import os
 import re
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from retinue.tools.process_tree import Tree
 
 
-# Every record is looked at in Python: a small piece at a time, so that the loop can do other things in between.
+# Each record is processed in Python, so read small pieces to let the event loop do other work in between.
 _READ_SIZE = 16 * 1024
 _MAX_RECORD = 1024 * 1024
 _MAX_STDERR = 64 * 1024
@@ -36,24 +35,19 @@ _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | os.O_NOFOL
 
 
 class SearchEnd(Struct, frozen=True):
-    """How a run of ripgrep ended."""
-
     timed_out: bool
     unreadable: int
-    """Places that could not be read."""
+    """The number of files and directories that could not be read."""
     error: str
-    """Why nothing could be searched, or nothing."""
+    """Why the search failed; empty if it did not."""
 
     def add(self, other: "SearchEnd") -> "SearchEnd":
-        """Both as one."""
         return SearchEnd(
             self.timed_out or other.timed_out, self.unreadable + other.unreadable, self.error or other.error
         )
 
 
 class Ripgrep:
-    """The ripgrep program and how it is run."""
-
     def __init__(self, trees: TreeProbe, *, program: str | None = None, timeout_s: float = 30.0) -> None:
         self._trees = trees
         self._program = program
@@ -73,10 +67,10 @@ class Ripgrep:
         boundary: Confinement | None = None,
         pass_fds: tuple[int, ...] = (),
     ) -> SearchEnd:
-        """Run in a folder, handing over each record; a record is what comes before an `ending`. True ends the run.
+        """Run in a folder and pass on each record, which ends with `ending`. If `on_record` returns True, the run ends.
 
-        It walks by names, and a name may lead elsewhere a moment later: what it must not read is out of its reach only
-        inside a boundary. Who has none looks again (`Recheck`), and hands it what it opened.
+        ripgrep opens files by name, and a name may be redirected by a link at any time. Only a sandbox boundary keeps
+        it from hidden files. A caller without a boundary must check again with `Recheck` and pass open descriptors.
         """
         program = find_ripgrep(workspace) if self._program is None else self._program
         if not program:
@@ -122,14 +116,14 @@ class Ripgrep:
 
 
 async def open_boundary(context: ToolContext) -> Confinement | None:
-    """Where a search runs: where it can change nothing and what is hidden is not there; None where nothing is."""
+    """Return a read-only sandbox without the hidden files; None if nothing is hidden or there is no sandbox."""
     if context.confinement is None or not context.territory.hidden:
         return None
     return await context.confinement.open_readonly()
 
 
 class _Records:
-    """Cuts a stream into records; one that is too long loses its end, not its place."""
+    """Splits a stream into records; too long records are truncated."""
 
     def __init__(self, ending: bytes, on_record: Callable[[bytes], bool | None]) -> None:
         self._ending = ending
@@ -144,7 +138,7 @@ class _Records:
 
 
 def _sort_errors(text: str) -> tuple[int, str]:
-    """How many lines are about single files, and what else was said."""
+    """Count the error lines about single files, and return the other lines."""
     lines = text.splitlines()
     about_files = [line for line in lines if line.startswith("rg: ") and "(os error " in line]
     other = [line for line in lines if line not in about_files]
@@ -152,7 +146,7 @@ def _sort_errors(text: str) -> tuple[int, str]:
 
 
 def find_ripgrep(workspace: Path) -> str:
-    """The program: of our own wheel, else the system's, else one on PATH that the workspace did not bring."""
+    """Return the path of ripgrep: from our own wheel, else the system's, else one on PATH outside the workspace."""
     import sysconfig
 
     own = (os.path.dirname(sys.executable or ""), sysconfig.get_path("scripts"))
@@ -167,28 +161,28 @@ def _is_within(path: str, folder: str) -> bool:
 
 
 def ignore_arguments(folder: str) -> list[str]:
-    """What is searched: hidden files too, but neither .git nor what .gitignore names, also outside of a repository."""
+    """Return arguments to search hidden files, but not .git and what .gitignore names, even without a repository."""
     arguments = ["--hidden", "--sort=path", "--glob=!.git"]
     try:
         current = os.path.realpath(folder)
-    except OSError:  # moved away in this very moment; the search itself says what it finds
+    except OSError:  # just moved away; the search itself reports that
         current = os.path.abspath(folder)
     while not os.path.lexists(os.path.join(current, ".git")):
         parent = os.path.dirname(current)
         if parent == current:
-            # Inside one, the rules of an outer .gitignore must end at a nested repository; rg knows that by itself.
+            # Only outside a repository: inside one, rg itself ends an outer .gitignore's rules at a nested repository.
             return [*arguments, "--no-require-git"]
         current = parent
     return arguments
 
 
 def exclude_paths(paths: Iterable[str]) -> list[str]:
-    """Leave out exactly these files and directories, relative to where the search runs."""
+    """Return arguments that exclude exactly these paths, relative to the search root."""
     return [f"--glob=!/{re.sub(r'[][*?{}!]', lambda found: chr(92) + found[0], path)}" for path in paths]
 
 
 def note_search(search: SearchEnd, timeout_s: float) -> list[str]:
-    """What the reader of a result must know about its completeness."""
+    """Return notes that say why a result may be incomplete."""
     notes = []
     if search.timed_out:
         notes.append(f"Stopped after {timeout_s:g} seconds: the result is incomplete. Search in a smaller directory")
@@ -198,16 +192,16 @@ def note_search(search: SearchEnd, timeout_s: float) -> list[str]:
 
 
 class Recheck:
-    """One folder that was searched, as it is. A context manager; blocks.
+    """Checks search results in one folder without following links. A context manager; blocks.
 
-    A program that walks by names can be led elsewhere by a folder that becomes a link meanwhile. Here every step goes
-    from one open folder to the next and follows no link.
+    A program that opens files by name can be misled if a folder becomes a link meanwhile. This class goes from one open
+    folder to the next, and follows no link.
     """
 
     def __init__(self, root: str, territory: Territory) -> None:
-        """`root` is a real path. Raises OSError when it is not any longer."""
+        """`root` must be a real path. Raises OSError if it no longer is."""
         self._root = root
-        # Most folders have nothing hidden in them, and then there is nothing to compare with.
+        # Keep only hidden paths below the root: usually there are none, and then nothing has to be compared.
         self._hidden = Territory(hidden=tuple(path for path in territory.hidden if is_like(path, root)))
         self._has_hidden = bool(self._hidden.hidden) or root == "/" or root.startswith("/proc")
         self._top = open_beneath("/", root.strip("/"))
@@ -224,7 +218,7 @@ class Recheck:
         os.close(self._folder)
 
     def has(self, path: str) -> bool:
-        """Whether a path below the folder is there, and may be known."""
+        """Whether a path below the root exists and is not hidden."""
         try:
             os.stat(self._enter(path), dir_fd=self._folder, follow_symlinks=False)
         except OSError:
@@ -232,7 +226,7 @@ class Recheck:
         return True
 
     def open(self, path: str) -> int | None:
-        """A descriptor of a file below the folder; None when there is none, or none that may be read."""
+        """Open a regular file below the root; None if there is none or it may not be read."""
         with suppress(OSError):
             handle = os.open(self._enter(path), _READING, dir_fd=self._folder)
             if stat.S_ISREG(os.fstat(handle).st_mode):
@@ -241,7 +235,7 @@ class Recheck:
         return None
 
     def _enter(self, path: str) -> str:
-        """Go to the folder of a path; its name there. Raises OSError."""
+        """Open the folder of a path and return the name in it. Raises OSError."""
         folder, _, name = os.path.normpath(path).rpartition("/")
         if self._has_hidden and is_hidden(os.path.join(self._root, folder, name), self._hidden):
             raise FileNotFoundError(path)

@@ -1,4 +1,4 @@
-"""Reads a range of lines from a file of any size in bounded memory; blocks, and knows no event loop."""
+"""Reads a range of lines from a file of any size in bounded memory. Blocks."""
 
 import codecs
 import os
@@ -9,27 +9,27 @@ from msgspec import Struct
 from retinue.tools.truncate import MAX_BYTES, MAX_LINES
 
 _CHUNK = 1024 * 1024
-# Beyond this nobody waits for a count of all lines.
+# In larger files, not all lines are counted.
 COUNTED_BYTES = 128 * 1024 * 1024
 
 
 class Window(Struct, frozen=True):
-    """A range of lines as it is in the file, and what lies around it."""
+    """A range of lines as raw bytes, with its position in the file."""
 
     data: bytes
-    """At most a little more than a model is shown."""
+    """At most slightly more than a model is shown."""
     lines_before: int
-    """Lines before the range; when the file ends first, all it has."""
+    """Lines before the range; if the file ends earlier, all its lines."""
     found: bool
     """Whether the file has the first line of the range."""
     total_lines: int | None
-    """None when nobody counted."""
+    """None if not counted."""
     first_line_bytes: int
-    """Length of the first line of the range, or as much of it as was looked at."""
+    """Length of the first line of the range, or of the part of it that was read."""
 
 
 def read_window(handle: int, first: int, limit: int | None, is_stopped: Callable[[], bool]) -> Window:
-    """Lines `first` (from 1) up to the limits. `is_stopped` is asked now and then and ends the reading."""
+    """Read from line `first` (counted from 1) up to the limits. `is_stopped` is polled and ends the reading."""
     wanted = min(MAX_LINES, limit or MAX_LINES) + 1
     reader = _LineReader(handle, is_stopped)
     reader.skip_lines(first - 1)
@@ -44,7 +44,7 @@ def read_window(handle: int, first: int, limit: int | None, is_stopped: Callable
 
 
 class _LineReader:
-    """Goes through a file once, counting."""
+    """Reads a file once and counts its lines."""
 
     def __init__(self, handle: int, is_stopped: Callable[[], bool]) -> None:
         self._handle = handle
@@ -54,7 +54,7 @@ class _LineReader:
         self._ended = False
         self._last = b"\n"
         self.lines = 0
-        """Line ends passed, and one more for a last line without."""
+        """Newlines passed, plus one for a last line without a newline."""
 
     def _fill(self) -> bool:
         if self._rest:
@@ -80,7 +80,6 @@ class _LineReader:
         return piece
 
     def skip_lines(self, count: int) -> None:
-        """Go past so many line ends."""
         while self.lines < count and self._fill():
             missing = count - self.lines
             if self._rest.count(b"\n") < missing:
@@ -92,10 +91,10 @@ class _LineReader:
             self._pass(at + 1)
 
     def take_lines(self, count: int) -> bytes:
-        """So many lines, or what there is, or as much as is ever shown."""
+        """Return up to `count` lines, but no more than is ever shown."""
         taken = bytearray()
         end = self.lines + count
-        # One byte more than fits, so that the cut is noticed; four for a character it may split.
+        # One byte more than fits, so that the truncation is noticed; four for a character that may be split.
         room = MAX_BYTES + 5
         while self.lines < end and len(taken) < room and self._fill():
             at = -1
@@ -109,7 +108,7 @@ class _LineReader:
         return bytes(taken)
 
     def measure_line(self, begun: int) -> int:
-        """Length of the line that was begun, as far as it is worth finding out."""
+        """Return the length of the started line; it stops counting at COUNTED_BYTES."""
         length = begun
         while self._seen < COUNTED_BYTES and self._fill():
             end = self._rest.find(b"\n")
@@ -119,7 +118,7 @@ class _LineReader:
         return length
 
     def count_rest(self) -> int | None:
-        """All lines of the file, or None when it is too large to count."""
+        """Return the number of lines of the file, or None if it is too large to count."""
         while self._fill():
             if self._seen > COUNTED_BYTES:
                 return None
@@ -128,7 +127,7 @@ class _LineReader:
 
 
 def decode_text(data: bytes, *, complete: bool) -> tuple[str, int]:
-    """Text, and how many characters of it stand for bytes that are no UTF-8. A cut at the end is no error."""
+    """Decode text and count the invalid UTF-8 bytes. If not `complete`, a character cut off at the end is allowed."""
     try:
         return data.decode("utf-8"), 0
     except UnicodeDecodeError:
@@ -137,7 +136,7 @@ def decode_text(data: bytes, *, complete: bool) -> tuple[str, int]:
 
 
 def decode_wide(data: bytes) -> str | None:
-    """Text in UTF-16, when a byte order mark says so."""
+    """Decode UTF-16 text; None without a byte order mark or if it is invalid."""
     if not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The write tool: the whole content of a file, in one step."""
+"""The write tool: replaces the whole content of a file atomically."""
 
 import asyncio
 import os
@@ -18,15 +18,13 @@ from retinue.tools.registry import ToolOptions, load_description
 if TYPE_CHECKING:
     from retinue.tools.atomic_write import Replaced
 
-# More than this is written in a thread, so that a slow disk does not hold up the other runs.
+# Larger content is written in a thread, so that a slow disk does not block the other runs.
 _INLINE_BYTES = 256 * 1024
-# Larger files are not compared with what is written over them: nobody would read that.
+# Larger files are not diffed with their new content.
 _MAX_COMPARED = 64 * 1024
 
 
 class WriteTool:
-    """Creates or replaces one file."""
-
     effect = Effect.WRITE
     hint = "Create or overwrite files"
     guidelines = ("Use write for new files and complete rewrites only.",)
@@ -38,18 +36,15 @@ class WriteTool:
 
     @classmethod
     def build(cls, options: ToolOptions) -> Self:
-        """The tool with what all tools of a process share."""
         return cls(options.locks, options.file_changes, sync=options.sync_writes)
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
         properties = {"path": {"type": "string"}, "content": {"type": "string"}}
         schema = {"type": "object", "properties": properties, "required": ["path", "content"]}
         return ToolSpec("write", load_description(__file__), schema)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Write the content."""
         path = take_path(arguments)
         data = encode_text(take_text(arguments, "content"), "content")
         resolved = resolve_path(path, context.cwd)
@@ -60,7 +55,7 @@ class WriteTool:
                 if len(data) <= _INLINE_BYTES:
                     done = self._write(path, resolved, data, context)
                 else:
-                    # Shielded: the lock must not be given up while the thread still writes.
+                    # Shielded, because the lock must be held until the thread has finished writing.
                     done = await finish_thread(self._write, path, resolved, data, context)
             except OSError as error:
                 raise explain_write(error, path, resolved) from None
@@ -84,7 +79,7 @@ class WriteTool:
 
 
 def _render_patch(path: str, target: str, data: bytes, territory: Territory) -> str:
-    """What changes by writing, for another run that has the old content in mind."""
+    """Render what writing changes, for other runs that know the old content."""
     from retinue.tools.files.difference import render_difference
     from retinue.tools.files.replacement import TextChange, TextSpan
 
@@ -99,7 +94,7 @@ def _render_patch(path: str, target: str, data: bytes, territory: Territory) -> 
 
 
 async def finish_thread(function: Any, *arguments: Any) -> Any:
-    """Run in a thread to its end; a cancelling that comes meanwhile is passed on after it."""
+    """Run in a thread to its end; a cancellation is raised only after that."""
     work = asyncio.get_running_loop().run_in_executor(None, function, *arguments)
     try:
         return await asyncio.shield(work)
@@ -109,7 +104,7 @@ async def finish_thread(function: Any, *arguments: Any) -> Any:
 
 
 def encode_text(text: str, name: str) -> bytes:
-    """The bytes of a text argument."""
+    """Encode an argument as UTF-8. Raises ToolRetry for lone surrogates."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -120,12 +115,12 @@ def encode_text(text: str, name: str) -> bytes:
 
 
 def explain_write(error: OSError, path: str, resolved: str) -> ToolRetry:
-    """Why nothing was written; the file is as it was."""
+    """Return an error that says why nothing was written."""
     return ToolRetry(f"{explain(error, path, resolved)} Nothing was written.")
 
 
 def note_links(done: "Replaced") -> str:
-    """What a person should know about a file that had more than one name."""
+    """Return a note that other hard links keep the old content; empty if there are none."""
     if not done.other_names:
         return ""
     return f" (it had {done.other_names} more hard links; they keep the old content)"

@@ -1,1 +1,1 @@
-"""Language servers and the `lsp` tool: found on this machine, started once per project, asked by any run."""
+"""Language servers and the `lsp` tool: found on this machine, started once per project, shared by all runs."""

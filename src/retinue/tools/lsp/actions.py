@@ -1,4 +1,4 @@
-"""The actions of the `lsp` tool: one function each, from a call to its result, and `RUNNERS` by name."""
+"""The actions of the `lsp` tool: one function per action, listed by name in `RUNNERS`."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -19,21 +19,20 @@ MAX_FILES = 64
 
 
 async def find_definition(call: LspCall) -> ToolResult:
-    """The places of the definition."""
     target, position = await call.locate()
     answer = await target.session.ask("textDocument/definition", {**target.params, "position": position})
     return render_locations(answer, call, "No definition found.")
 
 
 async def find_references(call: LspCall) -> ToolResult:
-    """All places, the declaration included."""
+    """Find all references, including the declaration."""
     target, position = await call.locate()
     params = {**target.params, "position": position, "context": {"includeDeclaration": True}}
     return render_locations(await target.session.ask("textDocument/references", params), call, "No references found.")
 
 
 def to_locations(answer: Any, call: LspCall) -> list[dict[str, Any]]:
-    """Each with `file`, `line` and `column` counted from 1, without repetition."""
+    """Return each location once, with `file`, and `line` and `column` counted from 1."""
     items = answer if isinstance(answer, list) else [answer]
     found: dict[tuple[str, int, int], dict[str, Any]] = {}
     for item in items:
@@ -57,7 +56,6 @@ def to_locations(answer: Any, call: LspCall) -> list[dict[str, Any]]:
 
 
 def render_locations(answer: Any, call: LspCall, nothing: str) -> ToolResult:
-    """The answer of an action that finds places."""
     places = to_locations(answer, call)
     shown = places[:MAX_ITEMS]
     lines = [f"{place['file']}:{place['line']}:{place['column']}" for place in shown]
@@ -68,7 +66,7 @@ def render_locations(answer: Any, call: LspCall, nothing: str) -> ToolResult:
 
 
 async def show_hover(call: LspCall) -> ToolResult:
-    """Its type and documentation."""
+    """Show the type and documentation of a symbol."""
     target, position = await call.locate()
     answer = await target.session.ask("textDocument/hover", {**target.params, "position": position})
     text = to_text(answer.get("contents")) if isinstance(answer, dict) else ""
@@ -76,7 +74,7 @@ async def show_hover(call: LspCall) -> ToolResult:
 
 
 def to_text(contents: Any) -> str:
-    """The words of any of the forms that documentation has."""
+    """Return the text of documentation in any of the protocol's forms."""
     if isinstance(contents, str):
         return contents
     if isinstance(contents, dict):
@@ -85,7 +83,7 @@ def to_text(contents: Any) -> str:
 
 
 async def show_signature(call: LspCall) -> ToolResult:
-    """Its signatures, the one in use marked."""
+    """Show the signatures of a call and mark the active one."""
     target, position = await call.locate()
     answer = await target.session.ask("textDocument/signatureHelp", {**target.params, "position": position})
     return call.answer(_render_signatures(answer) or "No signature found.", bound(answer))
@@ -103,7 +101,7 @@ def _render_signatures(answer: Any) -> list[str]:
 
 
 async def list_file_symbols(call: LspCall) -> ToolResult:
-    """Its symbols, or those whose name has the query in it."""
+    """List the symbols of a file, or only those whose name contains the query."""
     target = await call.open_file()
     found = await call.list_symbols(target)
     wanted = call.query.casefold()
@@ -117,7 +115,7 @@ async def list_file_symbols(call: LspCall) -> ToolResult:
 
 
 async def show_diagnostics(call: LspCall) -> ToolResult:
-    """Its errors, warnings and so on, down to the severity that is asked for."""
+    """Show the diagnostics of one file, down to the requested severity."""
     name = call.take_file()
     found = await diagnose(call, name)
     kept = found.keep(call.severity)
@@ -137,7 +135,7 @@ async def show_diagnostics(call: LspCall) -> ToolResult:
 
 
 async def show_workspace_diagnostics(call: LspCall) -> ToolResult:
-    """The complaints of each file, and which files could not be judged."""
+    """Show the diagnostics of several files, and which files could not be checked."""
     found = await diagnose_all(call, _take_files(call))
     left, lines, items = MAX_ITEMS, list[str](), list[dict[str, Any]]()
     for each in found:
@@ -171,7 +169,7 @@ def _take_files(call: LspCall) -> list[str]:
 
 
 async def list_servers(call: LspCall) -> ToolResult:
-    """All that are known: whether each is installed, and whether it runs."""
+    """List all known servers, and whether each is installed and running."""
     running = [session.server.id for session in call.pool.list_sessions()]
     rows, lines = [], []
     for server in SERVERS:
@@ -185,7 +183,7 @@ async def list_servers(call: LspCall) -> ToolResult:
 
 
 async def preview_rename(call: LspCall) -> ToolResult:
-    """The edits that a server proposes, for the caller to make."""
+    """Show the edits that a server proposes for a rename; nothing is changed."""
     name = take_text(call.arguments, "newName", default="").strip()
     if not name:
         raise LspFailed(f'Action "{call.action}" requires newName.', "INVALID_INPUT")
@@ -218,7 +216,7 @@ def _list_edits(answer: Any, call: LspCall) -> Any:
 
 
 async def list_code_actions(call: LspCall) -> ToolResult:
-    """The actions that a server offers there."""
+    """List the code actions that a server offers at a position; none is executed."""
     target, start = await call.locate()
     line, column = (take_count(call.arguments, name, 0) for name in ("endLine", "endColumn"))
     end = target.session.to_position(target.document, line, column or 1) if line else start
@@ -239,7 +237,7 @@ def _render_kind(item: dict[str, Any]) -> str:
 
 
 async def _list_complaints(target: LspTarget, start: dict[str, int], end: dict[str, int]) -> list[Any]:
-    """Those that touch the lines: most actions are offered for one."""
+    """Return the diagnostics on these lines, because most code actions are offered for one."""
     found: list[dict[str, Any]] = []
     with suppress(LspFailed):
         found = await target.session.diagnose(target.document, target.session.server.wait_s)
@@ -252,7 +250,7 @@ def _touches(where: Any, first: int, last: int) -> bool:
 
 
 async def restart_servers(call: LspCall) -> ToolResult:
-    """One of them, or all."""
+    """Stop one server or all; they start again with the next request."""
     name = take_text(call.arguments, "server", default="").strip()
     server = resolve_server(name) if name else None
     if name and server is None:
@@ -265,7 +263,7 @@ async def restart_servers(call: LspCall) -> ToolResult:
 
 
 def bound(value: Any) -> Any:
-    """The value itself, or the beginning of it as text."""
+    """Return a JSON value, or the beginning of its text if it is too long."""
     text = json.dumps(value, ensure_ascii=False)
     return value if len(text) <= MAX_CHARS else {"truncated": True, "total": len(text), "text": text[:MAX_CHARS]}
 

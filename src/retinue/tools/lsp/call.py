@@ -1,4 +1,4 @@
-"""One call of the `lsp` tool: its arguments, the files and symbols it names, and the server that knows about them."""
+"""One call of the `lsp` tool: its arguments, the files and symbols it names, and the server to ask."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -32,12 +32,10 @@ SEVERITIES = ("error", "warning", "info", "hint")
 
 
 class Symbol(Struct, frozen=True):
-    """Something with a name."""
-
     name: str
     kind: str
     start: dict[str, int]
-    """Where its name is, as the server counts."""
+    """The position of its name, as the server counts."""
     depth: int = 0
 
     @property
@@ -49,14 +47,14 @@ class Symbol(Struct, frozen=True):
         return self.start["character"] + 1
 
     def render(self) -> str:
-        """One line, indented by what it is inside of."""
+        """Render one line, indented by nesting depth."""
         return f"{'  ' * min(self.depth, 20)}{self.kind} {self.name} ({self.line}:{self.column})"
 
 
 def list_symbols(answer: Any) -> list[Symbol]:
-    """All of them, in the order of the file, with what is inside of which."""
+    """Return all symbols in file order, with their nesting depth."""
     found: list[Symbol] = []
-    # A stack instead of a recursion: how deep it goes is the server's word.
+    # A stack instead of recursion, because the server decides the depth.
     waiting = [(item, 0) for item in reversed(answer)] if isinstance(answer, list) else []
     while waiting and len(found) < MAX_SYMBOLS:
         item, depth = waiting.pop()
@@ -72,7 +70,7 @@ def list_symbols(answer: Any) -> list[Symbol]:
 
 
 def find_symbol(symbols: list[Symbol], query: str) -> Symbol | None:
-    """The first of that name, else the first whose name has the query in it, whatever the case."""
+    """Return the first symbol of that name, else the first whose name contains the query; ignores case."""
     wanted = query.casefold()
     exact = next((symbol for symbol in symbols if symbol.name == query), None)
     exact = exact or next((symbol for symbol in symbols if symbol.name.casefold() == wanted), None)
@@ -80,13 +78,13 @@ def find_symbol(symbols: list[Symbol], query: str) -> Symbol | None:
 
 
 def read_start(where: Any) -> dict[str, int] | None:
-    """The beginning of a range; None when it is none."""
+    """Return the start of a range; None if it is invalid."""
     start = where.get("start") if isinstance(where, dict) else None
     return read_point(start)
 
 
 def read_point(point: Any) -> dict[str, int] | None:
-    """A place in a file; None when it is none."""
+    """Return a position; None if it is invalid."""
     if not isinstance(point, dict):
         return None
     line, character = point.get("line"), point.get("character")
@@ -108,13 +106,13 @@ class LspTarget:
 
     @property
     def params(self) -> dict[str, Any]:
-        """How requests name the file."""
+        """The parameters that name the file in a request."""
         return {"textDocument": {"uri": self.document.uri}}
 
 
 @dataclass(slots=True)
 class LspCall:
-    """What is asked."""
+    """The arguments and context of one call."""
 
     action: str
     arguments: Mapping[str, Any]
@@ -124,28 +122,28 @@ class LspCall:
     readonly: bool
     territory: Territory
     notes: list[str] = field(default_factory=list)
-    """Lines for the head of the answer."""
+    """Lines at the start of the result."""
 
     def take_file(self) -> str:
-        """The file it is about, as the caller named it. Raises LspFailed."""
+        """Return the `file` argument as given. Raises LspFailed."""
         if not str(self.arguments.get("file") or "").strip():
             raise LspFailed(f'Action "{self.action}" requires a file path.', "INVALID_INPUT")
         return take_path(self.arguments, "file")
 
     def find_file(self, name: str) -> str:
-        """The real path of a file. Raises LspFailed for one that is not in the workspace."""
+        """Return the real path of a file. Raises LspFailed if it is outside the workspace."""
         real = os.path.realpath(resolve_existing(name, Path(self.workspace)))
         if real != self.workspace and not real.startswith(self.workspace.rstrip("/") + "/"):
             raise LspFailed(f"LSP file access outside workspace is not allowed: {quote(name, 300)[1:-1]}", "")
         return real
 
     def read_file(self, name: str) -> tuple[str, str, Stamp]:
-        """Real path, text and stamp of a file. Raises LspFailed, ToolFailed, OSError, or ValueError for no source."""
+        """Return real path, text and stamp. Raises LspFailed, ToolFailed, OSError, or ValueError (not source code)."""
         real = self.find_file(name)
         return real, *read_source(real, name, self.territory)
 
     async def open(self, name: str) -> LspTarget:
-        """Have a file open in its server. Raises Unsupported, LspFailed, OSError or ValueError."""
+        """Open a file in its server. Raises NoServer, LspFailed, OSError or ValueError."""
         real, text, stamp = self.read_file(name)
         server = find_server(real)
         if server is None:
@@ -156,7 +154,7 @@ class LspCall:
         return LspTarget(session, await session.show(real, text, stamp, self.territory))
 
     async def open_file(self) -> LspTarget:
-        """The file it is about. Raises Unsupported, LspFailed or ToolRetry."""
+        """Open the file of the `file` argument. Raises NoServer, LspFailed or ToolRetry."""
         name = self.take_file()
         try:
             return await self.open(name)
@@ -166,7 +164,7 @@ class LspCall:
             raise NoServer(f"{quote(name, 200)}: {error}") from error
 
     async def locate(self) -> tuple[LspTarget, dict[str, int]]:
-        """The file and the place in it, by its numbers or by the symbol that a query names."""
+        """Return the file and the position, given by line and column or by the symbol that the query names."""
         target = await self.open_file()
         line, column = self._take_place()
         if line == 0:
@@ -192,7 +190,7 @@ class LspCall:
 
     @property
     def severity(self) -> str:
-        """The least severity that is told."""
+        """The lowest severity to show."""
         return str(self.arguments.get("severity") or "all")
 
     async def _resolve(self, target: LspTarget) -> Symbol:
@@ -204,22 +202,20 @@ class LspCall:
         return found
 
     def explain_miss(self, symbols: list[Symbol]) -> str:
-        """That the query means none of these."""
+        """Say that the query matches none of these symbols."""
         names = list(dict.fromkeys(symbol.name for symbol in symbols))
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
         listed = f"; it has {', '.join(names[:MAX_NAMES])}{more}." if names else ": it has none."
         return f"No symbol of {quote(self.take_file(), 200)} matches {quote(self.query, 200)}{listed}"
 
     async def list_symbols(self, target: LspTarget) -> list[Symbol]:
-        """All symbols of a file, in its order."""
         return list_symbols(await target.session.ask("textDocument/documentSymbol", target.params))
 
     def show_path(self, uri: Any) -> str:
-        """A file of a server as the caller would name it."""
         return show_path(uri, self.workspace)
 
     def answer(self, lines: Iterable[str] | str, details: Any) -> ToolResult:
-        """The result: what was asked, then the lines."""
+        """Build the result: the request, then the lines."""
         head = [f"action: {self.action}", *([f"query: {self.query[:200]}"] if self.query else ())]
         if self.arguments.get("severity"):
             head.append(f"severity: {self.severity}")
@@ -228,7 +224,6 @@ class LspCall:
 
 
 def cut(text: str) -> str:
-    """A text that is not too long for a model."""
     if len(text) <= MAX_CHARS:
         return text
     note = f"\n[cut at {MAX_CHARS} characters]"

@@ -1,4 +1,4 @@
-"""What language servers complain of in files: asked for, sorted, filtered and put into words."""
+"""Requests the diagnostics of files from language servers, sorts, filters and renders them."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ _MAX_MESSAGE = 1000
 
 
 class Complaint(Struct, frozen=True, omit_defaults=True):
-    """One thing that a server complains of."""
+    """One diagnostic of a server."""
 
     line: int
     column: int
@@ -26,13 +26,12 @@ class Complaint(Struct, frozen=True, omit_defaults=True):
     source: str = ""
 
     def render(self, file: str) -> str:
-        """One line."""
         code = f" [{self.code}]" if self.code else ""
         return f"{file}:{self.line}:{self.column}: {self.severity}: {self.message}{code}"
 
 
 class Diagnosis(Struct, frozen=True):
-    """What is known about one file."""
+    """The diagnostics of one file."""
 
     file: str
     complaints: tuple[Complaint, ...] = ()
@@ -50,14 +49,14 @@ class Diagnosis(Struct, frozen=True):
         return "ok" if self.received else "timeout"
 
     def keep(self, severity: str) -> tuple[Complaint, ...]:
-        """Those that are at least so severe; `all` keeps all."""
+        """Return the diagnostics of at least this severity; `all` keeps all."""
         if severity not in SEVERITIES:
             return self.complaints
         kept = SEVERITIES[: SEVERITIES.index(severity) + 1]
         return tuple(each for each in self.complaints if each.severity in kept)
 
     def explain(self) -> str:
-        """Why there is nothing to tell but that."""
+        """Return why there are no diagnostics; empty if the server answered."""
         if self.unsupported:
             return f"Unsupported: {self.unsupported}"
         if self.error:
@@ -66,7 +65,7 @@ class Diagnosis(Struct, frozen=True):
 
 
 async def diagnose(call: LspCall, name: str) -> Diagnosis:
-    """What its server says about a file. Raises LspFailed for one that must not be looked at, and nothing else."""
+    """Get the diagnostics of one file. Raises only LspFailed, for a file outside the workspace."""
     call.find_file(name)
     try:
         target = await call.open(name)
@@ -85,7 +84,7 @@ async def diagnose(call: LspCall, name: str) -> Diagnosis:
 
 
 async def diagnose_all(call: LspCall, names: Sequence[str]) -> list[Diagnosis]:
-    """The same for some files, side by side."""
+    """Get the diagnostics of several files concurrently."""
     for name in names:
         call.find_file(name)
     found: list[Diagnosis] = []

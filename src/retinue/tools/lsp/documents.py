@@ -1,7 +1,6 @@
-"""The files a server has open, shown to it as they are on disk, few at a time; and which source files have changed, for
-servers that leave watching to their client.
+"""Keeps a few files open in a language server, in sync with the disk, and finds changed source files for it.
 
-Blocks for the time of a small read. Whoever asks says what may be read.
+Blocks for small reads. The caller says what may be read.
 """
 
 import os
@@ -30,8 +29,6 @@ CREATED, CHANGED, DELETED = 1, 2, 3
 
 @dataclass(slots=True)
 class OpenDocument:
-    """One open file."""
-
     path: str
     uri: str
     text: str
@@ -40,20 +37,20 @@ class OpenDocument:
     used_s: float = 0.0
 
     def count_lines(self) -> int:
-        """How many lines it has; one that is empty has one."""
+        """Count the lines; an empty file has one."""
         return self.text.count("\n") + 1
 
     def get_line(self, number: int) -> str:
-        """A line by its number from 0; nothing beyond the end."""
+        """Return a line by its number, counted from 0; empty beyond the end."""
         lines = self.text.split("\n")
         return lines[number].rstrip("\r") if 0 <= number < len(lines) else ""
 
 
 class Documents:
-    """Those that are open."""
+    """The open files of one server."""
 
     def __init__(self, tell: Callable[[str, Any], None], name_language: Callable[[str], str], *, most: int) -> None:
-        """`tell` sends a notification; `name_language` says what a file's language is called."""
+        """`tell` sends a notification; `name_language` returns the language id of a file."""
         self._tell = tell
         self._name_language = name_language
         self._most = most
@@ -63,7 +60,7 @@ class Documents:
         return len(self._open)
 
     def show(self, path: str, text: str, stamp: Stamp, now_s: float) -> OpenDocument:
-        """Have a file open with this text."""
+        """Open or update a file in the server."""
         document = self._open.pop(path, None)
         if document is None:
             while len(self._open) >= self._most:
@@ -78,13 +75,13 @@ class Documents:
             self._tell("textDocument/didOpen", {"textDocument": opened})
         else:
             self._change(document, text, stamp)
-        # The one used last is the last one to go.
+        # Move it to the end: the least recently used file is closed first.
         self._open[path] = document
         document.used_s = now_s
         return document
 
     def refresh(self, territory: Territory) -> None:
-        """Show again what has changed on disk, and close what is gone, hidden, or reached by a link now."""
+        """Update files that changed on disk; close those that are gone, hidden, or now reached through a link."""
         for path, document in tuple(self._open.items()):
             try:
                 if find_stamp(path) != document.stamp:
@@ -93,13 +90,12 @@ class Documents:
                 self._close(path)
 
     def close_idle(self, before_s: float) -> None:
-        """Close what was not used since."""
+        """Close files that were last used before this time."""
         for path, document in tuple(self._open.items()):
             if document.used_s <= before_s:
                 self._close(path)
 
     def find(self, uri: str) -> OpenDocument | None:
-        """An open file by the name that the server knows it by."""
         return next((document for document in self._open.values() if document.uri == uri), None)
 
     def _change(self, document: OpenDocument, text: str, stamp: Stamp) -> None:
@@ -115,7 +111,7 @@ class Documents:
                 "contentChanges": [{"text": text}],
             },
         )
-        # Some check a file only when it is saved, and on disk it is.
+        # Some servers check a file only when it is saved; on disk it is.
         self._tell("textDocument/didSave", {"textDocument": {"uri": document.uri}})
 
     def _close(self, path: str) -> None:
@@ -124,13 +120,13 @@ class Documents:
 
 
 def find_stamp(path: str) -> Stamp:
-    """What changes when a file does."""
+    """Return values that change when the file does."""
     status = os.stat(path)
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def read_source(path: str, shown: str, territory: Territory) -> tuple[str, Stamp]:
-    """Text and stamp of the file at a real path. Raises OSError, ToolFailed, or ValueError for what is no source."""
+    """Return text and stamp of a real path. Raises OSError, ToolFailed, or ValueError if it is not a source file."""
     with open(open_real(path, shown, territory), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -142,19 +138,18 @@ def read_source(path: str, shown: str, territory: Territory) -> tuple[str, Stamp
 
 
 def to_uri(path: str) -> str:
-    """A path as servers name it."""
     return "file://" + quote(os.fsencode(path))
 
 
 def to_path(uri: Any) -> str:
-    """The path of a name that a server uses; the name itself when it is no file."""
+    """Return the path of a URI; a URI that is not a file is returned unchanged."""
     text = uri if isinstance(uri, str) else ""
     parts = urlsplit(text)
     return unquote(parts.path) if parts.scheme == "file" else text
 
 
 def show_path(uri: Any, workspace: str) -> str:
-    """The path for people and models: relative where it is in the workspace."""
+    """Return the path for display, relative if it is in the workspace."""
     path = to_path(uri)
     try:
         return str(Path(path).relative_to(workspace))
@@ -163,7 +158,7 @@ def show_path(uri: Any, workspace: str) -> str:
 
 
 class SourceWatch:
-    """The source files below one directory as they were at the last look."""
+    """Detects changed source files below a directory by polling."""
 
     def __init__(self, root: str, extensions: Iterable[str], markers: Iterable[str] = ()) -> None:
         self._root = root
@@ -172,7 +167,7 @@ class SourceWatch:
         self._known: dict[str, int] | None = None
 
     def look(self) -> list[tuple[str, int]]:
-        """Paths with what has happened to them since the last look; nothing at the first one. Blocks."""
+        """Return paths and kinds of change since the last call; the first call returns nothing. Blocks."""
         known, self._known = self._known, self._list()
         if known is None:
             return []

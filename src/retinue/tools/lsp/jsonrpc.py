@@ -1,6 +1,6 @@
-"""A JSON-RPC client in the framing of language servers: plain dicts, whatever a server says or leaves out.
+"""A JSON-RPC client with the framing of language servers. Messages are plain dicts and may lack any field.
 
-Knows neither processes nor what the messages mean.
+Must not know processes or what messages mean.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ Code: TypeAlias = Literal["INVALID_INPUT", "LSP_ACTION_NOT_ALLOWED", "LSP_SERVER
 
 
 class LspFailed(ToolFailed):
-    """Raised when a request cannot be answered."""
+    """Raised if a request cannot be answered."""
 
     def __init__(self, text: str, code: Code = "LSP_SERVER_FAILED") -> None:
         super().__init__(text)
@@ -22,18 +22,18 @@ class LspFailed(ToolFailed):
 
 
 class Unanswered(LspFailed):
-    """Raised when a server lives and does not answer in time."""
+    """Raised if a server is alive but does not answer in time."""
 
 
 class NoServer(LspFailed):
-    """Raised where no server can be asked about a file: nothing has gone wrong, there is just nobody to ask."""
+    """Raised if there is no server for a file, which is not an error."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, "")
 
 
 class Declined(LspFailed):
-    """Raised when a server answers with an error of its own."""
+    """Raised if a server answers with an error."""
 
 
 MAX_HEADER = 4096
@@ -43,15 +43,15 @@ _INTERNAL = -32603
 
 
 class Frames:
-    """Cuts a stream of bytes into messages, however they arrive."""
+    """Splits a byte stream into messages."""
 
     def __init__(self) -> None:
         self._data = bytearray()
         self._wanted = -1
-        """Bytes of the body that is being read; -1 in a header."""
+        """The size of the body being read; -1 while reading a header."""
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The messages that are complete now. Raises ValueError for what is no such stream."""
+        """Yield the messages that are complete now. Raises ValueError if the stream is invalid."""
         self._data += data
         while (body := self._take()) is not None:
             message = json.loads(body)
@@ -88,7 +88,7 @@ def _read_length(header: bytes) -> int:
 
 
 class JsonRpcClient:
-    """Our side of the talk with one server."""
+    """The client side of the connection to one server."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class JsonRpcClient:
         answer: Callable[[str, Any], Any],
         hear: Callable[[str, Any], None],
     ) -> None:
-        """`answer` gives the result of a server's request or raises KeyError; `hear` gets its notifications."""
+        """`answer` returns the result of a server's request or raises KeyError; `hear` receives its notifications."""
         self._send = send
         self._answer = answer
         self._hear = hear
@@ -106,9 +106,9 @@ class JsonRpcClient:
         self._over = ""
 
     async def ask(self, method: str, params: Any, timeout_s: float) -> Any:
-        """A request's result. Raises Unanswered, Declined, or LspFailed when the server is gone.
+        """Send a request and return its result. Raises Unanswered, Declined, or LspFailed if the server is gone.
 
-        One that nobody waits for any longer is taken back.
+        A request that times out or is cancelled is cancelled at the server too.
         """
         if self._over:
             raise LspFailed(self._over)
@@ -129,12 +129,12 @@ class JsonRpcClient:
             self._waiting.pop(number, None)
 
     def tell(self, method: str, params: Any) -> None:
-        """Send a notification; to a server that is gone it is lost."""
+        """Send a notification; it is lost if the server is gone."""
         if not self._over:
             self._write({"method": method, "params": params})
 
     def take(self, data: bytes) -> bool:
-        """Take what the server has written. Never raises; True when it makes no sense any more."""
+        """Process output of the server. Never raises; returns True if the stream is invalid."""
         if self._over:
             return True
         try:
@@ -146,7 +146,7 @@ class JsonRpcClient:
         return False
 
     def end(self, reason: str) -> None:
-        """Nothing more will come: whoever waits learns why."""
+        """End the connection; pending requests fail with the reason."""
         self._over = self._over or reason
         for future in self._waiting.values():
             if not future.done():
@@ -154,7 +154,7 @@ class JsonRpcClient:
 
     @property
     def over(self) -> str:
-        """Why nothing more will come; empty while something may."""
+        """The reason for the end; empty while the connection is open."""
         return self._over
 
     def _dispatch(self, message: dict[str, Any]) -> None:
@@ -170,7 +170,7 @@ class JsonRpcClient:
         number, error = message.get("id"), message.get("error")
         future = self._waiting.get(number) if isinstance(number, int) else None
         if future is None or future.done():
-            return  # nobody waits for it any longer
+            return  # the request was cancelled or timed out
         if error is None:
             future.set_result(message.get("result"))
         else:

@@ -1,8 +1,7 @@
-"""All language servers of one process: each started once per project for all who ask, again when it is gone, not for
-ever, and none of them left in the end.
+"""Starts and stops the language servers of one process: one per project, shared by all runs.
 
-A read-only run has a server of its own kind, which runs inside the read-only boundary. A request that was on its way
-when a server went is never repeated.
+A server that has ended is restarted a limited number of times. Read-only runs use separate servers inside a read-only
+sandbox. A request that was pending when a server ended is never repeated.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ TRUST = "a person can trust it with: retinue trust --yes"
 
 
 async def draw_nothing(root: str, readonly: bool) -> "OpenConfinement | None":
-    """For a process without boundaries. A read-only run gets no server there."""
+    """The default for a process without a sandbox: read-only runs get no server."""
     if readonly:
         raise LspFailed("a read-only agent gets no language server without a sandbox")
     return None
@@ -35,23 +34,23 @@ async def draw_nothing(root: str, readonly: bool) -> "OpenConfinement | None":
 
 @dataclass(frozen=True, slots=True)
 class PoolContext:
-    """Where servers are started and what they may see."""
+    """Where servers are started and what they may access."""
 
     environment: Mapping[str, str]
     trees: TreeProbe = field(default_factory=TreeProbe)
     draw: Callable[[str, bool], Awaitable["OpenConfinement | None"]] = draw_nothing
-    """The boundary of a server that works in a directory; None for none."""
+    """Returns the sandbox of a server that works in a directory; None for none."""
     trusted: bool = True
-    """Whether programs of the project may be run by those servers that do such things."""
+    """Whether servers may run programs of the project."""
     is_open: bool = False
-    """Whether nothing of the project needs trust: then such servers may work inside a boundary."""
+    """Whether nothing in the project needs trust; then such servers may run inside a sandbox."""
     python: str = ""
-    """Which program for Python is preferred."""
+    """The preferred program for Python."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPlace:
-    """Which server, where, and for whom."""
+    """A server, its project, and for which kind of run."""
 
     server: LanguageServer
     root: str
@@ -60,7 +59,7 @@ class ServerPlace:
 
 
 class LspPool:
-    """The servers that run, and those that may."""
+    """All running servers of a process."""
 
     def __init__(self, ground: PoolContext, bounds: LspBounds | None = None) -> None:
         self.ground = ground
@@ -70,7 +69,7 @@ class LspPool:
         self._posts: dict[tuple[str, str, bool, str], _Post] = {}
 
     async def reach(self, place: ServerPlace) -> LspSession:
-        """A server that can be asked. Raises Unsupported where there is none, LspFailed where it cannot be reached."""
+        """Return a server that can be asked. Raises NoServer if there is none, LspFailed if it cannot be reached."""
         if not self._is_open:
             await self._group.__aenter__()
             self._is_open = True
@@ -83,21 +82,21 @@ class LspPool:
         return await post.reach(self._group)
 
     def find_command(self, server: LanguageServer, workspace: str) -> tuple[str, ...] | None:
-        """How a server would be started; None when it is not installed."""
-        # Nothing of the whole checkout is started, wherever in it the work is done.
+        """Return the command of a server; None if it is not installed."""
+        # No program inside the checkout is started, even if the workspace is only a part of it.
         grounds = find_checkout(workspace) or workspace
         return find_command(server, self.ground.environment, grounds, preferred=self.ground.python)
 
     def _find_python(self, place: ServerPlace) -> str:
-        """The environment of the project, for a server of Python: one that is made later has a server of its own."""
+        """Return the project's environment, for a Python server; a new environment gets a server of its own."""
         if place.server.id != PYTHON:
             return ""
         return find_environment(place.root, find_checkout(place.workspace) or place.workspace, self.ground.environment)
 
     def _make_room(self) -> None:
-        """Forget who is gone, and shut down who was idle the longest when there are too many.
+        """Forget servers that have ended; if there are too many, stop the one that was idle longest.
 
-        Raises LspFailed when all of them work.
+        Raises LspFailed if all are busy.
         """
         for key, post in tuple(self._posts.items()):
             if post.is_forgettable:
@@ -111,12 +110,11 @@ class LspPool:
         min(idle, key=lambda session: session.used_s).stop()
 
     def list_sessions(self) -> list[LspSession]:
-        """Those that can be asked now."""
         lines = [post.line for post in self._posts.values()]
         return [line.session for line in lines if line is not None and line.is_usable]
 
     async def restart(self, servers: tuple[LanguageServer, ...] = SERVERS) -> int:
-        """End those that run, so that the next request starts them anew; also those that were given up."""
+        """Stop running servers so that the next request starts them again, including those that were given up."""
         ended = 0
         for key, post in tuple(self._posts.items()):
             if post.place.server in servers:
@@ -126,7 +124,7 @@ class LspPool:
         return ended
 
     async def close(self) -> None:
-        """End all, side by side; returns soon, whatever they do."""
+        """Stop all servers concurrently; returns in bounded time."""
         if not self._is_open:
             return
         self._is_open = False
@@ -145,7 +143,7 @@ class LspPool:
 
 
 class _Line:
-    """One attempt at a server, and the server if it succeeds."""
+    """One attempt to start a server, and the server if it succeeds."""
 
     def __init__(self, session: LspSession) -> None:
         self.session = session
@@ -160,11 +158,11 @@ class _Line:
     def fail(self, failure: LspFailed) -> None:
         if not self.ready.done():
             self.ready.set_exception(failure)
-            self.ready.exception()  # nobody may be waiting any more, which is no mistake
+            self.ready.exception()  # mark as retrieved: the waiting caller may be gone
 
 
 class _Post:
-    """A place for one server, and what is known of how it keeps."""
+    """One server of a project: its current attempt and its failures."""
 
     def __init__(self, place: ServerPlace, pool: LspPool, python: str) -> None:
         self.place = place
@@ -184,17 +182,16 @@ class _Post:
                 if line is not None:
                     await line.over.wait()
                 line = self.line = await self._begin(group)
-        # Only our waiting is cancelled: the server that is being started serves the next one.
+        # Cancel only our wait: the server that is starting serves the next caller.
         await asyncio.shield(line.ready)
         return line.session
 
     @property
     def is_forgettable(self) -> bool:
-        """Whether nothing runs here, and nothing is held against it."""
+        """Whether no server runs and there were no failures."""
         return self.line is not None and self.line.over.is_set() and not self._failures
 
     async def stop(self) -> None:
-        """End it and wait for that."""
         self.dismiss()
         await self.wait_over()
 
@@ -242,7 +239,7 @@ class _Post:
         return line
 
     async def _serve(self, line: _Line, confinement: "OpenConfinement | None") -> None:
-        """From start to end. Never raises: the group is everybody's."""
+        """Run a server to its end. Never raises, because the task group is shared by all servers."""
         begun_s = self._loop.time()
 
         def tell_ready() -> None:

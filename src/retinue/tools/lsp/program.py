@@ -1,6 +1,6 @@
-"""A language server as a process: what it is written to, what it complains of, and a certain end to all it starts.
+"""Runs a language server as a process: its input, its error output, and a guaranteed end of its process tree.
 
-Knows nothing of the protocol.
+Must not know the protocol.
 """
 
 import asyncio
@@ -17,33 +17,33 @@ from retinue.tools.process_tree import Tree, TreeProbe
 from retinue.tools.truncate import render_size
 
 MAX_UNREAD = 64 * 1024 * 1024
-"""Bytes that wait for a server that does not read."""
+"""How many bytes may wait for a server that does not read."""
 MAX_COMPLAINT = 4000
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One server, ready to be started."""
+    """What is needed to start one server."""
 
     argv: Sequence[str]
     root: str
     environment: Mapping[str, str]
     confinement: Confinement | None
-    """The boundary it runs in; None: it has none."""
+    """The sandbox it runs in; None: no sandbox."""
     trees: TreeProbe
     python: str = ""
-    """The folder of the project's Python environment, for a server of Python."""
+    """The folder of the project's environment, for a Python server."""
 
 
 def choose_environment(inherited: Mapping[str, str], workspace: str) -> dict[str, str]:
-    """What a server sees: where tools are and how to talk, no key; and nothing of the workspace on its search path."""
+    """Build a server's environment: no keys, and nothing of the workspace on PATH."""
     kept = select(inherited, WRITING)
     folders = [folder for folder in kept.get("PATH", os.defpath).split(os.pathsep) if is_outside(folder, workspace)]
     return {**kept, "PATH": os.pathsep.join(folders)}
 
 
 def is_outside(path: str, workspace: str) -> bool:
-    """Whether a path is absolute and, links followed, not in the workspace."""
+    """Whether a path is absolute and, with links followed, not in the workspace."""
     if not os.path.isabs(path):
         return False
     real = os.path.realpath(path)
@@ -51,7 +51,7 @@ def is_outside(path: str, workspace: str) -> bool:
 
 
 class ServerProgram:
-    """A server's process from its start to its end."""
+    """The process of a server."""
 
     def __init__(self, start: Start, on_output: Callable[[bytes], bool]) -> None:
         self._start = start
@@ -60,7 +60,7 @@ class ServerProgram:
         self._complaint = b""
 
     async def run(self) -> str:
-        """Run it to its end and say how it ended. Cancelling kills it and all it has started."""
+        """Run to the end and return how it ended. Cancellation kills the process and its descendants."""
         with ExitStack() as held:
             theirs, ours = os.pipe()
             self._input = _Outflow(ours)
@@ -69,7 +69,7 @@ class ServerProgram:
                 command = await self._prepare(held, theirs)
                 async with asyncio.TaskGroup() as group:
                     work = group.create_task(self._run(*command))
-                    # By now it has its end of the pipe; as long as we held it too we would not see it go.
+                    # The process now has its copy of the read end; we must close ours to notice when it exits.
                     await asyncio.sleep(0)
                     os.close(theirs)
                     theirs = -1
@@ -79,12 +79,12 @@ class ServerProgram:
                     os.close(theirs)
 
     def write(self, data: bytes) -> None:
-        """Send it something, soon. Does not wait, and does not fail: a server that is gone says so by its end."""
+        """Send data without waiting. Never fails: the end of the server is reported by `run`."""
         if self._input is not None:
             self._input.write(data)
 
     def hang_up(self) -> None:
-        """End its input."""
+        """Close the server's input."""
         if self._input is not None:
             self._input.close()
 
@@ -92,7 +92,7 @@ class ServerProgram:
         start = self._start
         if start.confinement is None:
             return ProcessCommand(start.argv, start.root, start.environment, stdin=stdin), await start.trees.find()
-        # What a project calls its environment may be a link to anywhere: only the user's own is shown beside it.
+        # A project's environment may be a link to anywhere, so only an environment outside the project is made visible.
         own = start.python if not is_below(start.python, (start.root,)) else ""
         visible = (os.path.dirname(start.argv[0]), start.root, *filter(None, (own,)))
         launch = start.confinement.wrap(start.argv, start.environment, start.root, visible=visible)
@@ -118,7 +118,7 @@ class ServerProgram:
 
 
 class _Outflow:
-    """The writing end of a pipe, which never makes us wait."""
+    """The writing end of a pipe; never blocks."""
 
     def __init__(self, handle: int) -> None:
         os.set_blocking(handle, False)

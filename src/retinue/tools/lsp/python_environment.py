@@ -1,4 +1,4 @@
-"""Which Python environment belongs to a project: found by variables and files alone, nothing is run."""
+"""Finds the Python environment of a project from variables and files; runs nothing."""
 
 import base64
 import hashlib
@@ -15,34 +15,33 @@ _MARKS = ("pyvenv.cfg", "conda-meta")
 
 
 def find_environment(root: str, top: str, variables: Mapping[str, str]) -> str:
-    """The folder of the environment; empty when there is none.
+    """Return the folder of the environment; empty if there is none.
 
-    `root` is where the project begins, `top` is the checkout it is in.
+    `root` is the project's directory, `top` the checkout that contains it.
     """
     return next((folder for folder in _list_folders(root, top, variables) if _is_environment(folder)), "")
 
 
 def find_interpreter(folder: str) -> str:
-    """The Python of an environment."""
     paths = (os.path.join(folder, *name.split("/")) for name in _INTERPRETERS)
     return next((path for path in paths if os.path.isfile(path)), "")
 
 
 def activate(folder: str, variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a process for which this environment, and no other one, is active."""
+    """Return variables with only this environment active."""
     kept = {name: value for name, value in variables.items() if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
     is_conda = os.path.isdir(os.path.join(folder, "conda-meta"))
     return {**kept, "CONDA_PREFIX" if is_conda else "VIRTUAL_ENV": folder}
 
 
 def _list_folders(root: str, top: str, variables: Mapping[str, str]) -> Iterator[str]:
-    """Where it may be: what belongs to the project first, then what is active, then what was made elsewhere for it."""
+    """Yield candidates: those of the project, then active ones, then those made elsewhere for the project."""
     folders = [
         str(each) for each in (Path(root), *Path(root).parents) if each == Path(root) or each.is_relative_to(top)
     ]
     git = read_git_dirs(top)
     if git.is_linked and os.path.basename(git.common) == ".git":
-        # A copy has no environment of its own: what is not in the repository is where it was copied from.
+        # A linked worktree usually has no environment of its own, so look in the main worktree too.
         main = os.path.dirname(git.common)
         folders += [os.path.normpath(os.path.join(main, os.path.relpath(each, top))) for each in folders]
     wanted = variables.get("UV_PROJECT_ENVIRONMENT", "")
@@ -50,7 +49,7 @@ def _list_folders(root: str, top: str, variables: Mapping[str, str]) -> Iterator
     yield from (os.path.join(each, name) for each in folders for name in (".venv", "venv"))
     yield variables.get("VIRTUAL_ENV", "")
     conda = variables.get("CONDA_PREFIX", "")
-    # The base environment of conda is active wherever conda is; it is nobody's choice.
+    # conda's base environment is active wherever conda is, so it is not a deliberate choice.
     if variables.get("CONDA_DEFAULT_ENV") != "base":
         yield conda
     for each in folders:
@@ -59,7 +58,7 @@ def _list_folders(root: str, top: str, variables: Mapping[str, str]) -> Iterator
 
 
 def _list_poetry(project: str, variables: Mapping[str, str]) -> list[str]:
-    """What poetry made for a project outside of it, the newest first. Poetry names these after a hash of its path."""
+    """Return poetry's environments for a project, newest first. Poetry names them after a hash of its path."""
     home = variables.get("HOME", "")
     cache = os.path.join(home, "Library/Caches") if sys.platform == "darwin" else os.path.join(home, ".cache")
     cache = cache if sys.platform == "darwin" else variables.get("XDG_CACHE_HOME") or cache

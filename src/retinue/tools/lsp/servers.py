@@ -1,6 +1,6 @@
-"""The language servers that are known: for which files, where a project begins, and where the program is.
+"""The table of known language servers: their files, how to find the project's root, and how to find the program.
 
-Nothing is installed and nothing of a workspace is started: a clone must not bring its own server.
+Nothing is installed, and nothing in a workspace is started: a cloned repository must not bring its own server.
 """
 
 import os
@@ -18,21 +18,19 @@ _HOME_DIRS = (".local/bin", "go/bin", ".cargo/bin", ".dotnet/tools")
 
 
 class LanguageServer(Struct, frozen=True):
-    """One language server."""
-
     id: str
     extensions: Mapping[str, str]
-    """By file name ending, what the language is called in the protocol."""
+    """File extension → language id of the protocol."""
     commands: Sequence[tuple[str, ...]]
-    """Programs with their arguments, the preferred one first."""
+    """Programs with arguments, the preferred one first."""
     markers: Sequence[str]
-    """What lies in the directory a project begins at."""
+    """Files that mark the root directory of a project."""
     install: str
-    """How to get it."""
+    """How to install it."""
     wait_s: float = 3.0
-    """How long its diagnostics may take."""
+    """How many seconds its diagnostics may take."""
     runs_code: bool = True
-    """Whether it may run programs of the project: build scripts, plugins, its own compiler."""
+    """Whether it may run programs of the project: build scripts, plugins, compilers."""
 
 
 _TYPESCRIPT = {
@@ -120,7 +118,7 @@ SERVERS: tuple[LanguageServer, ...] = (
     LanguageServer(
         "clangd",
         _C,
-        # It would else leave its index in the project.
+        # Otherwise it would write its index into the project.
         [("clangd", "--background-index=false")],
         ("compile_commands.json", "compile_flags.txt", ".clangd", "CMakeLists.txt", "Makefile"),
         "install clangd",
@@ -132,12 +130,11 @@ _BY_EXTENSION = {extension: server for server in SERVERS for extension in server
 
 
 def find_server(path: str) -> LanguageServer | None:
-    """The server for a file, by the ending of its name."""
     return _BY_EXTENSION.get(os.path.splitext(path)[1].lower())
 
 
 def resolve_server(name: str) -> LanguageServer | None:
-    """The server that a caller's word means."""
+    """Return the server of a name or alias."""
     wanted = _ALIASES.get(name.strip().lower(), name.strip().lower())
     return next((server for server in SERVERS if server.id == wanted), None)
 
@@ -145,10 +142,10 @@ def resolve_server(name: str) -> LanguageServer | None:
 def find_command(
     server: LanguageServer, environment: Mapping[str, str], workspace: str, *, preferred: str = ""
 ) -> tuple[str, ...] | None:
-    """How to start a server; None when it is not installed. `preferred` is the program to look for first."""
+    """Return the command of a server; None if it is not installed. `preferred` is the program to look for first."""
     folders = list_folders(environment, workspace)
     for name, *arguments in sorted(server.commands, key=lambda command: not _is_called(command[0], preferred)):
-        # Beside our own interpreter whatever is there is as trusted as we are.
+        # Programs next to our own interpreter are as trusted as we are.
         for folder in ([os.path.dirname(sys.executable)] if name == "ty" else []) + folders:
             program = os.path.join(folder, name)
             own = folder == os.path.dirname(sys.executable)
@@ -162,7 +159,7 @@ def _is_called(program: str, preferred: str) -> bool:
 
 
 def list_folders(environment: Mapping[str, str], workspace: str) -> list[str]:
-    """Where programs are looked for: absolute directories that are not in the workspace."""
+    """Return where programs are looked for: absolute directories outside the workspace."""
     home = environment.get("HOME", "")
     known = [*_KNOWN_DIRS, *(os.path.join(home, name) for name in _HOME_DIRS if os.path.isabs(home))]
     folders = [*environment.get("PATH", "").split(os.pathsep), *known]
@@ -170,9 +167,9 @@ def list_folders(environment: Mapping[str, str], workspace: str) -> list[str]:
 
 
 def find_root(server: LanguageServer, file: str, workspace: str) -> str:
-    """Where the project of a file begins: the nearest directory with a marker, no higher than its checkout.
+    """Return the project root of a file: the nearest directory with a marker, not above the checkout.
 
-    Both are real paths. Without a marker, and without a checkout, it is the workspace.
+    Paths must be real paths. Without a marker it is the workspace.
     """
     top = find_checkout(workspace) or workspace
     for folder in Path(file).parents:
@@ -184,7 +181,7 @@ def find_root(server: LanguageServer, file: str, workspace: str) -> str:
 
 
 def find_checkout(folder: str) -> str | None:
-    """The checkout that a directory is in; a whole home directory is none."""
+    """Return the checkout that contains a directory; a checkout of a whole home directory does not count."""
     home = Path(os.path.realpath(os.path.expanduser("~")))
     for each in (Path(folder), *Path(folder).parents):
         if str(each) != folder and (home.is_relative_to(each) or each.parent == each):

@@ -1,6 +1,6 @@
-"""One language server at work: started, introduced, asked, and ended with all it has started.
+"""One running language server: initialization, requests, shutdown.
 
-What a caller may ask for is decided elsewhere. Nothing that a server wants changed is changed.
+Nothing that a server wants to change is changed. Permissions are checked elsewhere.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from retinue.tools.lsp.python_environment import find_interpreter
 from retinue.tools.lsp.servers import LanguageServer
 
 WATCH_S = 2.0
-"""Between two looks at the files of the project."""
+"""Seconds between two checks for changed files."""
 _SETTLE_S = 0.15
 _GRACE_S = 0.3
-"""For the polite end, and again for the process to go."""
+"""Seconds for the shutdown request, and again for the process to end."""
 _KEPT_DIAGNOSTICS = 2000
-"""Files whose diagnostics are kept: some servers send those of the whole project."""
+"""How many files' diagnostics are kept; some servers send those of the whole project."""
 _CAPABILITIES = {
     "general": {"positionEncodings": ["utf-32", "utf-16"]},
     "textDocument": {
@@ -57,23 +57,23 @@ _NOTED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LspBounds:
-    """How long and how much."""
+    """Time and number limits."""
 
     init_s: float = 30.0
     request_s: float = 10.0
     unused_s: float = 120.0
-    """After this a server that nobody asks is shut down."""
+    """A server that is not used for this long is shut down."""
     file_unused_s: float = 60.0
     open_files: int = 30
     servers: int = 12
-    """At once; copies of a repository have servers of their own."""
+    """How many may run at once; each worktree has its own servers."""
     restarts: int = 3
     rest_s: float = 60.0
-    """After this a server that was given up may be tried once more."""
+    """After this time a server that was given up may be tried once more."""
 
 
 class LspSession:
-    """A server, from its start to its end."""
+    """One server from its start to its end."""
 
     def __init__(self, server: LanguageServer, start: Start, bounds: LspBounds) -> None:
         self.server = server
@@ -91,7 +91,7 @@ class LspSession:
         self._capabilities: dict[str, Any] = {}
         self._encoding = "utf-16"
         self._published: dict[str, tuple[int, Any, list[Any]]] = {}
-        """By uri: when it came, for which version, and what."""
+        """By URI: sequence number, document version, diagnostics."""
         self._count = 0
         self._news = asyncio.Event()
         self._wake = asyncio.Event()
@@ -100,9 +100,9 @@ class LspSession:
         self.used_s = self._loop.time()
 
     async def serve(self, on_ready: Callable[[], None]) -> str:
-        """Work until told to stop, until nobody asks, or until the server is gone; returns why, nothing if by choice.
+        """Run until stopped, idle for too long, or the server ends; return why, or an empty string if it was stopped.
 
-        Never raises but for a cancel, after which nothing of it is left.
+        Raises only on cancellation; then no process is left.
         """
         failure = ""
         async with asyncio.TaskGroup() as group:
@@ -120,31 +120,29 @@ class LspSession:
         return failure
 
     def stop(self) -> None:
-        """Shut it down, soon."""
         self._stopping = True
         self._wake.set()
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can be asked."""
         return not self._stopping and not self.client.over
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody waits for it."""
+        """Whether a request is pending."""
         return self._busy > 0
 
     @property
     def is_stopping(self) -> bool:
-        """Whether its end is our choice."""
+        """Whether its end is intended."""
         return self._stopping
 
     def has(self, capability: str) -> bool:
-        """Whether the server says that it can do something."""
+        """Whether the server declares a capability."""
         return bool(self._capabilities.get(capability)) or self._capabilities.get(capability) == {}
 
     async def ask(self, method: str, params: Any, timeout_s: float | None = None) -> Any:
-        """A request's result. Raises LspFailed."""
+        """Send a request and return its result. Raises LspFailed."""
         with self._at_work():
             try:
                 return await self.client.ask(method, params, timeout_s or self._bounds.request_s)
@@ -154,28 +152,28 @@ class LspSession:
                 raise LspFailed(f"{self.server.id} server: {error}", error.code) from error
 
     async def show(self, path: str, text: str, stamp: Stamp, territory: Territory) -> OpenDocument:
-        """Have a file open as it is, and the server know what else has changed."""
+        """Open a file with this text, and report other changed files to the server."""
         with self._at_work():
             await self._look()
             self.documents.refresh(territory)
             return self.documents.show(path, text, stamp, self._loop.time())
 
     async def diagnose(self, document: OpenDocument, timeout_s: float) -> list[dict[str, Any]]:
-        """What the server complains of in a file. Raises Unanswered, or LspFailed."""
+        """Return the diagnostics of a file. Raises Unanswered, or LspFailed."""
         with self._at_work():
             if not self.has("diagnosticProvider"):
                 return await self._await_published(document, timeout_s)
             params = {"textDocument": {"uri": document.uri}}
             report = await self.ask("textDocument/diagnostic", params, timeout_s)
             items = report.get("items") if isinstance(report, dict) else None
-            # What is found by building a whole project is told, not asked for.
+            # Diagnostics from building the whole project are only published, not returned by this request.
             told = self._published.get(document.uri, (0, 0, []))[2]
             found = [item for item in items or [] if isinstance(item, dict)]
             return found + [item for item in told if item not in found]
 
     def to_position(self, document: OpenDocument, line: int, column: int) -> dict[str, int]:
-        """A place counted from 1 in characters, as the server counts."""
-        # Beyond the end of a line is its end, and beyond the last line is that one: servers die of numbers too large.
+        """Convert a position counted from 1 in characters to the server's encoding."""
+        # Clamp to the end of the line and the last line, because some servers crash on larger numbers.
         line = min(line, document.count_lines())
         text = document.get_line(line - 1)[: column - 1]
         width = len(text) if self._encoding == "utf-32" else len(text.encode("utf-16-le", "replace")) // 2
@@ -186,7 +184,7 @@ class LspSession:
 
     def _tell(self, method: str, params: Any) -> None:
         if method in ("textDocument/didOpen", "textDocument/didChange"):
-            # What was said about the file before is about another one.
+            # Diagnostics of the old content are obsolete.
             self._published.pop(params["textDocument"]["uri"], None)
         self.client.tell(method, params)
 
@@ -214,7 +212,7 @@ class LspSession:
             self._news.set()
 
     async def _introduce(self) -> str:
-        """Begin the talk; returns why that failed."""
+        """Initialize the connection; return why that failed, or an empty string."""
         uri = to_uri(self.root)
         params = {
             "processId": None,
@@ -224,7 +222,7 @@ class LspSession:
             "workspaceFolders": [{"uri": uri, "name": os.path.basename(self.root)}],
             "capabilities": _CAPABILITIES,
         }
-        # The process must have its input first.
+        # The process must get its input pipe first.
         await asyncio.sleep(0)
         try:
             answer = await self._begin(params)
@@ -260,7 +258,7 @@ class LspSession:
                 self._stopping = True
 
     async def _part(self, process: asyncio.Task[None]) -> None:
-        """End politely, but not for long."""
+        """Shut down politely, with a short timeout."""
         with suppress(LspFailed):
             await self.client.ask("shutdown", None, _GRACE_S)
         self.client.tell("exit", None)
@@ -268,7 +266,7 @@ class LspSession:
         await asyncio.wait([process], timeout=_GRACE_S)
 
     async def _look(self) -> None:
-        """Tell the server what has changed on disk, when the last look is some time ago."""
+        """Report files that changed on disk, unless the last check was recent."""
         if self._loop.time() - self._looked_s < WATCH_S:
             return
         async with self._looking:
@@ -281,7 +279,7 @@ class LspSession:
             self.client.tell("workspace/didChangeWatchedFiles", {"changes": told})
 
     async def _await_published(self, document: OpenDocument, timeout_s: float) -> list[dict[str, Any]]:
-        """What the server sends by itself for the file as it is now, once it has said all."""
+        """Wait for published diagnostics of the current version, until no newer ones arrive."""
         uri, seen = document.uri, None
         try:
             async with asyncio.timeout(timeout_s):
@@ -300,7 +298,7 @@ class LspSession:
         raise LspFailed(f"{self.server.id} server: {self.client.over}")
 
     def _answer(self, method: str, params: Any) -> Any:
-        """What a server gets that asks us for something. Raises KeyError for what nobody does for it."""
+        """Answer a request of the server. Raises KeyError for unknown methods."""
         if method in _NOTED:
             return None
         match method:
@@ -315,7 +313,7 @@ class LspSession:
         raise KeyError(method)
 
     def _configure(self, item: Any) -> Any:
-        """What a server is to have set: pyright and its kin take their Python from here."""
+        """Return the settings for a server: pyright and basedpyright get their Python interpreter this way."""
         is_python = self._python and isinstance(item, dict) and item.get("section") == "python"
         return {"pythonPath": self._python} if is_python else None
 

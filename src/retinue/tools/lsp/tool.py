@@ -1,5 +1,7 @@
-"""The lsp tool: asks language servers, and which of its actions a caller may use. What answers is loaded with the first
-call."""
+"""The lsp tool: asks language servers, and checks which actions a caller may use.
+
+The implementation is imported by the first call.
+"""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -30,24 +32,24 @@ READING = (
     "servers",
 )
 PRIVILEGED = ("rename", "codeAction", "restart")
-"""They propose changes or end what others use: for the main agent, and only where the user says so."""
+"""They propose changes or stop shared servers: only for the main agent, and only if the user allows it."""
 ACTIONS = (*READING, *PRIVILEGED)
 TIMEOUT = "Timeout: LSP server did not respond. Try again."
 
 
 class Permission(Struct, frozen=True):
-    """What one caller may ask for."""
+    """Which actions one caller may use."""
 
     is_child: bool = False
     is_enabled: bool = True
-    """Whether a child may ask for anything."""
+    """Whether a subagent may use any action."""
     actions: tuple[str, ...] = READING
-    """What a child may ask for."""
+    """The actions a subagent may use."""
     allow_mutating: bool = False
-    """Whether the main agent may ask for what is privileged."""
+    """Whether the main agent may use privileged actions."""
 
     def check(self, action: str) -> None:
-        """Raise LspFailed for an action that is not allowed."""
+        """Raise LspFailed if an action is not allowed."""
         if self.is_child and not self.is_enabled:
             raise _refuse("LSP tool is disabled for this subagent process.")
         if self.is_child and action not in self.actions:
@@ -61,7 +63,7 @@ class Permission(Struct, frozen=True):
 
 
 def permit_process(environment: Mapping[str, str], actions: Iterable[str]) -> Permission:
-    """For a process that another agent has started: what both its parent and its own settings allow."""
+    """Return the permission of a process that another agent started: what both its parent and its settings allow."""
     named = {word.strip() for word in environment.get("PI_SUBAGENT_LSP_ACTIONS", "").split(",")}
     return Permission(
         is_child=True,
@@ -75,20 +77,17 @@ def _refuse(text: str) -> LspFailed:
 
 
 class LspTool:
-    """Answers questions about code."""
-
     effect = Effect.READ
     hint = "Ask a language server: definitions, references, types, diagnostics"
     guidelines: tuple[str, ...] = ()
 
     def __init__(self, find_pool: "Callable[[], LspPool]", permission: Permission) -> None:
-        """`find_pool` gives the servers of this process; called with the first question."""
+        """`find_pool` returns the servers of this process; it is called by the first request."""
         self._find_pool = find_pool
         self._permission = permission
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
         number, text = {"type": "integer", "minimum": 1}, {"type": "string"}
         properties = {
             "action": {"type": "string", "enum": list(ACTIONS)},
@@ -107,7 +106,7 @@ class LspTool:
         return ToolSpec("lsp", load_description(__file__), parameters)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Ask. What a server does not know, or does not say in time, is an answer, too."""
+        """Run an action. An unknown answer or a timeout is a normal result."""
         action = str(arguments.get("action", ""))
         try:
             self._permission.check(action)
@@ -116,7 +115,7 @@ class LspTool:
             return _render_failure(action, error)
 
     def abandon(self) -> ToolResult:
-        """What a cancelled question comes to: nothing was changed by it."""
+        """The result of a cancelled call: it has changed nothing."""
         return ToolResult.of("Cancelled", {"cancelled": True})
 
     async def _run(self, action: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:

@@ -1,1 +1,1 @@
-"""Turns other notations into markdown. Standard library only: a confined process without any package uses it, too."""
+"""Converts HTML and tables to markdown. Standard library only: a sandboxed process without packages uses it too."""

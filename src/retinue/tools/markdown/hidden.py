@@ -1,7 +1,8 @@
-"""Tells what of a page nobody sees who looks at it: text for models only. Pure; standard library only.
+"""Detects elements of a web page that are invisible to people, such as text for models only. Pure; standard library
+only.
 
-By attributes, styles of the element, and plain rules of the page's own style sheets. What other files or scripts hide
-is not known here.
+It checks attributes, inline styles, and simple rules of the page's own style sheets. What other files or scripts hide
+is not detected.
 """
 
 import re
@@ -19,7 +20,7 @@ _RULE = re.compile(r"([^{}]*)([{}])")
 _TELLING = re.compile(
     r"none|hidden|collapse|opacity|font-size|transparent|clip|indent|scale|absolute|fixed|rgba?\(|hsla?\(|background|#[0-9a-f]{3,7}0\b"
 )
-"""Without one of these nothing is hidden by a style."""
+"""A style that matches none of these hides nothing."""
 _CLASS = re.compile(r"""class\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]+))""", re.IGNORECASE)
 _CLEAR = re.compile(
     r"transparent|(?:rgb|hsl)a?\((?:(?:[^,)]*,){3}|[^)/]*/)\s*0*\.?0*%?\s*\)|#[0-9a-f]{3}0|#[0-9a-f]{6}00"
@@ -27,7 +28,7 @@ _CLEAR = re.compile(
 _CLIPPED = re.compile(r"rect\((?:[01](?:px)?[\s,]*){4}\)|inset\((?:[5-9]\d|100)%.*|circle\(0.*")
 _FEW = 8
 _ALL = frozenset(("html", "body"))
-"""What scripts hide until a page is ready, and show then."""
+"""Scripts often hide these until the page is ready, so they are never treated as hidden."""
 
 
 class Hidden:
@@ -44,7 +45,7 @@ class Hidden:
         self._left = MAX_CSS_CHARS
 
     def learn(self, css: str) -> None:
-        """Note the rules of a style sheet."""
+        """Add the rules of a style sheet."""
         css = css[: self._left]
         self._left -= len(css)
         for selectors, declarations, is_top in _list_rules(css):
@@ -53,7 +54,7 @@ class Hidden:
                 found = [_SIMPLE.fullmatch(each.strip()) for each in selectors.split(",")] if is_top else []
                 self._off.update(each[1] for each in found if each is not None)
             elif "display" in lower or "visibility" in lower or "opacity" in lower:
-                # Under some condition it is shown: that counts for always.
+                # A rule shows it under some condition, so treat it as always shown.
                 self._on.update(_NAMES.findall(selectors))
         self.names = frozenset(self._off - self._on)
         self._words = frozenset(name[1:] for name in self.names)
@@ -62,9 +63,9 @@ class Hidden:
         self._few = re.compile("|".join(map(re.escape, self._words))) if is_few else None
 
     def covers(self, inside: str) -> bool:
-        """Whether a tag begins something that nobody sees."""
+        """Whether a tag starts a hidden element."""
         lower = inside.lower()
-        # A style may be written with signs for its letters.
+        # A style may be written with character references or escapes.
         is_coded = "style" in lower and ("&" in inside or "\\" in inside)
         if not (is_coded or _TELLING.search(lower) or self.may_name(inside)):
             return False
@@ -79,7 +80,7 @@ class Hidden:
         return not self.names.isdisjoint(own)
 
     def may_name(self, inside: str) -> bool:
-        """Whether a rule may be about a tag: quick, and not sure."""
+        """Whether a rule may match a tag: fast, but may be wrong."""
         if not self.names:
             return False
         if self._few is not None:
@@ -90,7 +91,7 @@ class Hidden:
 
 
 def hides(style: str) -> bool:
-    """Whether declarations make something that cannot be seen."""
+    """Whether declarations make an element invisible."""
     own = _read_declarations(style)
     if not own:
         return False
@@ -98,7 +99,7 @@ def hides(style: str) -> bool:
         return True
     if own.get("content-visibility") == "hidden" or "scale(0)" in own.get("transform", ""):
         return True
-    # What is moved as well is on its way into the picture.
+    # With a transform it is probably an animation that will show it.
     if _measure(own.get("opacity", "1")) <= 0.01 and "transform" not in own:
         return True
     return _is_tiny(own) or _is_blank(own) or _is_away(own)
@@ -123,7 +124,7 @@ def _to_character(found: re.Match[str]) -> str:
 
 
 def _measure(value: str, *, relative: float = 1.0) -> float:
-    """The number a value begins with, in pixels or so; a percentage as a part of `relative`."""
+    """Return the leading number of a value in approximate pixels; a percentage is a part of `relative`."""
     found = _NUMBER.match(value)
     if found is None:
         return relative
@@ -157,9 +158,9 @@ def _is_away(own: dict[str, str]) -> bool:
 
 
 def _list_rules(css: str) -> Iterator[tuple[str, str, bool]]:
-    """Selectors and declarations of all rules, and whether a rule always counts."""
+    """Yield selectors and declarations of all rules, and whether the rule is unconditional."""
     depth, head = 0, ""
-    # What is not closed counts as well.
+    # The final brace closes an unclosed rule, which counts too.
     for found in _RULE.finditer(_COMMENT.sub(" ", css) + "}"):
         text, sign = found[1], found[2]
         if sign == "{":

@@ -1,7 +1,6 @@
-"""HTML as markdown: one pass over the tags, in time that grows with the length and with nothing else.
+"""Converts HTML to markdown in one pass and linear time. Standard library only.
 
-Standard library only. Scripts, styles, navigation and what nobody sees are left out; no page, however broken, is an
-error.
+Scripts, styles, navigation and hidden elements are left out. Broken HTML is never an error.
 """
 
 import re
@@ -18,10 +17,10 @@ from retinue.tools.markdown.tables import render_table
 from retinue.tools.markdown.tags import VOID, find_end, find_name, is_plain
 
 MAX_DEPTH = 8
-"""Marks and lists inside of each other beyond this are read as one."""
+"""Marks and lists that are nested deeper are flattened."""
 _MAX_CELL = 500
 _RAW = frozenset(("script", "style", "textarea", "xmp", "iframe", "noscript", "noembed", "noframes"))
-"""What is inside is no HTML."""
+"""Their content is not HTML."""
 _UNSEEN = frozenset(("template", "dialog", "canvas"))
 _DROPPED = frozenset((*_UNSEEN, "svg", "object", "nav", "select", "math"))
 _BLOCKS = frozenset(
@@ -38,7 +37,7 @@ _Do: TypeAlias = Callable[[str, str], None]
 
 
 class _Special(Enum):
-    """Tags at which more than an action is wanted."""
+    """Tags that need more than calling an action."""
 
     UNKNOWN = 1
     OTHER = 2
@@ -50,35 +49,35 @@ _Action: TypeAlias = _Do | _Special | None
 
 
 class Html(NamedTuple):
-    """What a page says."""
+    """A page as markdown."""
 
     title: str
     markdown: str
     scripts: int
-    """How many script elements it has: a page that has many and says little is made by them."""
+    """The number of script elements: a page with many scripts and little text is rendered by them."""
 
 
 def to_markdown(text: str, base_url: str = "") -> Html:
-    """A page as markdown, with its links made absolute."""
+    """Convert a page to markdown with absolute links."""
     reader = _Reader(text, base_url, dropped=_DROPPED)
     reader.read()
     if reader.is_lost:
-        # An element that is left out was never closed: better too much than nothing, but for what nobody sees.
+        # A dropped element was never closed: read again and drop only what is invisible. Too much beats nothing.
         reader = _Reader(text, base_url, dropped=_UNSEEN)
         reader.read()
     return Html(reader.title, reader.render(), reader.scripts)
 
 
 class _Reader:
-    """One pass over one page."""
+    """Reads one page in one pass."""
 
     def __init__(self, text: str, base_url: str, *, dropped: frozenset[str]) -> None:
         self._pieces = text.split("<")
         self._hidden = Hidden()
-        # Whether looking for the words as they are usually spelled is not enough.
+        # Whether these words occur in mixed case, so that a plain search is not enough.
         self._is_mixed = any(text.count(word) != text.lower().count(word) for word in ("hidden", "style"))
         self._counts: dict[str, int] = {}
-        """How often each tag of a block came."""
+        """How often each block tag occurred."""
         self._at = 0
         self._links = Links(base_url)
         self._dropped = dropped
@@ -86,10 +85,10 @@ class _Reader:
         self._inline: list[str] = []
         self._marks = Marks(self._inline, MAX_DEPTH)
         self._lists: list[int] = []
-        """The next number of each open list; -1 for one without numbers."""
+        """The next number of each open list; -1 for an unnumbered list."""
         self._quotes = 0
         self._lead = ""
-        """What the next line begins with: the sign of its list, or a heading's."""
+        """The prefix of the next line: a list marker or heading signs."""
         self._rows: list[list[str]] | None = None
         self._tables = 0
         self._is_pre = False
@@ -101,7 +100,6 @@ class _Reader:
         self._actions: dict[str, _Action] = {**self._build_openers(), **closers}
 
     def read(self) -> None:
-        """Go through all pieces."""
         pieces, actions, inline, dropped = self._pieces, self._actions, self._inline, self._dropped
         if pieces[0]:
             self._add(pieces[0])
@@ -139,14 +137,14 @@ class _Reader:
         self._end_table("table", "")
 
     def _is_hidden(self, inside: str) -> bool:
-        """Whether a tag begins something that nobody sees."""
+        """Whether a tag starts a hidden element."""
         told = inside.lower() if self._is_mixed else inside
         if "hidden" not in told and "style" not in told and not self._hidden.may_name(inside):
             return False
         return told[:1] != "/" and self._hidden.covers(inside)
 
     def _learn(self, word: str, piece: str) -> "_Action":
-        """What to do at a tag that is spelled in a new way, remembered while there are few."""
+        """Return the action for a tag in a new spelling, and remember it while there are few."""
         name = find_name(word)
         if not name:
             return _Special.OTHER
@@ -162,11 +160,11 @@ class _Reader:
         return action
 
     def render(self) -> str:
-        """All blocks, one blank line between them."""
+        """Join all blocks with blank lines."""
         return re.sub(r"\n{3,}", "\n\n", "\n\n".join(self._blocks)).replace("\n\n\0", "\n").replace("\0", "").strip()
 
     def _read_long(self, piece: str) -> tuple[str, str]:
-        """A tag with a `>` or `<` in a value: its text and what follows. The rest of it is in the next pieces."""
+        """Read a tag with `>` or `<` in a value, which spans several pieces; return it and the text after it."""
         whole, more, step = piece, self._at, 8
         while (end := find_end(whole)) < 0 and more < len(self._pieces):
             whole = "<".join((whole, *self._pieces[more : more + step]))
@@ -174,14 +172,14 @@ class _Reader:
         if end < 0:
             self._at = len(self._pieces)
             return whole, ""
-        # What was read too far is read again.
+        # Put back the pieces that were read too far.
         rest, *others = whole[end + 1 :].split("<")
         self._at = more - len(others)
         self._pieces[self._at : more] = others
         return whole[:end], rest
 
     def _pass_other(self, piece: str) -> str:
-        """The text behind a comment, a declaration, or a sign that begins no tag."""
+        """Skip a comment, a declaration or a `<` that starts no tag; return the text after it."""
         self._at += 1
         if not piece.startswith("!--"):
             return piece.partition(">")[2] if piece.startswith(("!", "?", "/")) else "<" + piece
@@ -193,7 +191,7 @@ class _Reader:
         return piece[end + 3 :] if end >= 0 else ""
 
     def _pass_raw(self, name: str, after: str) -> str:
-        """The text behind something that is no HTML."""
+        """Skip content that is not HTML; return the text after it."""
         if name == "script":
             self.scripts += 1
         begun, end, rest = self._at, "/" + name, ""
@@ -208,12 +206,12 @@ class _Reader:
         return rest
 
     def _skip_element(self, name: str, after: str) -> None:
-        """Go to the end of an element that is left out."""
+        """Skip a dropped element."""
         if not self._skip_hidden(name, after):
             self.is_lost = True
 
     def _skip_hidden(self, name: str, after: str) -> bool:
-        """Go to where a browser ends an element: at its own end, or at what ends it unsaid. False: nothing ends it."""
+        """Skip to where a browser ends an element: an end tag, or a tag that implies it. False: nothing ends it."""
         if name in VOID:
             self._add(after)
             return True
@@ -238,7 +236,7 @@ class _Reader:
         return False
 
     def _has_open(self, name: str) -> bool:
-        """Whether an element of this name is open around what is read."""
+        """Whether an element of this name is open at this place."""
         if name in ("ul", "ol", "menu", "li"):
             return bool(self._lists)
         if name in ("table", "tbody", "thead", "tfoot", "tr", "td", "th"):
@@ -252,7 +250,7 @@ class _Reader:
         self._inline.append(unescape(text) if "&" in text else text)
 
     def _flush(self) -> None:
-        """Write the line that was collected."""
+        """Write the collected line as a block."""
         if self._is_pre or not self._inline:
             return
         if self._marks:
@@ -278,7 +276,7 @@ class _Reader:
         quote = "> " * min(self._quotes, MAX_DEPTH)
         if self._lists:
             indent = "  " * (min(len(self._lists), MAX_DEPTH) - 1)
-            # The NUL joins an item to the one before it without a blank line.
+            # The NUL joins an item to the previous one without a blank line.
             self._blocks.append(f"\0{quote}{indent}{lead or '  '}{text}")
         else:
             self._blocks.append(f"{quote}{lead}{text}")

@@ -1,7 +1,4 @@
-"""Where the links and pictures of a page lead, written so that markdown's brackets hold them.
-
-Knows nothing of what stands around a link.
-"""
+"""Resolves the links and images of a page and writes them in markdown."""
 
 import re
 from html import unescape
@@ -17,7 +14,7 @@ _BRACKETS = str.maketrans("[]", "()")
 
 
 class Links:
-    """The addresses of one page, made absolute."""
+    """Makes the URLs of one page absolute."""
 
     def __init__(self, base_url: str) -> None:
         self._base = base_url
@@ -25,18 +22,18 @@ class Links:
         self._is_based = False
 
     def rebase(self, inside: str) -> None:
-        """Take what a `base` tag says; the first one that says something counts."""
+        """Apply a `base` tag; the first valid one counts."""
         if not self._is_based and (url := self.find_target(inside)):
             self._is_based = True
             self._base = urljoin(self._base, url)
             self._origin = _find_origin(self._base)
 
     def find_target(self, inside: str) -> str:
-        """Where a link leads; empty for what leads nowhere else, or is no link but a program."""
+        """Return the target of a link; empty for a fragment or an unsafe scheme such as javascript:."""
         return self._find_url(_HREF, inside)
 
     def render_image(self, inside: str) -> str:
-        """A picture that says what it shows; empty for one that does not."""
+        """Return the image with its alt text; empty if it has none."""
         found = _ALT.search(inside)
         alt = " ".join(unescape(found[1] or found[2] or "").translate(_BRACKETS).split()) if found else ""
         url = self._find_url(_SRC, inside) if alt else ""
@@ -74,6 +71,6 @@ def _find_origin(url: str) -> str:
 
 
 def _has_loose_bracket(url: str) -> bool:
-    """Whether an address would end too early between the brackets of a link."""
+    """Whether unbalanced parentheses would end a markdown link too early."""
     bare = _ROUND.sub("", url)
     return "(" in bare or ")" in bare

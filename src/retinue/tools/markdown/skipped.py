@@ -1,4 +1,4 @@
-"""Where an element ends that is passed over, by the rules of browsers for tags that are left out or stray. Pure."""
+"""Finds the end of a skipped HTML element by the browsers' rules for missing and stray tags. Pure."""
 
 from collections.abc import Callable
 
@@ -25,9 +25,9 @@ BLOCKS = frozenset(
         *("summary", "table", "tbody", "td", "template", "tfoot", "th", "thead", "tr", "ul"),
     )
 )
-"""Elements that the end of a mark inside of them does not end."""
+"""An end tag inside one of these elements does not close an element around it…"""
 _MARKS = frozenset(("a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"))
-"""These end all the same."""
+"""…except for these elements, whose end tags close them anyway."""
 _SCOPES = frozenset(("button", "table", "td", "th", "caption", "object", "template", "select"))
 _INLINE_BLOCKS = frozenset(("button", "object", "select", "template", "caption", "body", "html"))
 _CELLS, _ROWS = frozenset(("td", "th")), frozenset(("td", "th", "tr"))
@@ -38,31 +38,31 @@ _FOREIGN = frozenset(("svg", "math"))
 
 
 class Level:
-    """What is open inside of one element."""
+    """The open elements inside a skipped element."""
 
     def __init__(self, name: str, is_outside: Callable[[str], bool]) -> None:
-        """`is_outside` says whether an element of a name is open around this one."""
+        """`is_outside` returns whether an element of that name is open around this one."""
         self._open = [name]
         self._names = {name: 1}
-        """How many of each name are open: a plain table, since most elements are small and many."""
+        """How many elements of each name are open. A plain dict, because most elements are small and there are many."""
         self._is_outside = is_outside
         self._deeper: dict[str, int] = {}
 
     def ends_before(self, tag: str) -> bool:
-        """Whether a tag ends the element and is no part of it."""
+        """Whether a tag ends the element without being part of it."""
         if tag[0] != "/":
             return self._find_ended(tag) == 0
         name = tag[1:]
         return name in BLOCKS and not self._names.get(name) and not self._deeper.get(name) and self._is_outside(name)
 
     def take(self, tag: str, *, is_closed: bool) -> bool:
-        """Note a tag, `is_closed` by a slash of its own; True when it is the end of the element."""
+        """Process a tag, `is_closed` if it ends with a slash; return True if it ends the element."""
         if tag[0] == "/":
             return self._close(tag[1:])
         ended = self._find_ended(tag)
         if ended is not None:
             self._cut(ended)
-        # The slash means something in drawings and formulas only.
+        # The slash has a meaning only in svg and math.
         if tag in VOID or (is_closed and (tag in _FOREIGN or any(self._names.get(each) for each in _FOREIGN))):
             return False
         if len(self._open) < MAX_LEVELS:
@@ -93,7 +93,7 @@ class Level:
         del self._open[place:]
 
     def _find_ended(self, name: str) -> int | None:
-        """The place of the open element that a new one ends unsaid."""
+        """Return the index of the open element that a new tag implicitly closes."""
         if name in _IMPLIED:
             return self._find_part(_IMPLIED[name])
         wanted = _TERMS if name in _TERMS else _ITEMS if name == "li" else _NOTHING

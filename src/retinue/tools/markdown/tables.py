@@ -1,10 +1,10 @@
-"""Rows as a markdown table. Standard library only."""
+"""Renders rows as a markdown table. Standard library only."""
 
 from collections.abc import Sequence
 
 
 def render_table(rows: Sequence[Sequence[str]], *, max_cell: int = 0) -> str:
-    """A table whose first row is its head; shorter rows are filled up."""
+    """Render a table whose first row is the header; shorter rows are padded."""
     if not rows:
         return ""
     width = max(len(row) for row in rows)
@@ -19,6 +19,6 @@ def _render_row(row: Sequence[str], width: int, max_cell: int) -> str:
 
 
 def clean_cell(text: str, max_cell: int = 0) -> str:
-    """A text that fits between two bars."""
+    """Return a text as one line that fits in a table cell."""
     plain = " ".join(text.split()).replace("|", "\\|")
     return plain if not max_cell or len(plain) <= max_cell else plain[: max_cell - 1] + "…"

@@ -1,4 +1,4 @@
-"""Tags as browsers tell them from text: where one ends, what it is called, what it has. Pure; standard library only."""
+"""Parses HTML tags as browsers do: end, name, attributes. Pure; standard library only."""
 
 import re
 from html import unescape
@@ -6,9 +6,9 @@ from html import unescape
 VOID = frozenset(
     ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr")
 )
-"""Elements that have nothing inside and no end."""
+"""Elements without content and end tag."""
 is_plain = re.compile(r"""[^"']*(?:="[^"]*"[^"']*)*""").fullmatch
-"""Whether all quotes in a piece are around values, so that its first `>` is the end of the tag."""
+"""Whether all quotes in a piece enclose attribute values, so that its first `>` ends the tag."""
 _COMMON = frozenset(
     f"/{name}" for name in ("a", "b", "i", "p", "em", "div", "span", "strong", "code", "li", "td", "tr")
 )
@@ -20,7 +20,7 @@ _ATTRIBUTE = re.compile(r"""([^\s"'>/=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>
 
 
 def find_name(word: str) -> str:
-    """The name of a tag, with the sign of its end; empty for what is no tag."""
+    """Return the name of a tag, with a slash for an end tag; empty if it is not a tag."""
     if word.isalpha() and word.islower():
         return word
     if word in _COMMON:
@@ -30,7 +30,7 @@ def find_name(word: str) -> str:
 
 
 def find_end(text: str) -> int:
-    """Where a tag ends: at the first `>` that is in no value; -1 when it does not end here."""
+    """Return the index of the first `>` outside a value, which ends the tag; -1 if there is none."""
     at = 0
     while (found := _STOP.search(text, at)) is not None:
         if found[0] == ">":
@@ -47,7 +47,7 @@ def find_end(text: str) -> int:
 
 
 def read_attributes(inside: str) -> dict[str, str]:
-    """The attributes of a tag; of two with one name the first counts."""
+    """Return the attributes of a tag; the first of duplicates counts."""
     name = _NAME.match(inside)
     found: dict[str, str] = {}
     for key, double, single, bare in _ATTRIBUTE.findall(inside, name.end() if name else 0):

@@ -1,7 +1,4 @@
-"""Reads XML that somebody hostile may have written: no entities of its own, no other files, a bounded tree.
-
-Standard library only.
-"""
+"""Parses untrusted XML: no entities, no external files, a tree of bounded size. Standard library only."""
 
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
@@ -11,11 +8,11 @@ MAX_ELEMENTS = 500_000
 
 
 class XmlError(ValueError):
-    """Raised for what is no XML, or is XML that is not read."""
+    """Raised if it is not XML, or XML that is refused."""
 
 
 def parse_xml(data: bytes | str) -> Element:
-    """The tree of a document, names of other namespaces as `{uri}name`. Raises XmlError."""
+    """Return the element tree, with namespaced names as `{uri}name`. Raises XmlError."""
     builder = TreeBuilder()
     parser = expat.ParserCreate(namespace_separator="}")
     parser.buffer_text = True
@@ -52,7 +49,7 @@ def parse_xml(data: bytes | str) -> Element:
 
 
 def strip_name(element: Element) -> str:
-    """The name without its namespace."""
+    """Return the tag name without its namespace."""
     return str(element.tag).rpartition("}")[2]
 
 

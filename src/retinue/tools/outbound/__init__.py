@@ -1,1 +1,1 @@
-"""HTTP requests to places that others name: which may be reached, how they are connected to, and how much is taken."""
+"""HTTP requests to untrusted addresses: which hosts may be reached, how to connect, and how much is read."""

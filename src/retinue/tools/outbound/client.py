@@ -1,7 +1,7 @@
-"""Makes one request: connected to an address that was checked, followed through redirects, bounded in time and size.
+"""Sends one HTTP request to a checked address, follows redirects, and limits time and size.
 
-aiohttp is imported with the first one. No cookies, no proxies: who stands between would look names up again and connect
-elsewhere. Must not know what an answer is for.
+aiohttp is imported by the first request. There are no cookies and no proxies: a proxy would resolve names again and
+connect elsewhere. Must not know what a response is for.
 """
 
 import asyncio
@@ -24,17 +24,15 @@ if TYPE_CHECKING:
 MAX_REDIRECTS = 5
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 Locate: TypeAlias = Callable[[str, int], tuple[str, int]]
-"""Where an address really is; itself, but for tests."""
+"""Maps an address to the one to connect to; only tests change it."""
 ACCEPTED = "gzip, deflate"
 MAX_RATIO = 150
-"""Text packs to a tenth; a thousandth is zeros that somebody has put there."""
+"""Text compresses to about a tenth of its size; a thousandth means deliberate zeros (a decompression bomb)."""
 MAX_PARTS = 1000
 _RATIO_FROM = 128 * 1024
 
 
 class HttpRequest(Struct, frozen=True):
-    """What is sent to a host that the user has named."""
-
     url: str
     headers: Mapping[str, str] = {}
     query: Mapping[str, str] = {}
@@ -43,18 +41,16 @@ class HttpRequest(Struct, frozen=True):
 
 
 class HttpPage(Struct, frozen=True):
-    """What came back."""
-
     url: str
-    """Of the last redirect."""
+    """After all redirects."""
     status: int
     content_type: str
     body: bytes
     is_cut: bool = False
     note: str = ""
-    """Why it is not whole, when not for its size."""
+    """Why it is incomplete, if not because of its size."""
     wait_s: int | None = None
-    """How long the server wants to be left alone, where it says so."""
+    """The seconds of Retry-After, if the server sent it."""
 
 
 def _locate_itself(address: str, port: int) -> tuple[str, int]:
@@ -62,7 +58,7 @@ def _locate_itself(address: str, port: int) -> tuple[str, int]:
 
 
 class HttpClient:
-    """Makes requests; keeps no connection and no state between them."""
+    """Sends requests; keeps no connection and no state between them."""
 
     def __init__(
         self,
@@ -74,7 +70,7 @@ class HttpClient:
         locate: Locate | None = None,
         trace: Trace | None = None,
     ) -> None:
-        """`environment` holds the keys that must not leave; `trace` hears of each request."""
+        """`environment` holds the keys that must not be sent; `trace` receives each request."""
         self._guard = RequestGuard(reach, resolve or resolve_name)
         self._agent = agent
         self._environment = environment or {}
@@ -82,7 +78,7 @@ class HttpClient:
         self._trace = trace
 
     async def fetch(self, url: str, bounds: RequestBounds, *, accept: str = "*/*") -> HttpPage:
-        """What is at an address that anybody may have written. Raises RequestFailed."""
+        """Fetch an untrusted URL. Raises RequestFailed."""
         target = parse_target(url)
         check_secrets(url, self._environment)
         watch = ExchangeWatch(self._trace, "GET", f"{target.host}:{target.port}")
@@ -99,18 +95,18 @@ class HttpClient:
         return page
 
     async def ask(self, question: HttpRequest, bounds: RequestBounds) -> HttpPage:
-        """The answer of a host that the user has named: it may be anywhere, but it leads nowhere else."""
+        """Send a request to a host that the user configured, in any network; no redirects. Raises RequestFailed."""
         from urllib.parse import urlencode
 
         mark = "&" if "?" in question.url else "?"
         try:
             target = parse_target(question.url + (mark + urlencode(question.query) if question.query else ""))
         except RequestFailed as error:
-            # The address may hold a password or a key: it is not repeated.
+            # The address may contain a password or a key, so it is not repeated.
             reason = str(error).rpartition(": ")[2]
             raise RequestFailed(error.kind, f"its address cannot be asked: {reason}") from None
         headers = {**self._build_headers("application/json, text/html;q=0.5"), **question.headers}
-        # Its path may hold a key, so it is no part of what is noted.
+        # The path may contain a key, so it is not traced.
         watch = ExchangeWatch(self._trace, "GET" if question.body is None else "POST", f"{target.host}:{target.port}")
         total_s = bounds.total_s
         with _watching(watch):
@@ -144,7 +140,7 @@ class HttpClient:
     async def _open(
         self, target: HttpTarget, addresses: list[str] | None, headers: Mapping[str, str], body: bytes | None
     ) -> "AsyncIterator[ClientResponse]":
-        # A fifth of a second the first time: other runs go on meanwhile.
+        # The first import takes 0.2 seconds; other runs continue meanwhile.
         await asyncio.to_thread(__import__, "aiohttp")
         from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
         from yarl import URL
@@ -177,7 +173,7 @@ class HttpClient:
 
 @contextmanager
 def _watching(watch: ExchangeWatch) -> Iterator[None]:
-    """Have it told when a request fails."""
+    """Trace a request that fails."""
     try:
         yield
     except RequestFailed as error:
@@ -189,14 +185,14 @@ def _redirect(target: HttpTarget, location: str) -> HttpTarget:
     try:
         return join_target(target, location)
     except (RequestFailed, ValueError) as error:
-        # The address that was asked for is right; where it leads is refused.
+        # The requested address is valid; only the redirect is refused.
         raise RequestFailed(
             "refused", f"{quote(target.url, 200)} redirects to where nothing is fetched: {error}"
         ) from None
 
 
 async def _read_page(target: HttpTarget, response: "ClientResponse", bounds: RequestBounds, shown: str) -> HttpPage:
-    """The answer; `shown` is what errors call it."""
+    """Read the response; `shown` names the request in errors."""
     from aiohttp import ClientError
 
     kind = response.headers.get("Content-Type", "")
@@ -231,12 +227,12 @@ async def _read_page(target: HttpTarget, response: "ClientResponse", bounds: Req
 
 
 def _read_wait(text: str) -> int | None:
-    """Seconds; dates and anything else are not read."""
+    """Read the seconds of a Retry-After header; dates are ignored."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
 
 
 def _build_resolver(target: HttpTarget, addresses: list[str], locate: Locate) -> Any:
-    """Answers with what was checked, whatever name servers say by now."""
+    """Build a resolver that returns the checked addresses, whatever name servers say by now."""
     import socket
 
     from aiohttp.abc import AbstractResolver, ResolveResult
@@ -258,8 +254,7 @@ def _build_resolver(target: HttpTarget, addresses: list[str], locate: Locate) ->
                 )
             return found
 
-        async def close(self) -> None:
-            """Nothing is held."""
+        async def close(self) -> None: ...
 
     return Pinned()
 
@@ -281,10 +276,10 @@ def _to_line(text: str) -> str:
 
 
 class Inflater:
-    """One body on its way."""
+    """Decompresses one response body with a limit."""
 
     def __init__(self, encoding: str, limit: int) -> None:
-        """`limit`: bytes that are wanted at most. Raises RequestFailed for an encoding that was not asked for."""
+        """`limit` is in bytes. Raises RequestFailed for an encoding that was not requested."""
         names = [name.strip() for name in encoding.lower().split(",") if name.strip() not in ("", "identity")]
         if len(names) > 1 or (names and names[0] not in ("gzip", "x-gzip", "deflate")):
             raise RequestFailed("network", f"the answer is packed as {quote(encoding)}, which was not asked for")
@@ -299,11 +294,11 @@ class Inflater:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing of what was packed is missing, as far as can be told."""
+        """Whether the compressed body is complete, as far as can be told."""
         return self._unpack is None or self._unpack.eof or not self._taken or self.is_full
 
     def feed(self, data: bytes) -> bytes:
-        """What a piece unpacks to. Raises RequestFailed."""
+        """Decompress a piece. Raises RequestFailed."""
         self._taken += len(data)
         room = self._limit - self.size
         if self._unpack is None:
@@ -322,13 +317,13 @@ class Inflater:
             raise RequestFailed("bomb", f"the body unpacks to more than {MAX_RATIO} times its size; it was not read")
 
     def _inflate(self, data: bytes, most: int) -> bytes:
-        """What comes next, from as many parts as are packed one behind the other."""
+        """Decompress up to `most` bytes; gzip may consist of several members in a row."""
         found = b""
         while len(found) < most:
             assert self._unpack is not None
             if self._unpack.eof:
                 data = self._unpack.unused_data + data
-                # What is behind the last part is filling, and means nothing.
+                # Data after the last member is padding.
                 if not self._is_gzip or not data.startswith(b"\x1f\x8b"):
                     break
                 self._parts += 1
@@ -348,7 +343,7 @@ class Inflater:
         except zlib.error as error:
             if not self._may_be_raw or self.size:
                 raise RequestFailed("network", f"the body is packed wrongly ({error})") from None
-            # Some servers mean the bare stream by this name.
+            # Some servers send a raw stream under the name "deflate".
             self._unpack, self._may_be_raw = zlib.decompressobj(-zlib.MAX_WBITS), False
             return self._inflate_part(data, most)
         self._may_be_raw = self._may_be_raw and not piece

@@ -1,6 +1,7 @@
-"""Decides what may leave: which hosts may be reached, the very addresses a connection goes to, and that no key is sent.
+"""Decides which hosts and IP addresses a request may reach, and that no key is sent (protection against SSRF).
 
-A name counts by all addresses it has, an address by all addresses inside of it. Must not know what is fetched, or why.
+A name is refused if any of its addresses is, and an address if any address embedded in it is. Must not know what is
+fetched, or why.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from retinue.tools.outbound.request import RequestFailed, RequestReach
 from retinue.tools.outbound.target import Address, HttpTarget
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
-"""From a name to all its addresses; raises OSError when it has none."""
+"""Resolves a name to all its addresses; raises OSError if it has none."""
 
 _LOCAL_NAMES = frozenset(
     (
@@ -29,8 +30,8 @@ _LOCAL_ENDS = (".localhost", ".localdomain", ".local", ".internal", ".home.arpa"
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 _UNICAST = ipaddress.IPv6Network("2000::/3")
-# IANA's registries of special addresses, those that are routed everywhere among them: relays and anycast lead to places
-# of somebody else's choice. What ipaddress knows of them changes with its version. Of IPv6 the rest is beside _UNICAST.
+# IANA's registries of special addresses, including globally routed ones: relays and anycast lead to places that others
+# choose. Listed here because what ipaddress knows of them depends on its version. The rest of IPv6 is outside _UNICAST.
 _SPECIAL = tuple(
     ipaddress.ip_network(text)
     for text in (
@@ -40,7 +41,7 @@ _SPECIAL = tuple(
         *("2001::/23", "2001:db8::/32", "2620:4f:8000::/48", "3ffe::/16", "3fff::/20"),
     )
 )
-# Of clouds, which give keys to whoever asks from inside: not all of them are in a private network.
+# Metadata services of clouds, which give keys to any client inside. Not all of them are in a private network.
 _METADATA = frozenset(
     ipaddress.IPv4Address(text)
     for text in (
@@ -55,25 +56,22 @@ _SERVICES = frozenset(
         *(6679, 6697, 7000, 7001, 8500, 9042, 9092, 9200, 9300, 10080, 10250, 11211, 15672, 26379, 27017, 27018, 50070),
     )
 )
-"""Ports of services that are no web servers and may do what an HTTP request happens to say."""
+"""Ports of services that are not web servers and may act on the text of an HTTP request."""
 _SHAPES = Redactor(patterns=True)
 
 
 async def resolve_name(host: str, port: int) -> list[str]:
-    """Ask the system."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(item[4][0]) for item in found]
 
 
 class RequestGuard:
-    """Lets requests through, or not."""
-
     def __init__(self, reach: RequestReach, resolve: Resolve = resolve_name) -> None:
         self._reach = reach
         self._resolve = resolve
 
     async def admit(self, target: HttpTarget) -> list[str]:
-        """The addresses to connect to, each of them checked. Raises RequestFailed."""
+        """Return the addresses to connect to, all of them checked. Raises RequestFailed."""
         self._check_host(target)
         if target.number:
             self._check_address(target, target.number)
@@ -86,7 +84,7 @@ class RequestGuard:
         if not found:
             raise RequestFailed("network", f"the host {quote(target.host)} was not found")
         for text in found:
-            # One that is out of reach is enough: who answers with both wants the other one used.
+            # One refused address is enough: a server that returns both kinds wants the forbidden one to be used.
             self._check_address(target, text)
         return found
 
@@ -116,16 +114,16 @@ class RequestGuard:
 
 
 def is_below(host: str, name: str) -> bool:
-    """Whether a host is the one a user has named, or inside of it."""
+    """Whether a host is equal to a configured name or a subdomain of it."""
     name = name.lower().strip(".")
     return host == name or host.endswith(f".{name}")
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address, and each that is written inside of it, belongs to the whole world."""
+    """Whether an address, and each address embedded in it, is publicly routed."""
     if isinstance(address, ipaddress.IPv4Address):
         return address not in _METADATA and not _is_special(address)
-    # The last 32 bits: behind which prefix a network holds the other addresses is its own affair.
+    # Check the last 32 bits, because a network may choose its own prefix for embedded IPv4 addresses.
     if address.scope_id is not None or ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) in _METADATA:
         return False
     inner = list(_unwrap(address))
@@ -152,9 +150,9 @@ def _show(target: HttpTarget) -> str:
 
 
 def check_secrets(text: str, environment: Mapping[str, str], *, is_given: bool = False) -> None:
-    """Raises RequestFailed when a text holds a key of the environment, or what looks like one; never shows it.
+    """Raise RequestFailed if a text contains a key of the environment, or what looks like one. The key is never shown.
 
-    What a server has given us may hold keys of its own: signed addresses do.
+    `is_given` marks text that a server sent. It may contain keys of its own, as signed URLs do.
     """
     shown = (text, unquote_plus(text), unquote_plus(unquote_plus(text)))
     for name, value in environment.items():

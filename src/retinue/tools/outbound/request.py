@@ -1,4 +1,4 @@
-"""What requests may reach, how much of an answer is taken, and why a request came to nothing: plain values."""
+"""The limits of HTTP requests and the error for failed ones: plain values."""
 
 from typing import Literal, TypeAlias
 
@@ -10,32 +10,32 @@ Kind: TypeAlias = Literal["url", "scheme", "refused", "secret", "network", "time
 
 
 class RequestReach(Struct, frozen=True):
-    """What the user lets requests go to."""
+    """Which hosts the user allows requests to."""
 
     private: bool = False
-    """This machine and private networks, too."""
+    """Also this machine and private networks."""
     hosts: tuple[str, ...] = ()
-    """These and what is below them only; empty: all."""
+    """Only these hosts and their subdomains; empty means all."""
     switch: str = "web.allowPrivateNetwork"
-    """The setting that would open private networks."""
+    """The setting that would allow private networks."""
 
 
 class RequestBounds(Struct, frozen=True):
-    """How much one request may take."""
+    """Time and size limits of one request."""
 
     total_s: float = 10.0
     max_bytes: int = 1_048_576
     silence_s: float = 5.0
-    """Between two pieces of the body."""
+    """Seconds between two pieces of the body."""
     is_strict: bool = False
-    """A body that is longer is refused, not cut."""
+    """A body that is too long is an error instead of being cut."""
 
 
 class RequestFailed(RetinueError):
-    """Raised when a request was not made, or has no usable answer."""
+    """Raised if a request was not sent, or has no usable response."""
 
     def __init__(self, kind: Kind, message: str, *, status: int = 0) -> None:
         super().__init__(message)
         self.kind: Kind = kind
         self.status = status
-        """What the server answered, where it did."""
+        """The HTTP status, if there was a response."""

@@ -1,7 +1,7 @@
-"""Reads an address that a model or a page has written, so that there is one reading of it and no other. Pure.
+"""Parses a URL written by a model or a page strictly, so that it has exactly one meaning. Pure.
 
-Every spelling of a host ends as one name or one number; what could be read in two ways is refused. Must not know which
-hosts may be reached.
+Every spelling of a host becomes one name or one IP address; ambiguous URLs are refused. Must not know which hosts may
+be reached.
 """
 
 import ipaddress
@@ -28,27 +28,25 @@ _SAFE = "/%:@!$&'()*+,;=~-._"
 
 
 class HttpTarget(Struct, frozen=True):
-    """Where a request goes."""
-
     scheme: str
     host: str
-    """Lower case, ASCII, without a final dot; a number in its usual spelling."""
+    """Lower case, ASCII, without a final dot; an IP address in its usual notation."""
     port: int
     path: str
-    """With its question; what follows `#` is nobody's but a browser's."""
+    """With the query, without the fragment."""
     number: str = ""
-    """The host again when it is an address and no name."""
+    """The host again, if it is an IP address and not a name."""
 
     @property
     def url(self) -> str:
-        """The one spelling that is sent."""
+        """The normalized URL that is sent."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
         return f"{self.scheme}://{host}{port}{self.path}"
 
 
 def parse_target(text: str) -> HttpTarget:
-    """What an address means. Raises RequestFailed."""
+    """Parse a URL. Raises RequestFailed."""
     if len(text) > MAX_URL_CHARS:
         raise _reject(text, f"it has {len(text)} characters, at most {MAX_URL_CHARS} are sent")
     if any(ord(character) <= 32 or ord(character) == 127 or character == "\\" for character in text):
@@ -81,8 +79,8 @@ def parse_target(text: str) -> HttpTarget:
 
 
 def join_target(base: HttpTarget, location: str) -> HttpTarget:
-    """Where an answer sends the request on to. Raises RequestFailed."""
-    # Servers often leave spaces as they are; a host with one is refused all the same.
+    """Resolve the location of a redirect. Raises RequestFailed."""
+    # Servers often leave spaces unescaped. A host with a space is still refused.
     return parse_target(urljoin(base.url, location.strip().replace(" ", "%20")))
 
 
@@ -124,7 +122,7 @@ def _read_host(text: str, name: str) -> str:
 
 
 def _read_number(text: str, host: str) -> str:
-    """The usual spelling of an address in any other one: 127.1, 0x7f000001, 017700000001."""
+    """Return the usual notation of an address written in another one: 127.1, 0x7f000001, 017700000001."""
     if not _NUMBER.fullmatch(host.rpartition(".")[2]):
         return ""
     try:

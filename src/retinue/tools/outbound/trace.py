@@ -1,4 +1,4 @@
-"""What is noted of a request, for people who look for a mistake: where it went and how it ended, not what was asked."""
+"""Records HTTP requests for debugging: where each went and how it ended, not what was asked."""
 
 import time
 from collections.abc import Callable
@@ -12,25 +12,25 @@ _SHAPES = Redactor(patterns=True)
 
 
 class HttpExchange(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One request, with all its redirects."""
+    """One request with all its redirects."""
 
     at_ms: int
     method: str
     host: str
-    """With its port."""
+    """With the port."""
     status: int = 0
     bytes: int = 0
     duration_ms: int = 0
     failure: str = ""
-    """Of which kind, where there is no answer."""
+    """The kind of error, if there is no response."""
     redirects: int = 0
     path: str = ""
-    """Where it ended, without its question."""
+    """The final path, without the query."""
     kind: str = ""
-    """What the server says the answer is."""
+    """The content type of the response."""
 
     def to_data(self, *, verbose: bool) -> dict[str, Any]:
-        """What is written of it."""
+        """Return the fields that are logged."""
         data: dict[str, Any] = {"atMs": self.at_ms, "method": self.method, "host": self.host}
         data |= {"failure": self.failure} if self.failure else {"status": self.status, "bytes": self.bytes}
         data["durationMs"] = self.duration_ms
@@ -44,7 +44,7 @@ Trace: TypeAlias = Callable[[HttpExchange], None]
 
 
 class ExchangeWatch:
-    """One request while it is made."""
+    """Measures one request and reports it when it ends."""
 
     def __init__(self, trace: Trace | None, method: str, host: str) -> None:
         self._trace = trace
@@ -55,7 +55,6 @@ class ExchangeWatch:
         self.path = ""
 
     def tell(self, *, failure: str = "", status: int = 0, size: int = 0, kind: str = "") -> None:
-        """It is over."""
         if self._trace is None:
             return
         self._trace(

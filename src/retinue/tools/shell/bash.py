@@ -1,6 +1,6 @@
-"""The bash tool: one shell command in a process tree of its own, inside the boundary of its run.
+"""The bash tool: runs one shell command in its own process tree, inside the sandbox of its run.
 
-Knows no approvals, and not which boundaries there are.
+Must not know approvals or the kinds of sandbox.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from retinue.tools.process_tree import TreeProbe, find_program
 from retinue.tools.registry import ToolOptions, load_description
 from retinue.tools.truncate import MAX_BYTES, SPILL_CAP, render_size
 
-if TYPE_CHECKING:  # what only a call needs is imported by the first one
+if TYPE_CHECKING:  # imported by the first call, to start faster
     from retinue.tools.process import Exit, ProcessCommand
     from retinue.tools.process_tree import Tree
     from retinue.tools.shell.output import Output, Spill
@@ -33,14 +33,14 @@ if TYPE_CHECKING:  # what only a call needs is imported by the first one
 MAX_TIMEOUT_S = 2_147_483
 _SHELL_DIRS = ("/bin", "/usr/bin", "/usr/local/bin")
 _PROGRESS_S = 0.1
-# The kernel takes 128 KiB for one argument; a longer command goes through a file.
+# The kernel accepts 128 KiB for one argument; longer commands go through a file.
 _LONG_COMMAND = 100_000
 MAX_TASKS = 2048
-"""Processes and threads a confined command may have at once."""
+"""The number of processes and threads a sandboxed command may have at once."""
 MAX_PRINTED = 4 * 1024**3
-"""Bytes after which a confined command is taken for one that never ends."""
+"""A sandboxed command that prints more bytes is assumed to be endless."""
 MAX_FILE = 256 * 1024**2
-"""Of a file that a read-only command makes for itself."""
+"""The largest file, in bytes, that a read-only command may create."""
 _SPARE_TASKS = 1024
 _KEPT_SPILLS = 32
 _CLAIMS = (
@@ -60,8 +60,6 @@ _MOVED_TRIES = 5
 
 
 class BashTool:
-    """Runs a shell command and returns what it prints."""
-
     effect = Effect.EXECUTE
     hint = "Run shell commands"
     guidelines: tuple[str, ...] = ()
@@ -78,7 +76,7 @@ class BashTool:
         max_tasks: int = MAX_TASKS,
         max_printed: int = MAX_PRINTED,
     ) -> None:
-        """`shell` runs the commands instead of bash; `prefix` is a line before each of them."""
+        """`shell` runs the commands instead of bash; `prefix` is a line run before each command."""
         self._trees = trees
         self._environment = environment
         self._shell = shell
@@ -88,16 +86,14 @@ class BashTool:
         self._max_tasks = max_tasks
         self._max_printed = max_printed
         self._spills: list[str] = []
-        """Outputs that were kept: a later command may look at them from inside its boundary."""
+        """Files with full outputs; later commands may read them inside their sandbox."""
 
     @classmethod
     def build(cls, options: ToolOptions) -> Self:
-        """The tool with what all tools of a process share."""
         return cls(options.trees, environment=options.environment, shell=options.shell, prefix=options.command_prefix)
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
         properties = {
             "command": {"type": "string", "description": "Command line for bash"},
             "timeout": {"type": "number", "description": "Seconds; no limit by default"},
@@ -106,7 +102,7 @@ class BashTool:
         return ToolSpec("bash", load_description(__file__), schema)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Run the command to its end, or to the end of its time."""
+        """Run the command until it ends or times out."""
         _refuse_claims(arguments)
         command = take_text(arguments, "command", blank=False)
         timeout_s = take_seconds(arguments, "timeout", most=MAX_TIMEOUT_S)
@@ -118,7 +114,7 @@ class BashTool:
         raise ToolFailed(explain_unavailable("repositories in the workspace appear and vanish all the time"))
 
     async def _run(self, script: bytes, timeout_s: float | None, context: ToolContext) -> ToolResult | None:
-        """The result of the command; None when it did not begin because a place of its boundary has just vanished."""
+        """Run once; None if the command did not start because a path that its sandbox needs has just disappeared."""
         from retinue.tools.process import run_process
         from retinue.tools.shell.output import Output, Spill
 
@@ -139,7 +135,7 @@ class BashTool:
                         )
                         break
                     except BlockingIOError:
-                        # The processes of a command that was ended for having too many are not all gone yet.
+                        # A command killed for having too many processes may not have ended completely yet.
                         if attempt == _CROWDED_TRIES - 1:
                             raise
                         await asyncio.sleep(_CROWDED_S)
@@ -166,7 +162,7 @@ class BashTool:
         context: ToolContext,
         confinement: Confinement | None,
     ) -> "tuple[ProcessCommand, Tree]":
-        """The command as it is started: inside the boundary of its run, when that has one."""
+        """Build the process command and its tree, inside the sandbox if the run has one."""
         from retinue.tools.process import ProcessCommand, to_command
         from retinue.tools.shell.output import GATE, add_gate, build_environment
 
@@ -199,7 +195,7 @@ class BashTool:
 
 
 def find_shell(chosen: str) -> str:
-    """The program that runs commands: the chosen one, else bash, else sh. Raises UsageError."""
+    """Return the chosen shell, else bash, else sh. Raises UsageError."""
     if chosen and not (os.path.isfile(chosen) and os.access(chosen, os.X_OK)):
         raise UsageError(f"shellPath: {quote(chosen, 200)} is no program; name another one in your settings.json")
     shell = chosen or find_program("bash", _SHELL_DIRS) or find_program("sh", _SHELL_DIRS)
@@ -209,12 +205,12 @@ def find_shell(chosen: str) -> str:
 
 
 def add_prefix(command: str, prefix: str) -> str:
-    """The command with a line before it, as the user's settings want it."""
+    """Put the command prefix of the user's settings before a command."""
     return f"{prefix}\n{command}" if prefix else command
 
 
 def _refuse_claims(arguments: dict[str, Any]) -> None:
-    """Models bring along what other tools know; what would widen rights must not look as if it had worked."""
+    """Reject arguments of other tools that would widen rights: silently ignoring them would look like success."""
     claimed = [name for name in arguments if name.lower().lstrip("_").startswith(_CLAIMS)]
     if claimed:
         listed = ", ".join(quote(name) for name in claimed)
@@ -239,7 +235,7 @@ def _to_script(command: str) -> bytes:
 
 @contextmanager
 def _open_script(script: bytes) -> Iterator[tuple[list[str], tuple[int, ...]]]:
-    """The arguments that make a shell run the script, and the descriptors it needs for that."""
+    """Yield the arguments with which a shell runs the script, and the descriptors to pass."""
     if len(script) <= _LONG_COMMAND:
         yield ["-c", script.decode()], ()
         return
@@ -251,7 +247,7 @@ def _open_script(script: bytes) -> Iterator[tuple[list[str], tuple[int, ...]]]:
 
 def _open_unnamed() -> "FileIO":
     if hasattr(os, "memfd_create"):
-        # In memory: a boundary that knows places does not ask where it is.
+        # In memory, so that a sandbox that restricts paths does not block it.
         return FileIO(os.memfd_create("script", os.MFD_CLOEXEC), "r+")
     import tempfile
 
@@ -266,15 +262,15 @@ def _explain_start(error: OSError, confinement: Confinement | None) -> ToolFaile
 
 
 def _has_begun(output: "Output", ended: "Exit", argv: Sequence[str]) -> bool:
-    """Whether the command began. False: one of the places that its boundary is made of is gone by now.
+    """Whether the command started. False if a path that its sandbox needs has disappeared.
 
-    Raises ToolFailed when the launcher of the boundary, which then prints its own complaint, could not draw it.
+    Raises ToolFailed if the launcher (bwrap), which then prints an error, could not set up the sandbox.
     """
     text = output.view().content
     if ended.code != 1 or not text.startswith("bwrap: "):
         return True
     complaint, *more = text.strip().splitlines()
-    # Agents that work at the same time make and remove copies of the repository.
+    # Concurrent agents create and remove worktrees of the repository.
     is_gone = any(word in complaint and not os.path.lexists(word) for word in argv if os.path.isabs(word))
     if is_gone and not more:
         return False
@@ -287,7 +283,7 @@ async def _finish_spill(spill: "Spill") -> None:
 
 
 class _Progress:
-    """Tells a watcher what there is, at most ten times a second."""
+    """Reports the output so far, at most ten times a second."""
 
     def __init__(self, output: "Output", context: ToolContext, most: int | None) -> None:
         self._output = output
@@ -298,12 +294,12 @@ class _Progress:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Say that the command runs, before it prints anything: as pi does."""
+        """Report that the command runs before it prints anything, as pi does."""
         if self._watched:
             self._tell(ToolResult([]))
 
     def take(self, data: bytes) -> bool:
-        """Keep a piece; True when there has been enough."""
+        """Add output; return True if the limit is exceeded."""
         self._output.add(data)
         if self._most is not None:
             self._most -= len(data)
@@ -321,7 +317,7 @@ class _Progress:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._emit)
 
     def finish(self) -> None:
-        """Tell what is still held back."""
+        """Report output that was not reported yet."""
         if self._timer is not None:
             self._timer.cancel()
             self._emit()
@@ -346,7 +342,7 @@ def _to_details(output: "Output") -> Any:
 
 
 class _Frame(Struct, frozen=True):
-    """Under what a command ran."""
+    """The conditions under which a command ran."""
 
     timeout_s: float | None
     shell: str
@@ -355,7 +351,7 @@ class _Frame(Struct, frozen=True):
 
 
 def _render(output: "Output", ended: "Exit", frame: _Frame) -> ToolResult:
-    """The result: the end of the output, what was cut from it, and how the command ended."""
+    """Render the end of the output, what was cut, and how the command ended."""
     parts = [output.view().content or ("" if ended.timed_out else "(no output)"), *_render_notes(output, frame.shell)]
     if frame.confinement is not None and (ended.code or ended.stopped):
         parts += _render_boundary(output, ended, frame.confinement, frame.max_printed)
@@ -371,7 +367,7 @@ def _render(output: "Output", ended: "Exit", frame: _Frame) -> ToolResult:
 
 
 def _render_boundary(output: "Output", ended: "Exit", confinement: Confinement, max_printed: int) -> list[str]:
-    """Which limit ended the command, or that a refusal in its output was the boundary's."""
+    """Return which limit ended the command, or a hint that the sandbox caused a failure in its output."""
     if ended.crowded:
         return [f"[Ended by the sandbox: more than {ended.crowded} processes and threads at once]"]
     if ended.bloated:

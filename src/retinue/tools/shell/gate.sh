@@ -1,6 +1,6 @@
-# Read by bash before the command itself. When retinue was killed before the launcher could bind its life to it, nobody
-# would ever end the command: then the pipe that retinue held is closed, and the command does not begin.
-# The first process of a namespace binds itself a moment after it has started us: once it sleeps it has done so.
+# Sourced by bash before the command. If retinue was killed before the launcher could tie itself to it, nothing would
+# ever end the command: then the pipe that retinue held is closed, and the command does not start.
+# The first process of a namespace ties itself to retinue just after it has started us: once it sleeps, that is done.
 for ((RETINUE_TRY = 0; RETINUE_TRY < 100; RETINUE_TRY++)); do
     { read -r RETINUE_FIRST </proc/1/stat; } 2>/dev/null || break
     RETINUE_FIRST=${RETINUE_FIRST##*) }
@@ -15,7 +15,7 @@ if [ -n "${RETINUE_LIMITS+set}" ]; then
     # shellcheck disable=SC2086
     ulimit $RETINUE_LIMITS
     unset RETINUE_LIMITS
-    # When the whole machine has no memory left, the kernel shall end commands of agents before the user's programs.
+    # If the machine runs out of memory, the kernel should kill commands of agents before the user's programs.
     { read -r RETINUE_SCORE </proc/self/oom_score_adj && [ "$RETINUE_SCORE" -lt 500 ] &&
         echo 500 >/proc/self/oom_score_adj; } 2>/dev/null
     unset RETINUE_SCORE

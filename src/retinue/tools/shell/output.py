@@ -1,4 +1,4 @@
-"""Holds what a command prints: the end of it in memory, all of it on disk under a cap; knows nothing of processes."""
+"""Keeps the output of a command: the end in memory, all of it on disk up to a cap. Builds its environment."""
 
 import codecs
 import os
@@ -21,9 +21,10 @@ _WORD = 4096
 
 
 class Spill:
-    """The full output in a file of mode 0600; beyond the cap its head and tail, with the gap stated.
+    """The full output in a file of mode 0600; beyond the cap, its head and tail with a note about the gap.
 
-    Secrets are taken out of what has a name on the disk: of the head as it comes, of the tail when it is put there.
+    Secrets are removed from everything that has a name on disk: from the head as it arrives, from the tail when it is
+    appended.
     """
 
     def __init__(
@@ -43,11 +44,11 @@ class Spill:
 
     @property
     def dropped(self) -> int:
-        """Bytes between head and tail that are not kept."""
+        """Bytes between head and tail that were not kept."""
         return max(0, self._overflow - self._ring_size)
 
     def write(self, data: bytes) -> None:
-        """Keep a piece of output. A disk that fails ends the keeping, not the command."""
+        """Store a piece of output. A disk error ends the storing, not the command."""
         if self.error:
             return
         try:
@@ -60,7 +61,7 @@ class Spill:
             self.error = error.strerror or str(error)
 
     def finish(self) -> None:
-        """Put the tail behind the head. Blocks for as long as copying half the cap takes."""
+        """Append the tail to the head. Blocks while up to half the cap is copied."""
         try:
             if self._sieve is not None and not self.error:
                 self._keep(self._sieve.finish())
@@ -72,7 +73,7 @@ class Spill:
             self.close()
 
     def close(self) -> None:
-        """Let go of the files; what is written stays."""
+        """Close the files; what was written stays."""
         for handle in (self._file, self._ring):
             if handle >= 0:
                 with suppress(OSError):
@@ -85,7 +86,7 @@ class Spill:
             _write_all(self._file, head)
             self._head_room -= len(head)
         if tail or (self._ring < 0 and not self._head_room):
-            # What the sieve still holds belongs before all that is not sieved until the end.
+            # What the sieve still holds comes before the data that is not filtered until the end.
             self._write_ring(tail if self._sieve is None else tail + self._sieve.give_back())
 
     def _create(self) -> int:
@@ -97,7 +98,7 @@ class Spill:
         if self._ring < 0:
             name = f"{self.path}.tail"
             self._ring = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            # Nameless from the start: a killed process leaves no second file behind.
+            # Unlinked at once, so that a killed process leaves no second file behind.
             os.unlink(name)
         self._overflow += len(data)
         view = memoryview(data)[-self._ring_size :]
@@ -117,20 +118,20 @@ class Spill:
             while start < end:
                 data = os.pread(self._ring, min(_COPY_SIZE, end - start), start)
                 start += len(data)
-                # It begins anywhere, perhaps in a secret: that word is left out.
+                # The tail may start within a secret, so its first word is dropped.
                 _write_all(self._file, sieve.feed(_skip_word(data) if is_fragment else data))
                 is_fragment = False
         _write_all(self._file, sieve.finish())
 
 
 class Output:
-    """Everything a command printed, as far as anybody will want it."""
+    """The output of one command, in part."""
 
     def __init__(self, spill: Spill) -> None:
         self.spill = spill
         self.total_bytes = 0
         self.invalid = 0
-        """Bytes that were no text, in the first few megabytes."""
+        """Bytes that are not text, counted in the first 8 MB."""
         self._newlines = 0
         self._line_bytes = 0
         self._tail = bytearray()
@@ -138,7 +139,6 @@ class Output:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def add(self, data: bytes) -> None:
-        """Take a piece as it came from the pipe."""
         spilling = self.is_long
         if self.total_bytes < _CHECKED_BYTES:
             self._count_invalid(data)
@@ -150,7 +150,7 @@ class Output:
         else:
             self._line_bytes += len(data)
         if self.is_long:
-            # Until now all of it is still in the tail: the file begins with that.
+            # Until now all output is in the tail, so the file starts with it.
             self.spill.write(data if spilling else bytes(self._tail) + data)
         self._tail += data[-2 * _TAIL_KEPT :]
         if len(self._tail) > 2 * _TAIL_KEPT:
@@ -158,7 +158,7 @@ class Output:
             self._cut = True
 
     def finish(self) -> None:
-        """Nothing more will come: a character that was begun is none."""
+        """End the decoding; an incomplete last character counts as invalid."""
         if self.total_bytes <= _CHECKED_BYTES:
             self.invalid += len(self._decoder.decode(b"", True))
 
@@ -168,19 +168,19 @@ class Output:
 
     @property
     def last_line_bytes(self) -> int:
-        """Length of the line that is being printed."""
+        """The length of the current line."""
         return self._line_bytes
 
     @property
     def is_long(self) -> bool:
-        """Whether it is more than a model is shown."""
+        """Whether the output is longer than a model is shown."""
         return self.total_bytes > MAX_BYTES or self.total_lines > MAX_LINES
 
     def view(self, *, final: bool = True) -> Truncation:
-        """The end of the output as text, within the limits."""
+        """Return the end of the output as text, within the limits."""
         raw = bytes(self._tail)
         if self._cut:
-            # The first line is a fragment, unless it is all there is.
+            # The first line is a fragment, unless it is the only one.
             newline = raw.find(b"\n", 0, len(raw) - 1)
             raw = raw[newline + 1 :] if newline >= 0 else _skip_continuation(raw)
         text = codecs.getincrementaldecoder("utf-8")("replace").decode(raw, final).replace("\0", "\ufffd")
@@ -201,7 +201,7 @@ class Output:
     def _count_invalid(self, data: bytes) -> None:
         if not (data.isascii() and not self._decoder.getstate()[0]):
             text = self._decoder.decode(data)
-            # The character may also have been printed as such.
+            # The replacement character may also have been printed itself.
             self.invalid += max(0, text.count("\ufffd") - data.count("\ufffd".encode()))
         self.invalid += data.count(b"\0")
 
@@ -233,9 +233,9 @@ _SECRET = re.compile(
     rf"(?:{'|'.join(_PROVIDERS)})(?:_[A-Z0-9]+)*_(?:API_KEY|KEY|TOKEN)|COPILOT_GITHUB_TOKEN|AWS_BEARER_TOKEN_BEDROCK"
 )
 GATE = str(Path(__file__).with_name("gate.sh"))
-# Of the session that started us, if one did: they would name the wrong one.
+# Variables of the session that started us, if any; they would name the wrong session.
 _FOREIGN = frozenset({"PI_SESSION_ID", "PI_SESSION_FILE", "PI_PROVIDER", "PI_MODEL", "PI_REASONING_LEVEL"})
-# Nobody is there to answer: pagers, editors and password prompts end at once instead of waiting.
+# No user is present, so pagers, editors and password prompts must end at once instead of waiting.
 _UNATTENDED = {
     "TERM": "dumb",
     "PAGER": "cat",
@@ -251,9 +251,9 @@ _UNATTENDED = {
 def build_environment(
     inherited: Mapping[str, str], session: Mapping[str, str], cwd: str, names: Iterable[str] | None = None
 ) -> dict[str, str]:
-    """What a command sees: inherited variables, then ours, then the session's.
+    """Build a command's environment: inherited variables, then ours, then the session's.
 
-    `names` are all that it may inherit; without them it inherits everything but keys, and others choose from that.
+    `names` are the variables that may be inherited; None means all except keys, and the sandbox then selects from them.
     """
     known = inherited if names is None else select(inherited, names)
     kept = {name: value for name, value in known.items() if not is_secret(name) and name not in _FOREIGN}
@@ -261,7 +261,7 @@ def build_environment(
 
 
 def add_gate(environment: Mapping[str, str]) -> dict[str, str]:
-    """The same, and bash makes sure that retinue lives before it begins."""
+    """Make bash check, before the command starts, that retinue is still alive."""
     own = environment.get("BASH_ENV")
     return {**environment, "BASH_ENV": GATE, **({} if own is None else {"RETINUE_BASH_ENV": own})}
 

@@ -1,1 +1,1 @@
-"""The web tools: search, pages, and what of both is kept to be read again."""
+"""The web tools: search, fetch, and reading stored results again."""

@@ -1,4 +1,4 @@
-"""The get_search_content tool: what was found or fetched before, all of it, a part at a time."""
+"""The get_search_content tool: returns the full text of earlier search and fetch results, page by page."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,10 @@ MAX_LISTED = 5
 
 
 class NotThere(Exception):
-    """Raised when a selector means nothing that is stored."""
+    """Raised if a selector matches nothing in the store."""
 
 
 class GetSearchContentTool:
-    """Reads stored answers."""
-
     effect = Effect.NETWORK
     hint = "Read further in what was searched or fetched before"
     guidelines: tuple[str, ...] = ()
@@ -32,7 +30,6 @@ class GetSearchContentTool:
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
         properties = {
             "responseId": {"type": "string", "description": "From a result of web_search or fetch_content"},
             "query": {"type": "string", "description": "One query of a search"},
@@ -45,7 +42,6 @@ class GetSearchContentTool:
         return ToolSpec("get_search_content", load_description(__file__), schema)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Find it and show the part that is asked for."""
         response_id = str(arguments.get("responseId") or "").strip()
         if not response_id:
             return render_failure("INVALID_INPUT", "get_search_content requires responseId")

@@ -1,4 +1,4 @@
-"""The fetch_content tool: pages as text."""
+"""The fetch_content tool: returns web pages as text."""
 
 from functools import cached_property
 from typing import Any
@@ -17,8 +17,6 @@ _CODES = {
 
 
 class FetchContentTool:
-    """Fetches addresses."""
-
     effect = Effect.NETWORK
     hint = "Fetch web pages as text"
     guidelines: tuple[str, ...] = ()
@@ -28,7 +26,6 @@ class FetchContentTool:
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
         properties = {
             "url": {"type": "string", "description": "An http or https address"},
             "urls": {"type": "array", "items": {"type": "string"}, "description": f"Several, at most {MAX_URLS}"},
@@ -37,7 +34,7 @@ class FetchContentTool:
         return ToolSpec("fetch_content", load_description(__file__), {"type": "object", "properties": properties})
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Fetch all of them, one after the other; one that fails fails the call."""
+        """Fetch all URLs in sequence; if one fails, the call fails."""
         from retinue.tools.outbound.request import RequestFailed
         from retinue.tools.web.session import QueueFull
 

@@ -1,4 +1,4 @@
-"""Loads one page and makes text of it, for whoever needs one. Must not know tools or results."""
+"""Loads one web page and converts it to text. Must not know tools or tool results."""
 
 import asyncio
 from typing import Any
@@ -35,10 +35,9 @@ class Fetched(Struct, frozen=True):
     content_type: str = ""
     warning: str = ""
     is_cut: bool = False
-    """More was there than was loaded or kept."""
+    """Not everything was loaded or kept."""
 
     def to_data(self) -> dict[str, Any]:
-        """As it is stored."""
         data: dict[str, Any] = {"url": self.url}
         data |= {"title": self.title} if self.title else {}
         data |= {"content": self.content, "truncated": self.is_cut}
@@ -55,7 +54,7 @@ class Fetcher:
         self._throttle = throttle
 
     async def fetch(self, url: str, *, prefer_reader: bool = False) -> Fetched:
-        """One page. Raises RequestFailed or QueueFull."""
+        """Fetch one page. Raises RequestFailed or QueueFull."""
         async with self._throttle:
             page = await self._client.fetch(url, self._options.bounds, accept=ACCEPT)
             if not 200 <= page.status < 300:
@@ -78,7 +77,7 @@ class Fetcher:
         most = self._options.max_stored_chars
         warning = "; ".join(filter(None, (page.note, charset, rendered.warning)))
         is_cut = page.is_cut or rendered.is_cut or len(rendered.content) > most
-        # Once more: what was written as signs for characters is only now what it means.
+        # Again, because character references have only now become characters.
         kept, title = drop_unseen(rendered.content[:most]), drop_unseen(rendered.title[:500])
         return Fetched(page.url, kept, title, drop_unseen(page.content_type[:200]), warning, is_cut), rendered
 
@@ -87,7 +86,7 @@ class Fetcher:
         return reader is not None and (prefer_reader or bool(set(reader.triggers) & set(rendered.triggers)))
 
     async def _ask_reader(self, url: str) -> Fetched | None:
-        """The page as a foreign service sees it; None when it has nothing better."""
+        """Fetch the page through the reader service; None if that gives no text."""
         reader = self._options.reader
         assert reader is not None
         bounds = RequestBounds(reader.timeout_s, self._options.max_bytes)

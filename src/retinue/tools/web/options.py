@@ -1,4 +1,4 @@
-"""What the web tools are told by their owner: plain values. Must not know where they come from."""
+"""Options of the web tools: plain values. Must not know where they come from."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,17 +16,15 @@ READER = "https://r.jina.ai/"
 
 
 class ProviderOptions(Struct, frozen=True):
-    """One search provider."""
-
     enabled: bool = False
     base_url: str = ""
     key_name: str = ""
-    """The environment variable with its key; empty where none is wanted."""
+    """The environment variable with its key; empty if it needs none."""
     engine: str = ""
 
 
 class ReaderOptions(Struct, frozen=True):
-    """A service that shows pages which need a browser."""
+    """A service that renders pages which need a browser."""
 
     base_url: str = READER
     timeout_s: float = 8.0
@@ -34,8 +32,6 @@ class ReaderOptions(Struct, frozen=True):
 
 
 class WebOptions(Struct, frozen=True, kw_only=True):
-    """All of them."""
-
     provider: str = "ddgs"
     priority: tuple[str, ...] = ("tavily", "serper", "brave", "openserp", "searxng", "ddgs")
     providers: Mapping[str, ProviderOptions] = {}
@@ -47,7 +43,7 @@ class WebOptions(Struct, frozen=True, kw_only=True):
     max_stored: int = 100
     max_stored_chars: int = 200_000
     cache_entries: int = 0
-    """0: search results are not kept."""
+    """0: search results are not cached."""
     cache_s: float = 300.0
     max_concurrent: int = 3
     max_waiting: int = 10
@@ -55,26 +51,25 @@ class WebOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def bounds(self) -> RequestBounds:
-        """Of one request."""
         return RequestBounds(self.timeout_s, self.max_bytes)
 
 
 def _keep_nothing(record: dict[str, Any]) -> None:
-    """For tools that belong to no session."""
+    """For tools without a session."""
 
 
 class WebPorts(Struct, frozen=True, kw_only=True):
-    """What the tools reach out with; the defaults are the real world."""
+    """What the tools use to reach the network and the session; tests replace it."""
 
     environment: Mapping[str, str] = {}
-    """Where keys are."""
+    """Contains the keys."""
     resolve: Callable[[str, int], Awaitable[list[str]]] | None = None
-    """Instead of the system's name servers."""
+    """Replaces the system's name resolution."""
     locate: Callable[[str, int], tuple[str, int]] | None = None
-    """Where an address really is, for tests."""
+    """Maps an address to the one to connect to, for tests."""
     trace: "Callable[[HttpExchange], None] | None" = None
-    """Hears of each request."""
+    """Receives each request."""
     keep: Callable[[dict[str, Any]], None] = _keep_nothing
-    """Puts a stored result on record."""
+    """Writes a result to the session."""
     load: Callable[[], Iterable[Any]] = tuple
-    """What is on record."""
+    """Reads the results in the session."""

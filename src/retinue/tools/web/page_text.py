@@ -1,5 +1,7 @@
-"""What kind of thing a body is, which characters its bytes mean, and what it looks like as text for a model. Pure; what
-cannot be read as its kind is shown as it is."""
+"""Detects the type and charset of a response body and renders it as text for a model. Pure.
+
+A body that is invalid for its type is shown unchanged.
+"""
 
 import codecs
 import csv
@@ -15,7 +17,7 @@ from retinue.tools.markdown.tables import clean_cell, render_table
 from retinue.tools.markdown.xml import XmlError, parse_xml, strip_name
 
 READABLE = ("html", "json", "csv", "tsv", "xml", "yaml", "markdown", "text")
-"""The others: document, picture, sound, film, font, archive, program, binary."""
+"""The other kinds: document, picture, sound, film, font, archive, program, binary."""
 
 _TYPES: dict[str, str] = {
     "text/html": "html",
@@ -121,7 +123,7 @@ _LD_FIELDS = ("headline", "description", "url", "datePublished", "dateModified",
 
 
 def detect_kind(content_type: str, url: str, body: bytes) -> str:
-    """One of the kinds: a clear word of the server, the name in the address, its unclear word, the bytes."""
+    """Return the kind, by a specific content type, else the URL's file name, else a vague content type or the bytes."""
     header = content_type.partition(";")[0].strip().lower()
     told = _find_told(header)
     is_weak = header in ("", "text/plain", "application/octet-stream", "binary/octet-stream") or (
@@ -139,7 +141,7 @@ def detect_kind(content_type: str, url: str, body: bytes) -> str:
 
 
 def is_wide(body: bytes) -> bool:
-    """Whether it is text of two bytes a character."""
+    """Whether it is UTF-16 text."""
     return body[:2] in (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -162,21 +164,21 @@ def _sniff(body: bytes) -> str:
 
 
 def explain_unreadable(kind: str, content_type: str) -> str:
-    """Why a body is not shown, and what to do."""
+    """Return why a body is not shown, and what to do."""
     told = content_type.partition(";")[0].strip() or "no content type"
     text = f"unsupported content: a {kind} ({told}); text, HTML, JSON, CSV, XML, YAML and markdown are read"
     return f"{text}. Use convert_content with this URL to read a document" if kind == "document" else text
 
 
 def decode_body(body: bytes, content_type: str) -> tuple[str, str]:
-    """The text, and what is wrong with it; empty when nothing is."""
+    """Return the text and a warning; the warning is empty if nothing is wrong."""
     for mark, name in ((codecs.BOM_UTF8, "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
         if body.startswith(mark):
             return body.decode(name, "replace"), ""
     told = _CHARSET.search(content_type)
     inside = None if told else _META.search(body[:2048])
     name = told[1] if told else inside[1].decode("ascii", "replace") if inside else ""
-    # What calls itself Latin-1 on the web is the Windows page that extends it.
+    # On the web, Latin-1 means Windows-1252.
     name = "cp1252" if name.lower() in ("iso-8859-1", "latin1", "latin-1", "us-ascii", "ascii") else name
     warning = ""
     if name:
@@ -193,20 +195,20 @@ def decode_body(body: bytes, content_type: str) -> tuple[str, str]:
 
 
 def _decode_cut(body: bytes, name: str) -> str:
-    """Strict, but for a character at the very end that the size limit has cut. Raises LookupError."""
-    # Python knows more names: packings, and codes for host names that take for ever on a whole page.
+    """Decode strictly, but allow a character at the end that the size limit has cut. Raises LookupError."""
+    # Python knows more names: compressions, and host name codecs that take very long for a whole page.
     if not _CODES.fullmatch(codecs.lookup(name).name):
         raise LookupError(name)
     return codecs.getincrementaldecoder(name)("strict").decode(body, False)
 
 
 def tidy(text: str) -> str:
-    """Without spaces at the ends of lines and more than one blank line."""
+    """Remove trailing spaces and repeated blank lines."""
     return _LINES.sub("\n\n", _SPACES.sub("\n", text.replace("\r\n", "\n").replace("\r", "\n"))).strip()
 
 
 class Rendered(NamedTuple):
-    """What is shown of a page."""
+    """The text of a page."""
 
     content: str
     title: str = ""
@@ -217,7 +219,7 @@ class Rendered(NamedTuple):
 
 
 def render_body(kind: str, text: str, url: str) -> Rendered:
-    """A body of a readable kind."""
+    """Render a body of a readable kind."""
     return _HANDLERS[kind](text, url)
 
 
@@ -252,7 +254,7 @@ def _render_json(text: str, url: str) -> Rendered:
 
 
 def _summarise_linked(value: Any) -> str:
-    """The main facts of schema.org data; empty for other objects."""
+    """Return the main facts of schema.org data; empty for other objects."""
     if not isinstance(value, dict) or "schema.org" not in str(value.get("@context", ""))[:500]:
         return ""
     graph = value.get("@graph")

@@ -1,5 +1,4 @@
-"""The search providers: what each is asked, what in its answer is a result, and which of them can be asked. Pure: they
-make no request themselves."""
+"""The search providers: build their requests, parse their responses, select which to use. Pure: sends nothing."""
 
 import json
 import re
@@ -22,22 +21,20 @@ MAX_HITS = 5
 _HREF = re.compile(r"""\bhref\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
 _TAG = re.compile(r"<[^>]*>")
 TIERS = (("tavily", "serper", "brave"), ("openserp", "searxng"), ("ddgs",))
-"""Those that are paid for, those of one's own, and what is always there."""
+"""Paid providers, self-hosted ones, and the one that is always available."""
 
 
 class SearchFailed(Exception):
-    """Raised when a provider cannot be asked, or gives no usable answer."""
+    """Raised if a provider cannot be used, or gives no usable response."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.provider = ""
-        """Who was asked, where somebody was."""
+        """The provider that was asked; empty if none."""
 
 
 class SearchHit(Struct, frozen=True):
-    """One result."""
-
     title: str
     url: str
     snippet: str = ""
@@ -50,7 +47,7 @@ class SearchHit(Struct, frozen=True):
 
 
 class Access(Struct, frozen=True):
-    """Where a provider is, and with which key."""
+    """URL and key of a provider."""
 
     url: str
     key: str = ""
@@ -58,27 +55,23 @@ class Access(Struct, frozen=True):
 
 
 class SearchProvider(Protocol):
-    """One of them."""
+    """The request and response format of one search service."""
 
     @property
-    def label(self) -> str:
-        """For people."""
-        ...
+    def label(self) -> str: ...
 
     @property
     def needs_key(self) -> bool: ...
 
-    def ask(self, access: Access, query: str, count: int) -> HttpRequest:
-        """What is sent."""
-        ...
+    def ask(self, access: Access, query: str, count: int) -> HttpRequest: ...
 
     def read(self, body: bytes) -> list[SearchHit]:
-        """The results in an answer. Raises SearchFailed."""
+        """Parse the results. Raises SearchFailed."""
         ...
 
 
 def read_rows(body: bytes, find: Callable[[Any], Any], *, may_be_list: bool = False) -> list[Mapping[str, Any]]:
-    """The list of results in a JSON answer; an answer without one has none. Raises SearchFailed."""
+    """Return the list of results in a JSON response, empty if there is none. Raises SearchFailed."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -98,7 +91,7 @@ def read_rows(body: bytes, find: Callable[[Any], Any], *, may_be_list: bool = Fa
 def to_hits(
     rows: Iterable[Mapping[str, Any]], *, url: str, snippet: str, other: str = "", source: str = ""
 ) -> list[SearchHit]:
-    """Results out of rows that name their fields so; what has no address is none."""
+    """Convert rows with these field names to results; rows without a valid URL are skipped."""
     found: dict[str, SearchHit] = {}
     for row in rows:
         address = row.get(url) or row.get("url") or row.get("link")
@@ -112,13 +105,11 @@ def to_hits(
 
 
 def to_text(value: Any, most: int) -> str:
-    """A value of an answer as one line."""
+    """Return a value as one line without invisible characters."""
     return " ".join(drop_unseen(value).split())[:most] if isinstance(value, str) else ""
 
 
 class BraveProvider:
-    """Its web search API."""
-
     label = "Brave Search"
     needs_key = True
 
@@ -136,7 +127,7 @@ def _find_rows(value: Any) -> Any:
 
 
 class DdgsProvider:
-    """Links on the results page."""
+    """Parses the links of the results page."""
 
     label = "DuckDuckGo"
     needs_key = False
@@ -159,7 +150,7 @@ class DdgsProvider:
 
 
 def _unwrap(url: str) -> str:
-    """Where a link leads in the end; empty for links of the page itself."""
+    """Return the target of a redirect link; empty for links of the page itself."""
     try:
         parts = urlsplit("https:" + url if url.startswith("//") else url)
         wrapped = parse_qs(parts.query).get("uddg", [""])[0]
@@ -172,8 +163,6 @@ def _unwrap(url: str) -> str:
 
 
 class OpenSerpProvider:
-    """Its search API."""
-
     label = "OpenSERP"
     needs_key = True
 
@@ -182,13 +171,13 @@ class OpenSerpProvider:
         return HttpRequest(access.url, headers, {"q": query, "num": str(count)})
 
     def read(self, body: bytes) -> list[SearchHit]:
-        # A server of one's own answers with the list itself, and has other words in it.
+        # A self-hosted server returns the list itself, with other field names.
         rows = read_rows(body, lambda value: value.get("organic_results") or value.get("results"), may_be_list=True)
         return to_hits(rows, url="url", snippet="snippet", other="description")
 
 
 class SearxngProvider:
-    """Its JSON output, which the server's settings must allow."""
+    """Uses the JSON output, which the server's settings must enable."""
 
     label = "SearXNG"
     needs_key = False
@@ -206,8 +195,6 @@ class SearxngProvider:
 
 
 class SerperProvider:
-    """Its Google search API."""
-
     label = "Serper"
     needs_key = True
 
@@ -220,8 +207,6 @@ class SerperProvider:
 
 
 class TavilyProvider:
-    """Its search API."""
-
     label = "Tavily"
     needs_key = True
 
@@ -244,7 +229,7 @@ PROVIDERS: Mapping[str, SearchProvider] = {
 
 
 def find_access(name: str, options: Mapping[str, ProviderOptions], environment: Mapping[str, str]) -> Access:
-    """How to reach a provider. Raises SearchFailed that says what is missing."""
+    """Return URL and key of a provider. Raises SearchFailed that says what is missing."""
     provider = PROVIDERS.get(name)
     if provider is None:
         raise SearchFailed(
@@ -264,7 +249,7 @@ def find_access(name: str, options: Mapping[str, ProviderOptions], environment: 
 
 
 def order_providers(priority: tuple[str, ...]) -> list[str]:
-    """All that `auto` may try, in order; what the priority does not name is not tried."""
+    """Return the providers that `auto` may try, in order; only those in the priority list."""
     return [name for tier in TIERS for name in priority if name in tier]
 
 

@@ -1,4 +1,4 @@
-"""The web_search tool: several questions at once, and the pages behind the answers when they are wanted."""
+"""The web_search tool: runs several queries, and optionally fetches the pages of the results."""
 
 from functools import cached_property
 from typing import Any
@@ -13,8 +13,6 @@ MAX_QUERY_CHARS = 1000
 
 
 class WebSearchTool:
-    """Searches the web."""
-
     effect = Effect.NETWORK
     hint = "Search the web"
     guidelines: tuple[str, ...] = ()
@@ -25,7 +23,6 @@ class WebSearchTool:
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
         properties = {
             "query": {"type": "string", "description": "What to search for"},
             "queries": {"type": "array", "items": {"type": "string"}, "description": f"Several, at most {MAX_QUERIES}"},
@@ -35,7 +32,7 @@ class WebSearchTool:
         return ToolSpec("web_search", load_description(__file__), {"type": "object", "properties": properties})
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Ask each question; one that fails fails the call."""
+        """Run all queries; if one fails, the call fails."""
         from retinue.tools.web.providers import SearchFailed
 
         queries = merge_texts(arguments.get("query"), arguments.get("queries"))[:MAX_QUERIES]
@@ -70,7 +67,7 @@ class WebSearchTool:
         return min(max(math.floor(asked), 1), most)
 
     async def _add_contents(self, hits: list[dict[str, Any]]) -> None:
-        """Fetch what is behind each result, as many at once as may run; what fails stays without."""
+        """Fetch the page of each result concurrently; results that fail stay without content."""
         import asyncio
 
         from retinue.tools.outbound.request import RequestFailed

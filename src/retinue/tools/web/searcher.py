@@ -1,5 +1,7 @@
-"""Asks search providers: the chosen one, or one after the other until one answers, and keeps answers for a while. Must
-not know tools or results."""
+"""Queries the chosen search provider, or one after another until one answers, and caches the answers.
+
+Must not know tools or tool results.
+"""
 
 import time
 from collections import OrderedDict
@@ -22,7 +24,7 @@ _KINDS = {
 _STATUSES = {
     401: ("PROVIDER_AUTH_FAILED", "refuses to answer"),
     403: ("PROVIDER_AUTH_FAILED", "refuses to answer"),
-    # What DuckDuckGo answers to whom it takes for a robot.
+    # DuckDuckGo's response to clients that it takes for robots.
     202: ("PROVIDER_RATE_LIMITED", "wants fewer searches"),
     429: ("PROVIDER_RATE_LIMITED", "wants fewer searches"),
     **dict.fromkeys((500, 502, 503, 504), ("PROVIDER_UNAVAILABLE", "is out of order")),
@@ -30,15 +32,13 @@ _STATUSES = {
 
 
 class SearchAnswer(NamedTuple):
-    """The answer to one question."""
-
     query: str
     hits: tuple[SearchHit, ...]
     provider: str
 
 
 class SearchCache:
-    """The last few answers by key; the one that was not wanted for longest goes first."""
+    """The most recent answers by key; the least recently used is dropped first."""
 
     def __init__(self, entries: int, keep_s: float, now: Callable[[], float] = time.monotonic) -> None:
         self._entries = entries
@@ -47,7 +47,7 @@ class SearchCache:
         self._values: OrderedDict[str, tuple[float, SearchAnswer]] = OrderedDict()
 
     def get(self, key: str) -> SearchAnswer | None:
-        """What was put there, unless it is too old."""
+        """Return the cached answer, unless it is too old."""
         found = self._values.get(key)
         if found is None:
             return None
@@ -67,12 +67,12 @@ class SearchCache:
 
 
 def make_key(provider: str, count: int, query: str) -> str:
-    """The same for questions that differ in case and spaces only."""
+    """Return a key that ignores case and spaces of the query."""
     return f"{provider}\0{count}\0{' '.join(query.lower().split())}"
 
 
 class Searcher:
-    """Searches with what the user has chosen."""
+    """Searches with the providers that the user has configured."""
 
     def __init__(
         self, options: WebOptions, client: HttpClient, throttle: Throttle, environment: Mapping[str, str]
@@ -84,7 +84,7 @@ class Searcher:
         self._cache = SearchCache(options.cache_entries, options.cache_s)
 
     async def search(self, query: str, count: int) -> SearchAnswer:
-        """What was found, with the query as it was first asked. Raises SearchFailed."""
+        """Return the results; a cached answer has the query as it was first written. Raises SearchFailed."""
         try:
             check_secrets(query, self._environment)
         except RequestFailed as error:

@@ -1,5 +1,4 @@
-"""What the web tools of one session share: a client, a throttle and a store, made when the first tool is used; and how
-their arguments are read and their answers cut."""
+"""What the web tools of one session share (client, throttle, store), and how results are cut to a page."""
 
 import asyncio
 from functools import cached_property
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from retinue.tools.registry import cut_content
 from retinue.tools.web.options import AGENT, WebOptions, WebPorts
 
-if TYPE_CHECKING:  # an agent that has the tools and does not use them pays for none of it
+if TYPE_CHECKING:  # imported by the first call, to start faster
     from retinue.tools.outbound.client import HttpClient
     from retinue.tools.web.fetcher import Fetcher
     from retinue.tools.web.searcher import Searcher
@@ -21,15 +20,15 @@ NOTE = (
 )
 LOST = "nothing: the rest of the page was not kept (web.maxResponseBytes, web.maxStoredContentChars, or a long table)"
 SHARES = 4
-"""Pages of one answer that may be shown at full length."""
+"""How many pages of one result may be shown at full length."""
 
 
 class QueueFull(Exception):
-    """Raised when too many wait already."""
+    """Raised if too many requests are waiting."""
 
 
 class Throttle:
-    """A gate that all web tools of a process share."""
+    """Limits concurrent and waiting requests of all web tools of a session."""
 
     def __init__(self, most: int, waiting: int) -> None:
         self._gate = asyncio.Semaphore(most)
@@ -54,7 +53,7 @@ class Throttle:
 
 
 class WebSession:
-    """The client, the throttle and the store of one session."""
+    """The client, the throttle and the store of one session, each created at first use."""
 
     def __init__(self, options: WebOptions, ports: WebPorts) -> None:
         self.options = options
@@ -99,17 +98,17 @@ class WebSession:
 
 
 class Pager:
-    """What one answer may still show."""
+    """Cuts texts to what one result may show in total."""
 
     def __init__(self, max_chars: int, offset: int = 0) -> None:
         self._each = max_chars
         self._left = max_chars * SHARES
         self._offset = offset
         self.longest: int | None = None
-        """Characters of the longest text so far."""
+        """The length of the longest text so far."""
 
     def cut_page(self, page: dict[str, Any]) -> dict[str, Any]:
-        """A stored page with the part of its text that is shown."""
+        """Return a stored page with only the part of its text that is shown."""
         text = page.get("content")
         if not isinstance(text, str):
             return page
@@ -123,7 +122,7 @@ class Pager:
         return {**page, **cut}
 
     def cut_query(self, query: dict[str, Any]) -> dict[str, Any]:
-        """A stored query with the contents of its results cut."""
+        """Return a stored query with the contents of its results cut."""
         hits = query.get("results")
         if not isinstance(hits, list):
             return query
@@ -136,6 +135,6 @@ class Pager:
 
 
 def merge_texts(one: Any, many: Any) -> list[str]:
-    """All texts that are not blank, trimmed, each once."""
+    """Return all texts that are not blank, trimmed and without duplicates."""
     found = [one, *(many if isinstance(many, list) else ())]
     return list(dict.fromkeys(text.strip() for text in found if isinstance(text, str) and text.strip()))

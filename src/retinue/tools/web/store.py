@@ -1,6 +1,6 @@
-"""Keeps what was found and fetched, so that it can be read again and further; knows neither search nor pages.
+"""Stores search and fetch results so that they can be read again.
 
-What belongs to a session is on record there; of that, what is younger than an hour comes back with the session.
+They are written to the session; when it is resumed, results younger than an hour are restored.
 """
 
 import time
@@ -16,21 +16,20 @@ Kind: TypeAlias = Literal["search", "fetch"]
 
 
 class Stored(Struct, frozen=True):
-    """One answer with all its text."""
+    """One result with its full text."""
 
     id: str
     kind: Kind
     data: list[dict[str, Any]]
-    """The queries of a search, or the pages that were fetched."""
+    """The queries of a search, or the fetched pages."""
     at_ms: int
 
     def to_record(self) -> dict[str, Any]:
-        """As it is kept in a session."""
         return {"responseId": self.id, "type": self.kind, "timestamp": self.at_ms, "data": self.data}
 
 
 class WebStore:
-    """The answers of one session, the oldest of which go first."""
+    """The results of one session; the oldest are dropped first."""
 
     def __init__(
         self,
@@ -47,7 +46,6 @@ class WebStore:
         self._found: OrderedDict[str, Stored] = OrderedDict()
 
     def add(self, kind: Kind, data: list[dict[str, Any]]) -> Stored:
-        """Keep an answer under a new id."""
         self._restore()
         stored = Stored(str(uuid.uuid4()), kind, data, self._now_ms())
         self._put(stored)
@@ -64,7 +62,7 @@ class WebStore:
             self._found.popitem(last=False)
 
     def _restore(self) -> None:
-        """What an earlier process left in the session; read when first wanted."""
+        """Load what an earlier process left in the session, at first use."""
         load, self._load = self._load, None
         for record in () if load is None else load():
             stored = _read_record(record)
@@ -73,7 +71,7 @@ class WebStore:
 
 
 def _read_record(record: Any) -> Stored | None:
-    """A record of a session, which anybody may have written."""
+    """Parse a record of a session, which is untrusted."""
     if not isinstance(record, dict):
         return None
     id_, kind, at_ms, data = (record.get(name) for name in ("responseId", "type", "timestamp", "data"))

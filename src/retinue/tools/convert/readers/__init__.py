@@ -1,1 +1,1 @@
-"""What reads documents, one format a file. Standard library only: it runs in a confined process without any package."""
+"""Document readers, one file per format. Standard library only: they run in a sandboxed process without packages."""

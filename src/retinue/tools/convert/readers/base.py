@@ -1,7 +1,7 @@
-"""What all readers share: how they give up, and the limits on what they make."""
+"""Errors and limits that all document readers share."""
 
 MAX_TEXT_CHARS = 4_000_000
-"""More than anybody is shown."""
+"""More than is ever shown."""
 
 
 class Unreadable(Exception):
@@ -9,11 +9,11 @@ class Unreadable(Exception):
 
 
 class Unsupported(Exception):
-    """Raised for a format that no reader here knows."""
+    """Raised for a format without a reader."""
 
 
 def join_blocks(blocks: list[str]) -> str:
-    """Blocks with a blank line between them, cut where it is enough."""
+    """Join blocks with blank lines, up to the size limit."""
     used = 0
     kept: list[str] = []
     for block in blocks:

@@ -1,4 +1,4 @@
-"""Texts, tables and presentations of OpenDocument, and books in EPUB."""
+"""Reads OpenDocument files (texts, spreadsheets, presentations) and EPUB books."""
 
 from posixpath import dirname, join, normpath
 from xml.etree.ElementTree import Element
@@ -16,7 +16,6 @@ _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 
 
 def read_opendocument(package: Package) -> str:
-    """All of the content, in its order."""
     body = next((each for each in package.read_xml(MAIN) if strip_name(each) == "body"), None)
     return join_blocks(list(_read_blocks(body))) if body is not None else ""
 
@@ -61,7 +60,7 @@ def _read_rows(table: Element) -> list[list[str]]:
 
 
 def read_book(package: Package) -> str:
-    """The chapters of a book in EPUB, in their order."""
+    """Return the chapters of an EPUB book in order."""
     container = package.read_xml("META-INF/container.xml")
     path = next((each.get("full-path", "") for each in container.iter() if strip_name(each) == "rootfile"), "")
     if path not in package:

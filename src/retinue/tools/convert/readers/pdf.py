@@ -1,4 +1,4 @@
-"""The text of PDF files: what is drawn, in the order it is drawn. No layout, no pictures, no scripts that are rare."""
+"""Extracts the text of PDF files in drawing order, without layout, images or rare scripts."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from retinue.tools.convert.readers.pdf_objects import Name, Objects, Ref, Scanne
 
 MAX_PAGES = 2_000
 _GAP = -180.0
-"""Thousandths of an em that a space is drawn with."""
+"""A gap of more than this many thousandths of an em is a space."""
 _HEX = re.compile(rb"<([0-9A-Fa-f\s]{0,400})>")
 _SECTION = re.compile(rb"begin(bfchar|bfrange)(.{0,200000}?)end\1", re.DOTALL)
 _GLYPHS = {
@@ -23,7 +23,7 @@ _GLYPHS = {
 
 
 def read_pdf(data: bytes) -> str:
-    """All pages. Raises Unreadable when there is no text in them."""
+    """Return the text of all pages. Raises Unreadable if there is none."""
     objects = Objects(data)
     blocks: list[str] = []
     used = pages = 0
@@ -43,7 +43,7 @@ def read_pdf(data: bytes) -> str:
 
 
 def _list_pages(objects: Objects) -> Iterator[dict[str, Any]]:
-    """Pages in their order; those that no list names in the order of the file."""
+    """Yield pages in page order; without a page tree, in file order."""
     roots = (objects.get(Ref(number)) for number in objects.numbers)
     catalogue = [each for each in roots if isinstance(each, dict) and each.get("Type") == Name("Catalog")]
     found = list(_walk(objects, catalogue[-1].get("Pages"), {}, set())) if catalogue else []
@@ -78,7 +78,7 @@ def _walk(objects: Objects, node: Any, inherited: dict[str, Any], seen: set[int]
 
 
 class _Font:
-    """From the codes of a font to characters."""
+    """Maps the character codes of a font to text."""
 
     def __init__(self, objects: Objects, value: dict[str, Any]) -> None:
         self.is_wide = value.get("Subtype") == Name("Type0")
@@ -141,7 +141,7 @@ def _to_text(digits: bytes) -> str:
 
 
 class _Page:
-    """Follows the drawing of one page and notes the text."""
+    """Interprets the drawing operators of one page and collects its text."""
 
     def __init__(self, objects: Objects, page: dict[str, Any]) -> None:
         self._objects = objects

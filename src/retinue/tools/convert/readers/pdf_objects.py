@@ -1,4 +1,4 @@
-"""The objects of a PDF file, found by going through it: broken tables of contents do no harm."""
+"""Finds and parses the objects of a PDF file by scanning it, so that broken cross-reference tables do not matter."""
 
 import base64
 import binascii
@@ -21,7 +21,7 @@ _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"f": b"\f"}
 
 
 class Ref(NamedTuple):
-    """A pointer to an object."""
+    """A reference to an object."""
 
     number: int
 
@@ -39,14 +39,14 @@ class Name(NamedTuple):
 
 
 class Scanner:
-    """Reads values one by one from bytes."""
+    """Parses values one by one."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data = data
         self.at = at
 
     def skip(self) -> bool:
-        """Go to the next thing; False at the end."""
+        """Skip spaces and comments; return False at the end."""
         data, at, end = self._data, self.at, len(self._data)
         while at < end:
             if data[at] in _SPACE:
@@ -60,7 +60,7 @@ class Scanner:
         return at < end
 
     def read(self, depth: int = 0) -> Any:
-        """The next value. Raises Unreadable where values are too deep; StopIteration at the end."""
+        """Return the next value. Raises Unreadable if values are nested too deep, StopIteration at the end."""
         if not self.skip():
             raise StopIteration
         if depth > MAX_DEPTH:
@@ -155,7 +155,7 @@ def _unescape_name(data: bytes) -> str:
 
 
 class Objects:
-    """All objects of a file, by number; the last of several is the one that counts."""
+    """All objects of a file by number; the last of several with one number counts."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -174,7 +174,7 @@ class Objects:
                 self._unpack(value, number)
 
     def _unpack(self, value: dict[str, Any], number: int) -> None:
-        """Objects that are packed together."""
+        """Register the objects of an object stream."""
         data, first = self.read_stream(number), value.get("First", 0)
         scanner = Scanner(data)
         for _ in range(min(int(value.get("N", 0)), MAX_OBJECTS)):
@@ -190,7 +190,7 @@ class Objects:
         return sorted(self._places)
 
     def get(self, value: Any) -> Any:
-        """What a value is, pointers followed; None for one that leads nowhere."""
+        """Resolve references; None if one leads nowhere."""
         for _ in range(MAX_DEPTH):
             if not isinstance(value, Ref):
                 return value
@@ -204,7 +204,7 @@ class Objects:
         return None
 
     def read_stream(self, number: int) -> bytes:
-        """What is packed in an object; nothing when it is packed in a way that is not known. Raises Unreadable."""
+        """Return the decoded stream of an object; empty if the filter is unknown. Raises Unreadable."""
         data, at = self._places.get(number, (b"", 0))
         scanner = Scanner(data, at)
         try:

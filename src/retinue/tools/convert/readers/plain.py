@@ -1,4 +1,4 @@
-"""Files that are text already: pages, tables, data."""
+"""Reads formats that are already text: HTML, CSV, JSON, notebooks."""
 
 import csv
 import json
@@ -11,7 +11,7 @@ MAX_ROWS, MAX_COLUMNS = 5_000, 100
 
 
 def decode_text(data: bytes) -> str:
-    """As UTF-8, or what it says it is by its first bytes; else as Windows-1252."""
+    """Decode as UTF-8, or UTF-16 if there is a byte order mark; else as Windows-1252."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return data.decode("utf-16", "replace")
     try:
@@ -21,14 +21,12 @@ def decode_text(data: bytes) -> str:
 
 
 def read_page(data: bytes) -> str:
-    """HTML."""
     page = to_markdown(decode_text(data))
     has_title = page.title and not page.markdown.startswith("# ")
     return f"# {page.title}\n\n{page.markdown}" if has_title else page.markdown
 
 
 def read_rows(data: bytes, delimiter: str) -> str:
-    """A table."""
     rows: list[list[str]] = []
     total = 0
     try:
@@ -43,7 +41,7 @@ def read_rows(data: bytes, delimiter: str) -> str:
 
 
 def read_json(data: bytes) -> str:
-    """JSON, and notebooks as their cells."""
+    """Read JSON; a notebook gives its cells."""
     text = decode_text(data)
     try:
         value = json.loads(text)

@@ -1,4 +1,4 @@
-"""Which reader a document is for, by what is in it; its name counts where that does not tell."""
+"""Chooses the reader of a document by its content, or by its name if the content does not tell."""
 
 import re
 
@@ -25,7 +25,7 @@ FORMATS = (
     "md",
 )
 _DOCUMENTS = FORMATS[:8]
-"""Those that are never text."""
+"""The formats that are never plain text."""
 _PARTS = (
     (word.MAIN, word.read_word),
     (sheet.MAIN, sheet.read_workbook),
@@ -38,12 +38,11 @@ _BINARY = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"\x7fELF", b"\x1f\x8b", b"RIFF
 
 
 def is_packed(data: bytes) -> bool:
-    """Whether it is a zip file."""
     return data.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
 def read_document(data: bytes, name: str) -> str:
-    """The document as markdown. Raises Unreadable or Unsupported."""
+    """Return the document as markdown. Raises Unreadable or Unsupported."""
     if not data.strip():
         raise Unreadable("the document is empty")
     ending = name.rpartition(".")[2].lower()

@@ -1,4 +1,4 @@
-"""Excel workbooks."""
+"""Reads Excel workbooks."""
 
 import re
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ MAX_ROWS, MAX_COLUMNS, MAX_SHEETS = 5_000, 100, 100
 _R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _COLUMN = re.compile(r"[A-Z]{1,3}")
 _DATES = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)))
-"""Formats of dates and times that need no definition."""
+"""Built-in number formats for dates and times."""
 _LITERAL = re.compile(r'"[^"]*"|\\.|\[[^\]]*\]|_.|\*.')
 _EPOCH = datetime(1899, 12, 30)
 
@@ -27,12 +27,11 @@ class _Book:
         self._dates = _read_dates(package)
 
     def is_date(self, style: str) -> bool:
-        """Whether numbers of a style are days."""
         return style.isdigit() and len(style) < 7 and int(style) in self._dates
 
 
 def read_workbook(package: Package) -> str:
-    """Each sheet as a table; values as they are stored, but for dates."""
+    """Return each sheet as a table; values as stored, except dates."""
     links = package.read_links(MAIN)
     book = _Book(package)
     blocks: list[str] = []
@@ -40,7 +39,7 @@ def read_workbook(package: Package) -> str:
     for sheet in sheets[:MAX_SHEETS]:
         part = links.get(sheet.get(f"{_R}id", ""), "")
         if part in package:
-            # Whoever opens the workbook does not see it.
+            # Marked, because users do not see it in Excel.
             hidden = " (hidden)" if sheet.get("state", "visible") != "visible" else ""
             blocks.append(f"## {sheet.get('name', '')}{hidden}")
             blocks += _read_sheet(package.read_xml(part), book)
@@ -102,7 +101,7 @@ def _read_value(cell: Element, book: _Book) -> str:
 
 
 def _read_dates(package: Package) -> frozenset[int]:
-    """The styles whose numbers are days."""
+    """Return the cell styles whose numbers are dates."""
     if "xl/styles.xml" not in package:
         return frozenset()
     root = package.read_xml("xl/styles.xml")
@@ -118,7 +117,7 @@ def _is_date_format(name: str, code: str) -> bool:
 
 
 def _to_date(value: str) -> str:
-    """A day and its time out of a number; the number itself where it is none."""
+    """Format a serial number as date and time; return it unchanged if it is invalid."""
     try:
         moment = _EPOCH + timedelta(seconds=round(float(value) * 86_400))
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""PowerPoint presentations."""
+"""Reads PowerPoint presentations."""
 
 import re
 from xml.etree.ElementTree import Element
@@ -14,7 +14,7 @@ _SLIDE = re.compile(r"ppt/slides/slide(\d{1,6})\.xml")
 
 
 def read_slides(package: Package) -> str:
-    """The text of each slide in order, with its notes."""
+    """Return the text of each slide in order, with its notes."""
     blocks: list[str] = []
     for number, part in enumerate(_list_slides(package)[:MAX_SLIDES], 1):
         root = package.read_xml(part)

@@ -1,4 +1,4 @@
-"""Word documents."""
+"""Reads Word documents."""
 
 from xml.etree.ElementTree import Element
 
@@ -14,7 +14,7 @@ _LEVELS = {"title": 1, **{f"heading{level}": level for level in range(1, 7)}}
 
 
 def read_word(package: Package) -> str:
-    """The text with headings, lists, links and tables."""
+    """Return the text with headings, lists, links and tables."""
     body = package.read_xml(MAIN).find(f"{_W}body")
     links = package.read_links(MAIN)
     return join_blocks(_read_blocks(body, links)) if body is not None else ""

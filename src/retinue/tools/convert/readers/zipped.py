@@ -1,4 +1,4 @@
-"""Documents that are zip files: looked at before anything is unpacked, unpacked in memory, and never much."""
+"""Opens documents that are zip files: checks them for zip bombs first, and unpacks in memory with limits."""
 
 import io
 import stat
@@ -19,10 +19,10 @@ _MAX_COMMENT = 65_535 + 22
 
 
 class Package:
-    """One such document."""
+    """A document in a zip file."""
 
     def __init__(self, data: bytes) -> None:
-        """Raises Unreadable for one that is broken, locked or made to grow."""
+        """Raises Unreadable if the file is damaged, encrypted or a zip bomb."""
         _count_members(data)
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
@@ -60,7 +60,7 @@ class Package:
         return name in self._members
 
     def read(self, name: str) -> bytes:
-        """One part; what it says of its size is not believed. Raises Unreadable."""
+        """Return one part; its declared size is not trusted. Raises Unreadable."""
         item = self._members.get(name)
         if item is None:
             raise Unreadable(f"the document has no part {name!r}")
@@ -76,14 +76,13 @@ class Package:
         return data
 
     def read_xml(self, name: str) -> Element:
-        """A part that is XML. Raises Unreadable."""
         try:
             return parse_xml(self.read(name))
         except XmlError as error:
             raise Unreadable(f"{name!r} in the document is not read: {error}") from None
 
     def read_links(self, name: str) -> dict[str, str]:
-        """Where the relations of a part lead: inside of the document, or to an address."""
+        """Return the targets of a part's relationships by id: paths in the document, or URLs."""
         folder, _, file = name.rpartition("/")
         path = f"{folder}/_rels/{file}.rels".lstrip("/")
         if path not in self:
@@ -98,7 +97,7 @@ class Package:
 
 
 def _count_members(data: bytes) -> None:
-    """Refuse a list of a million parts before it is read."""
+    """Refuse a directory with too many entries before it is parsed."""
     place = data.rfind(b"PK\x05\x06", max(0, len(data) - _MAX_COMMENT))
     if place >= 0 and len(data) >= place + 16:
         told = int.from_bytes(data[place + 10 : place + 12], "little")
