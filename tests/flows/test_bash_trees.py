@@ -13,7 +13,7 @@ import pytest
 from retinue.core.tool import ToolContext
 from retinue.tools.process_tree import TreeKind, TreeProbe
 from retinue.tools.shell.bash import BashTool
-from retinue.tools.shell.output import add_gate
+from retinue.tools.shell.environment import add_gate
 
 KINDS = [kind for kind in get_args(TreeKind) if kind != "plain"]
 DAEMONS = (
@@ -25,7 +25,7 @@ import asyncio, sys
 from pathlib import Path
 from retinue.core.tool import ToolContext
 from retinue.tools.shell.bash import BashTool
-from retinue.tools.shell.output import add_gate
+from retinue.tools.shell.environment import add_gate
 from retinue.tools.process_tree import TreeProbe
 
 tool = BashTool(TreeProbe(kind=sys.argv[1]))

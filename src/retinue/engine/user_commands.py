@@ -93,7 +93,8 @@ class Shell:
     async def _execute(self, main: LiveRun, command: str, on_output: Callable[[str], None]) -> Execution:
         from retinue.tools.process import ProcessCommand, run_process
         from retinue.tools.shell.bash import add_prefix
-        from retinue.tools.shell.output import Output, Spill, build_environment
+        from retinue.tools.shell.environment import build_environment
+        from retinue.tools.shell.output import Output, Spill
 
         cwd, output, text = str(main.setup.cwd), Output(Spill(main.setup.spill_dir, redact=main.setup.redact)), _Text()
 

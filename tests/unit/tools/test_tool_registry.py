@@ -21,7 +21,7 @@ from retinue.tools.registry import (
     load_description,
     rename_tools,
 )
-from retinue.tools.shell.output import build_environment
+from retinue.tools.shell.environment import build_environment
 from retinue.tools.web.options import WebOptions, WebPorts
 from retinue.tools.web.session import WebSession
 

@@ -164,7 +164,7 @@ class BashTool:
     ) -> "tuple[ProcessCommand, Tree]":
         """Build the process command and its tree, inside the sandbox if the run has one."""
         from retinue.tools.process import ProcessCommand, to_command
-        from retinue.tools.shell.output import GATE, add_gate, build_environment
+        from retinue.tools.shell.environment import GATE, add_gate, build_environment
 
         inherited = os.environ if self._environment is None else self._environment
         cwd = str(context.cwd)
