@@ -51,7 +51,7 @@ class MemoryPlan:
 
 
 def plan_memory(definition: Definition, rights: Rights, terms: Terms) -> MemoryPlan:
-    """Give write access to notes if the run can write or edit, else read access; adds no tool that the run may not have."""
+    """An agent that can write or edit may write its notes, others may read them. Adds no tool the run may not have."""
     can_write = not rights.tools.isdisjoint(("write", "edit"))
     wanted = ("read", "write", "edit") if can_write else ("read",)
     allowed = decide_extra(wanted, definition, terms).allowed
