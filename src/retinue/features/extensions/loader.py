@@ -60,7 +60,7 @@ class LoadedExtensions(Struct, frozen=True):
     extensions: tuple[Extension, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     tools: Mapping[str, ExtensionTool] = {}
-    """By name; if two extensions have the same name, the first one's tool."""
+    """By name; the first extension wins if several have a tool of the same name."""
     failed: tuple[str, ...] = ()
     """Names of wanted extensions that could not be loaded."""
 
