@@ -1,6 +1,7 @@
 """Locate a workspace's git repository by reading git's pointer files, without running git.
 
-Whoever made the repository wrote these pointers, so they may add protection but never grant write access.
+Pointers are untrusted, because the author of the repository wrote them: they may add protection but never grant write
+access.
 """
 
 import os

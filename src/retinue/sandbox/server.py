@@ -197,7 +197,7 @@ class Remote:
 
     @property
     def pid(self) -> int:
-        """The pid of its warden."""
+        """The pid of the process that supervises the command."""
         self._hear()
         return self._pid
 
@@ -205,7 +205,7 @@ class Remote:
         return self._status
 
     def poll(self) -> int | None:
-        """Return the exit code, or None while it runs; a killed warden counts as a killed command. Raises OSError."""
+        """Return the exit code, or None while it runs; -9 if its supervising process was killed. Raises OSError."""
         self._hear()
         if self._failure:
             raise OSError(self._failure)
