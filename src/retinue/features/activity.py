@@ -38,8 +38,6 @@ End = Literal["success", "error", "rate_limited"]
 
 
 class Activity(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One tool call."""
-
     at_ms: int
     """When it ended."""
     tool: str
@@ -130,7 +128,6 @@ class Recorder:
             self._log.append(*waiting)
 
     def keep(self, event: ToolFinished, agent: str, asked_chars: int) -> None:
-        """Add one call to the next batch."""
         result = event.result
         details = result.details if isinstance(result.details, dict) else {}
         code = _keep(_CODE, find_code(details))
@@ -158,8 +155,6 @@ class Recorder:
 
 
 class _Ear:
-    """The event listener for one run."""
-
     def __init__(self, recorder: Recorder, agent: str) -> None:
         self._recorder = recorder
         self._agent = agent

@@ -73,7 +73,6 @@ class ProjectGround(Struct, frozen=True):
 
 
 def digest_files(files: Mapping[str, Path]) -> dict[str, str]:
-    """Return the digest of each file."""
     return {word: digest_file(path) for word, path in files.items()}
 
 

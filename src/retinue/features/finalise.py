@@ -107,7 +107,6 @@ class Finalising:
 
 
 def _apply(outcome: Outcome, finalized: Finalized) -> Outcome:
-    """Return the outcome with the finalised answer."""
     is_good = finalized.status == "SUCCESS"
     return msgspec.structs.replace(
         outcome,

@@ -59,8 +59,6 @@ def plan_memory(definition: Definition, rights: Rights, terms: Terms) -> MemoryP
 
 
 class Memory:
-    """The notes of one agent in one scope."""
-
     name = "memory"
 
     def __init__(
@@ -124,7 +122,6 @@ class Memory:
 
 
 def render_writable(scope: Scope, folder: Path, index: str | None) -> str:
-    """Render the prompt section of an agent that maintains its notes."""
     current = f"There is no {INDEX} yet; create it at {folder / INDEX} when there is something worth keeping."
     if index is not None:
         current = _render_index(index)
@@ -140,7 +137,6 @@ def render_readonly(scope: Scope, index: str | None, remark: str = "") -> str:
 
 
 def cut_index(text: str) -> str:
-    """Return the first lines of the index, which are shown."""
     lines = text.split("\n")
     if len(lines) <= MAX_LINES:
         return text

@@ -113,7 +113,6 @@ class Folder:
 
 
 def is_safe_name(name: str) -> bool:
-    """Return whether a name may be used as a path component."""
     return _NAME.fullmatch(name) is not None
 
 

@@ -98,7 +98,6 @@ class Boundaries:
         return {"mode": "off" if self.is_off else "auto", **self.status.to_json()}
 
     def surround(self, *, readonly: bool) -> "Confined":
-        """Return the sandbox feature of one run."""
         return Confined(self, readonly=readonly)
 
     def surround_place(self, cwd: Path, *, readonly: bool) -> "Confined":
@@ -243,7 +242,6 @@ class Confined:
         return structs.replace(outcome, sandbox=outcome.sandbox or self._summary)
 
     def close(self) -> None:
-        """Remove private files of the sandbox."""
         for opened in (self._opened, self._reading):
             if opened is not None:
                 opened.close()

@@ -38,8 +38,6 @@ _SKIPPED = "node_modules"
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """One skill as listed in the prompt."""
-
     name: str
     description: str
     path: str
@@ -143,7 +141,6 @@ def list_skills(roots: Sequence[Path]) -> tuple[tuple[Skill, ...], tuple[Diagnos
 
 
 def render_catalogue(skills: Iterable[Skill]) -> str:
-    """Render the list of skills for a prompt."""
     lines = [
         "A skill is a file of instructions for one kind of task. When a task fits a description below, read that file "
         "first and follow it. Paths inside it start at its own directory; write them in full in tool calls.",

@@ -79,13 +79,11 @@ class TranscriptFile:
         self._timer = asyncio.get_running_loop().call_later(HOLD_S, self._write, b"")
 
     def close(self) -> None:
-        """Write what is pending."""
         if self._timer is not None:
             self._timer.cancel()
         self._write(b"")
 
     def __call__(self, event: Event) -> None:
-        """Write a finished message."""
         if not isinstance(event, MessageFinished):
             return
         message = event.message
@@ -124,8 +122,6 @@ class TranscriptFile:
 
 
 class Transcripts:
-    """The transcripts of one main agent's runs."""
-
     def __init__(self, *, clock: Clock, warn: Callable[[str], None]) -> None:
         self._clock = clock
         self._warn = warn

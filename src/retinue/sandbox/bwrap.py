@@ -81,7 +81,6 @@ def build_arguments(
 
 
 def sort_protected(profile: Profile) -> Covers:
-    """Check how each protected path must be covered."""
     present: list[str] = []
     files: list[str] = []
     folders: list[str] = []

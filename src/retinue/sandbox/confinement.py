@@ -153,7 +153,6 @@ class _Boundary:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether the whole profile is enforced."""
         return self._status.state == "enforced"
 
     @property
@@ -176,7 +175,6 @@ class _Boundary:
         return await self.open() if self.is_readonly else None
 
     def close(self) -> None:
-        """Remove the private directory."""
         if self._tmp:
             with suppress(OSError):
                 remove_tree(self._tmp)

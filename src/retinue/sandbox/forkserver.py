@@ -152,7 +152,6 @@ def restrict_files(handled: int, scoped: int, rules: "list[tuple[str, int]]") ->
 
 
 def restrict_calls(program: bytes) -> None:
-    """Load a seccomp filter."""
     code = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
     if libc.prctl(_PR_SET_SECCOMP, _FILTER, ctypes.c_char_p(header), 0, 0):

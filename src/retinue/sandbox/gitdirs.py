@@ -124,7 +124,6 @@ def _follow(base: str, pointer: str) -> str:
 
 
 def _leads(base: str, pointer: str, place: str) -> bool:
-    """Return whether a pointer, relative to `base`, leads to `place`."""
     return bool(pointer) and os.path.realpath(os.path.join(base, pointer)) == os.path.realpath(place)
 
 

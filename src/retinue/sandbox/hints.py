@@ -16,8 +16,6 @@ _NETWORK = ("Network is unreachable", "Could not resolve", "name resolution", "E
 
 
 class Hints:
-    """The hints of one run."""
-
     def __init__(self, profile: Profile, *, has_mounts: bool) -> None:
         """`has_mounts`: a refused write fails as on a read-only file system, not with a permission error."""
         self._profile = profile

@@ -32,8 +32,6 @@ _NR_RESTRICT_SELF, _PR_NO_NEW_PRIVS = 446, 38
 
 
 class LandlockPlan(Struct, frozen=True):
-    """The Landlock ruleset for one command."""
-
     handled: int
     """Rights that are denied unless a rule grants them."""
     scoped: int

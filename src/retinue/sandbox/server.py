@@ -141,8 +141,6 @@ class ForkServer:
 
 
 class ServerSpawner:
-    """Starts one command through a fork server."""
-
     def __init__(
         self,
         server: ForkServer,

@@ -24,8 +24,6 @@ STANDBY_S = 0.5
 
 
 class Stubs:
-    """The stubs that one sandbox holds."""
-
     def __init__(self) -> None:
         self._held: list[tuple[str, int]] = []
 
@@ -138,7 +136,6 @@ class Standby:
 
 
 def is_stub(path: str) -> bool:
-    """Return whether a path is a stub."""
     try:
         return _is_mark(os.lstat(path), path)
     except OSError:

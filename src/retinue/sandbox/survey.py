@@ -48,8 +48,6 @@ class _Listing(Struct, frozen=True):
 
 
 class _Ground:
-    """One writable directory."""
-
     def __init__(self, root: str) -> None:
         self.root = root
         self.places: frozenset[str] = frozenset()

@@ -141,8 +141,6 @@ class Advice(Protocol):
 
 
 class Consult(Protocol):
-    """Asks hooks about a call."""
-
     async def __call__(
         self, point: str, payload: Mapping[str, Any], *, fit: Fit | None = None, leaving_out: str = ""
     ) -> Advice | None: ...
@@ -171,8 +169,6 @@ class GatePorts:
 
 
 class Approving:
-    """The gate of one run, as a feature."""
-
     name = "approvals"
 
     def __init__(self, book: Book, ports: GatePorts) -> None:
@@ -180,7 +176,6 @@ class Approving:
         self._ports = ports
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """Put the gate before all other hooks."""
         return setup.change(hooks=(Gate(self._book, self._ports, setup), *setup.hooks))
 
     async def leave(self, outcome: Outcome) -> Outcome:
@@ -188,8 +183,6 @@ class Approving:
 
 
 class Gate:
-    """Decides about the calls of one run."""
-
     wants: ClassVar[Mapping[str, bool]] = {"call": True}
     """Which parts of a remote call are needed here; True: the call waits for the answer."""
 
@@ -330,7 +323,6 @@ def _join_words(advice: Advice | None, made: Amendment | None) -> tuple[Action |
 
 
 def deny(tool: str, reason: str) -> ToolResult:
-    """Return the result of a denied call, for the model."""
     text = f'[Denied] Tool "{tool}" was denied: {reason or "no reason provided"}'
     return ToolResult.of(text, {"denied": True, "reason": reason}, is_error=True)
 

@@ -33,8 +33,6 @@ class Rule(Struct, frozen=True, kw_only=True):
 
 
 class RuledCall(Struct, frozen=True):
-    """A tool call as rules see it."""
-
     names: tuple[str, ...]
     """The tool's names: the name the model used, and its own names."""
     texts: tuple[str, ...]

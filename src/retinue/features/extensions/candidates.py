@@ -86,7 +86,6 @@ def choose_extensions(candidates: Iterable[Candidate], wanted: Wanted) -> tuple[
 
 
 def to_names(entries: Iterable[str]) -> frozenset[str]:
-    """Return the lower-case extension names of list entries."""
     return frozenset(to_extension_name(entry) for entry in entries)
 
 

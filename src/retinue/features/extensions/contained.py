@@ -152,7 +152,7 @@ class ExtensionPoint(Struct, frozen=True):
         return "global" if self.is_own else "project"
 
     async def ask(self, payload: Mapping[str, Any]) -> Any:
-        """Call the function. Raises HookFailed."""
+        """Raises HookFailed."""
         if self.fault:
             raise HookFailed(f"cannot be asked: {self.fault}; mend the extension, or move it away")
         try:
@@ -287,7 +287,6 @@ class Handler(Struct, frozen=True, eq=False):
 
 
 def make_handler(extension: str, path: str, events: frozenset[type], function: Function) -> Handler:
-    """Create a Handler and detect whether it is async."""
     return Handler(extension, path, events, function, _is_async(function))
 
 

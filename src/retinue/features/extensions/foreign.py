@@ -83,8 +83,6 @@ class ForeignFailed(RetinueError):
 
 
 class _Result(Generic[T]):
-    """The value or the exception of a call."""
-
     def __init__(self, value: T | None = None, error: BaseException | None = None) -> None:
         self.value = value
         self.error = error

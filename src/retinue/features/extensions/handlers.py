@@ -148,7 +148,6 @@ class Handlers:
 
     @property
     def failures(self) -> Counter[str]:
-        """Number of failures by extension."""
         return self._audience.failures
 
     @property

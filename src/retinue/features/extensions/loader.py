@@ -46,8 +46,6 @@ _READY = "ready"
 
 
 class Extension(Struct, frozen=True):
-    """A loaded extension."""
-
     name: str
     source: Source
     place: str
@@ -91,7 +89,6 @@ class LoadedExtensions(Struct, frozen=True):
         )
 
     def make_features(self) -> tuple[Feature, ...]:
-        """Create new features for one run."""
         return tuple(make() for make in self.collect("features"))
 
 
@@ -268,7 +265,6 @@ def _find_register(candidate: Candidate, source: bytes) -> Callable[[Api], Any] 
 
 
 def _tell_failure(candidate: Candidate, problem: str, error: RetinueError | None) -> Diagnostic:
-    """Describe the failure with the line in the extension's code."""
     cause = error.cause if isinstance(error, ForeignFailed) else None
     file, line = find_place(cause, candidate.path) if cause is not None else (candidate.path, None)
     where = f"{file}:{line}" if line is not None else candidate.place

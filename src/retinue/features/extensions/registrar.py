@@ -49,8 +49,6 @@ _FOREIGN_PREFIX = "mcp__"
 
 
 class Registrations(Struct, frozen=True):
-    """Everything that one extension registered."""
-
     tools: tuple[ExtensionTool, ...] = ()
     models: tuple[ExtensionModel, ...] = ()
     providers: tuple[Provider, ...] = ()
@@ -246,7 +244,6 @@ class Api:
         return ToolSpec(spec.name, spec.description, schema)
 
     def _find_line(self) -> int | None:
-        """Return the line of the extension that is calling."""
         frame: Any = sys._getframe()
         while frame is not None and frame.f_code.co_filename != self._path:
             frame = frame.f_back

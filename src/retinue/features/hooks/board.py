@@ -60,8 +60,6 @@ class Hook(Protocol):
 
 
 class CommandHook:
-    """A hook that runs a program."""
-
     def __init__(self, spec: HookSpec, place: Workplace) -> None:
         self._spec = spec
         self._place = place
@@ -77,8 +75,6 @@ class CommandHook:
 
 
 class Board:
-    """The hooks of one run."""
-
     def __init__(self, hooks: Iterable[Hook], warn: Callable[[str], None]) -> None:
         """`warn` is called once for each hook that fails."""
         self._by_point: dict[str, list[Hook]] = {}
@@ -98,7 +94,6 @@ class Board:
         return bool(self._by_point)
 
     def has(self, *points: str) -> bool:
-        """Return whether any hook is registered at one of these points."""
         return any(point in self._by_point for point in points)
 
     def decides(self, point: str) -> bool:

@@ -30,8 +30,6 @@ _DEEPEST = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Where hook commands run."""
-
     cwd: Path
     project: Path
     environment: Mapping[str, str]

@@ -30,8 +30,6 @@ _ENDS = {Reason.TURN_LIMIT: "maxSteps", Reason.TURN_LIMIT_WRAPPED: "maxSteps"}
 
 
 class Hooking:
-    """The hooks of one run, as a feature."""
-
     name = "hooks"
 
     def __init__(self, board: Board, clock: Clock, *, max_continuations: int = MAX_CONTINUATIONS) -> None:
@@ -113,7 +111,6 @@ class HookedModel:
         return self.inner_model.info
 
     def rewrap(self, model: Model) -> "HookedModel":
-        """Wrap another model with the same hooks."""
         other = HookedModel(model, self._board)
         other._steps = self._steps
         return other
@@ -136,7 +133,6 @@ class HookedModel:
         return ""
 
     async def finish(self, facts: Mapping[str, Any]) -> None:
-        """Notify hooks of a reply or its failure."""
         point = "llm.response.error" if "error" in facts else "llm.response.after"
         await self._board.tell(point, {"step": self._steps, **facts})
 

@@ -49,8 +49,6 @@ class HookLate(HookFailed):
 
 
 class HookDecision(Struct, frozen=True):
-    """What a hook answers."""
-
     word: Word
     reason: str = ""
     injection: str = ""
@@ -190,8 +188,6 @@ def stand_in(name: str, fault: str) -> HookSpec:
 
 
 class _Entry:
-    """One entry while it is parsed."""
-
     def __init__(self, raw: Mapping[str, Any], report: Report) -> None:
         self._raw = raw
         self._report = report
@@ -229,7 +225,6 @@ class _Entry:
         return ANYWHERE
 
     def read_kind(self, point: str) -> tuple[Kind, str]:
-        """Return its kind and point."""
         value = self._raw.get("type")
         if value not in ("observer", "decision"):
             self.reject("type", "observer or decision")

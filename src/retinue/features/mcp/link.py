@@ -25,8 +25,6 @@ Progress = Callable[[float, float | None, str | None], Any]
 
 
 class LiveSession(Protocol):
-    """An open connection to a server."""
-
     is_stale: bool
 
     @property
@@ -81,12 +79,10 @@ class ServerLink:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the connection is open and usable now."""
         line = self._line
         return line is not None and line.ready.done() and not line.over.is_set()
 
     def hold(self, lease: object) -> None:
-        """Add a lease."""
         self._leases.add(lease)
 
     def let_go(self, lease: object) -> None:
@@ -106,7 +102,6 @@ class ServerLink:
             self._line.task.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait until the connection has ended."""
         if self._line is not None:
             await self._line.over.wait()
 

@@ -87,7 +87,6 @@ class ServerPool:
         await self._group.__aexit__(None, None, None)
 
     def lease(self, names: Iterable[str], *, readonly: bool = False) -> ServerLease:
-        """Keep some servers connected until the lease is released."""
         return ServerLease(self._choose(names, readonly=readonly))
 
     def _choose(self, names: Iterable[str], *, readonly: bool) -> list[ServerLink]:

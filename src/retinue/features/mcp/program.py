@@ -139,7 +139,6 @@ class Program:
 
     @property
     def _code(self) -> int | None:
-        """The exit code; None while it runs."""
         if self._status is None:
             try:
                 self._status = self._process.poll()
@@ -159,7 +158,6 @@ class Program:
         self._kill()
 
     def describe_end(self) -> str:
-        """Describe why the server ended."""
         if self._excess.memory:
             return f"it was ended by the sandbox: more than {render_size(self._excess.memory)} of memory"
         code = self._code
@@ -216,7 +214,6 @@ class Program:
             self._process.kill()
 
     async def wait_ended(self, limit_s: float) -> bool:
-        """Return whether it ended within the limit."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + limit_s
         while self._code is None and loop.time() < until_s:  # noqa: ASYNC110

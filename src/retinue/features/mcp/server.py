@@ -76,7 +76,6 @@ class McpServer:
         return Effect.EXECUTE if self.command else Effect.NETWORK
 
     def is_hidden(self, tool: str) -> bool:
-        """Return whether the user hides a tool from all agents."""
         if tool in self.shown_tools or tool in self.hidden_tools:
             return tool in self.hidden_tools
         return _matches(tool, self.hidden_tools) and not _matches(tool, self.shown_tools)

@@ -45,8 +45,6 @@ T = TypeVar("T")
 
 
 class McpSession:
-    """An initialised connection."""
-
     def __init__(self, client: Client, trouble: ServerTrouble) -> None:
         self._client = client
         self._trouble = trouble

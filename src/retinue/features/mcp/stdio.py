@@ -22,8 +22,6 @@ WINDOW_S = 10.0
 
 
 class MessageGuard:
-    """Checks messages from a server."""
-
     def __init__(self, on_asked: Callable[[str], None]) -> None:
         """`on_asked` receives the method of each request from the server."""
         self._on_asked = on_asked
@@ -32,7 +30,6 @@ class MessageGuard:
         self._notices = 0
 
     def note_sent(self, message: Any) -> None:
-        """Record the id of a request that we sent."""
         if isinstance(message, JSONRPCRequest):
             self._sent.add(message.id)
 

@@ -92,7 +92,6 @@ class Agenda:
         return {job_id: fault for job_id, fault in self._faults.items() if known.get(job_id) != fault}
 
     def arm(self, job: Job, now_ms: int) -> None:
-        """Compute when a job is due."""
         self._faults.pop(job.id, None)
         due_ms = None
         try:
@@ -120,5 +119,4 @@ class Agenda:
         return [(job_id, at_ms) for at_ms, job_id in sorted(due, key=lambda item: item[0])[:room]]
 
     def find_next_ms(self, busy: Collection[str]) -> int | None:
-        """Return the earliest due time of a job that is not busy."""
         return min((at_ms for job_id, at_ms in self._due_ms.items() if job_id not in busy), default=None)

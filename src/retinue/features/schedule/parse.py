@@ -160,7 +160,6 @@ class Schedule:
 
     @property
     def first_ms(self) -> int:
-        """The time of the first run."""
         return to_ms(self.fires[0])
 
 

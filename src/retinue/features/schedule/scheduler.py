@@ -40,8 +40,6 @@ class Fire:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a claimed run ended."""
-
     fire: Fire
     succeeded: bool
     counts: bool
@@ -331,7 +329,6 @@ class Scheduler:
         return fires
 
     async def _carry_out(self, fire: Fire) -> None:
-        """Start the agent of a claimed job and wait for its end."""
         self._announce("updated", fire.job)
         try:
             run_id = await self._ports.spawn(fire.job)

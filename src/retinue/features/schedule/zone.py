@@ -49,7 +49,6 @@ def _to_offset(wall: datetime) -> timedelta:
 
 
 def to_ms(moment: datetime) -> int:
-    """Return the instant of an aware time in milliseconds."""
     return (moment - EPOCH) // timedelta(milliseconds=1)
 
 

@@ -34,8 +34,6 @@ MAX_DESCRIPTION = 200
 
 @dataclass(frozen=True, slots=True)
 class CopyRequest:
-    """The worktree that a run asks for."""
-
     run_id: str
     cwd: Path
     """Where the run would work without a worktree."""
@@ -142,7 +140,6 @@ def is_link(path: str) -> bool:
 
 
 def refuse(reason: str) -> NoReturn:
-    """Raise IsolationFailed."""
     raise IsolationFailed(f'Cannot run with isolation: "worktree": {reason}')
 
 
@@ -274,7 +271,6 @@ async def hold_registry(common: str) -> AsyncIterator[None]:
 
 
 def _read_link(record: CopyRecord) -> str:
-    """Return git's directory for the worktree."""
     with open(os.path.join(record.path, ".git"), "rb") as file:
         git_dir = os.fsdecode(file.read()).strip().removeprefix("gitdir: ")
     # Newer git versions may write relative links.

@@ -91,7 +91,6 @@ def _tell_place(sections: Mapping[str, str], copy: Copy) -> dict[str, str]:
 
 
 def render_isolation(copy: Copy) -> str:
-    """Render what the model must know about its worktree."""
     top, root = to_line(copy.record.top), to_line(copy.record.path)
     return (
         "<worktree_isolation>\n"

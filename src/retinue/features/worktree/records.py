@@ -32,8 +32,6 @@ _MAX_RECORD = 64 * 1024
 
 
 class CopyRecord(Struct, frozen=True, kw_only=True):
-    """The record of one worktree."""
-
     run_id: str
     state: State
     path: str
@@ -81,7 +79,6 @@ class Records:
         return str(self.directory / f"{run_id}.git")
 
     def refs_path(self, run_id: str) -> Path:
-        """Return the path of the refs that a run's repository started with."""
         return self.directory / f"{run_id}.refs"
 
     def make_store(self, run_id: str) -> str:
@@ -94,7 +91,6 @@ class Records:
         return [self.repository_path(run_id), *(str(self.directory / name) for name in stores)]
 
     def claim(self, record: CopyRecord) -> CopyRecord:
-        """Return the record with this process as its owner."""
         self._take_lock()
         return msgspec.structs.replace(record, owner=self._owner, pid=os.getpid())
 
@@ -173,7 +169,6 @@ class Records:
             (self.directory / f"{owner}.lock").unlink(missing_ok=True)
 
     def list_owners(self) -> list[str]:
-        """Return all owners that have files here."""
         names = {match[1] for name in self._names() if (match := _OWNED.fullmatch(name))}
         return sorted(names | {record.owner for record in self.list_all()})
 

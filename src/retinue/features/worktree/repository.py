@@ -215,7 +215,6 @@ class ObjectStore:
         await self._git("rev-list", *whole, *commits, f"^{base}", *edges, is_shared=True)
 
     def close(self) -> None:
-        """Remove the copied objects."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     async def _copy(self, revisions: Sequence[str]) -> None:

@@ -47,8 +47,6 @@ _MAX_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class KeptCopy:
-    """How a worktree was saved."""
-
     branch: str = ""
     """The branch with the work; empty if nothing was done."""
     path: str = ""
@@ -112,7 +110,6 @@ class _Saver:
         }
 
     def close(self) -> None:
-        """Remove temporary files."""
         if self._store is not None:
             self._store.close()
 
@@ -155,7 +152,6 @@ class _Saver:
             await self._prove(commit, unsafe)
 
     async def _find_head(self) -> str:
-        """Return the run's current commit."""
         if self._own:
             # An agent may have started a new history that has no commit yet.
             head = read_head(self._own) or self._record.base
@@ -284,7 +280,6 @@ class _Saver:
         return (await self._try("update-ref", f"refs/heads/{name}", commit, before, is_shared=True)).ok
 
     async def _list_refs(self, field: str, *patterns: str) -> dict[str, str]:
-        """Return one field of each matching branch."""
         rows = await self._git("for-each-ref", f"--format=%(refname:lstrip=2)%00{field}%00", *patterns, is_shared=True)
         fields = [each.removeprefix("\n") for each in rows.fields]
         return dict(zip(fields[::2], fields[1::2], strict=False))
@@ -333,13 +328,11 @@ class _Saver:
 
 
 def render_message(description: str) -> str:
-    """Return the message of the commit with the uncommitted changes."""
     line = " ".join(_CONTROL.sub(" ", clean_text(description, None)).split())
     return f"pi-agent: {line[:MAX_DESCRIPTION]}"
 
 
 def to_variables(name: str, email: str) -> dict[str, str]:
-    """Return git's environment variables for an author."""
     return {
         "GIT_AUTHOR_NAME": name,
         "GIT_AUTHOR_EMAIL": email,

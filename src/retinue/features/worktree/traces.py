@@ -49,7 +49,6 @@ def restore_notes(git_dir: str, common: str) -> None:
 
 
 def read_heads(git_dir: str) -> list[str]:
-    """Return the commits of a merge in progress."""
     return _read_shas(git_dir, "MERGE_HEAD")
 
 

@@ -42,7 +42,6 @@ class Leftover:
 
     @property
     def notes(self) -> str:
-        """Where the work is, as notes for a run's result."""
         from retinue.features.worktree.feature import render_kept
 
         lines = render_kept(self.kept, self.repository)
@@ -159,7 +158,6 @@ class Workshop:
         return self._left
 
     def isolate(self, plan: RunPlan) -> Feature:
-        """Return the feature that runs an agent in a worktree."""
         from retinue.features.worktree.feature import Worktree
 
         request = plan.request
