@@ -1,1 +1,1 @@
-"""What may surround a run: each module is one feature, or something that several share. No feature knows another."""
+"""Optional features around a run, one per module, and code that several of them share. No feature knows another."""

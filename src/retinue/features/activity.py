@@ -1,7 +1,7 @@
-"""What tools did in a project: one line for each call on disk, for people who ask later.
+"""Activity log: one line on disk for each tool call in a project.
 
-Names, times and ends only: never what a tool was asked or what it answered, so no secret can be in it. It is a
-convenience: what goes wrong with it stops nobody.
+Contains names, times and results only, never arguments or output, so it cannot contain secrets. It is a convenience:
+errors here MUST NOT stop a run.
 """
 
 import asyncio
@@ -21,67 +21,64 @@ from retinue.core.jsonline import encode_json
 from retinue.core.tool import find_code
 from retinue.sessions.linelog import LineLog
 
-if TYPE_CHECKING:  # most who look at a log start no run
+if TYPE_CHECKING:  # commands that only read the log need none of these imports
     from retinue.core.run import Run
     from retinue.engine.request import RunRequest
     from retinue.engine.runner import LiveRun
 
 MAX_BYTES = 1_000_000
-"""Beyond this the older half is dropped."""
+"""Above this size the older half is dropped."""
 FLUSH_S = 0.5
 MAX_WAITING = 500
 _LATEST_MS = 4_000_000_000_000
-"""The year 2096; later times are nonsense that no clock can show."""
+"""The year 2096; later times are invalid."""
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{2,59}")
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,120}")
 End = Literal["success", "error", "rate_limited"]
 
 
 class Activity(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One call of a tool."""
-
     at_ms: int
     """When it ended."""
     tool: str
     status: End
     duration_ms: int | None = None
-    """None when it did not run at all."""
+    """None if the call did not run."""
     agent: str = ""
-    """Who called it; empty for the main agent."""
+    """The calling agent; empty for the main agent."""
     run: str = ""
     provider: str = ""
-    """Whom a web tool asked."""
+    """The provider that a web tool used."""
     code: str = ""
-    """Of an error that has one."""
+    """Error code, if the error has one."""
     asked_chars: int = 0
-    """How much it was given."""
+    """Number of characters in the arguments."""
     answered_chars: int = 0
-    """How much came back."""
+    """Number of characters in the result."""
 
     @property
     def started_ms(self) -> int:
-        """When it began."""
         return self.at_ms - (self.duration_ms or 0)
 
     def to_json(self) -> dict[str, Any]:
-        """What `retinue logs --json` prints."""
+        """Return what `retinue logs --json` prints."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return {**plain, "startedMs": self.started_ms}
 
 
 class ActivityLog:
-    """The calls of one project, newest last."""
+    """The log file of one project, newest call last."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lines = LineLog(path)
 
     def append(self, *entries: Activity) -> None:
-        """Keep some more; a disk that does not want them is left in peace. MUST NOT raise."""
+        """Append entries; disk errors are ignored. MUST NOT raise."""
         self._lines.append(*map(encode_json, entries), most=MAX_BYTES)
 
     def read(self) -> list[Activity]:
-        """All that is kept, oldest first; lines that are torn or make no sense are left out."""
+        """Return all entries, oldest first; invalid lines are skipped."""
         found = []
         for line in self._lines.read(2 * MAX_BYTES):
             try:
@@ -93,7 +90,7 @@ class ActivityLog:
         return found
 
     def clear(self) -> None:
-        """Forget all. Raises OSError."""
+        """Delete the log. Raises OSError."""
         self.path.unlink(missing_ok=True)
 
 
@@ -101,13 +98,12 @@ _decoder = msgspec.json.Decoder(Activity)
 
 
 def find_log(own_dir: Path, project: Path) -> ActivityLog:
-    """The log of a project."""
     digest = hashlib.sha256(os.fsencode(project)).hexdigest()[:32]
     return ActivityLog(own_dir / "activity" / f"{digest}.jsonl")
 
 
 class Recorder:
-    """Keeps the calls of the runs it listens to. Writes now and then, many at once: no call waits for a disk."""
+    """Records the tool calls of runs and writes them in batches, so that no call waits for the disk."""
 
     def __init__(self, log: ActivityLog, clock: Clock) -> None:
         self._log = log
@@ -116,15 +112,14 @@ class Recorder:
         self._timer: asyncio.TimerHandle | None = None
 
     def listen(self, live: "LiveRun", agent: str = "") -> Callable[[], None]:
-        """Begin with a run; returns what ends it."""
+        """Start recording a run; returns a function that stops it."""
         return live.bus.listen(_Ear(self, agent), pieces=False, kinds=(ToolStarted, ToolFinished))
 
     def watch(self, live: "LiveRun", run: "Run", request: "RunRequest", parent: "LiveRun") -> Callable[[], None]:
-        """Begin with a subagent's run; returns what ends it."""
+        """Start recording a subagent's run; returns a function that stops it."""
         return self.listen(live, run.agent)
 
     def flush(self) -> None:
-        """Write what waits."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -133,7 +128,6 @@ class Recorder:
             self._log.append(*waiting)
 
     def keep(self, event: ToolFinished, agent: str, asked_chars: int) -> None:
-        """Put one call with those that wait."""
         result = event.result
         details = result.details if isinstance(result.details, dict) else {}
         code = _keep(_CODE, find_code(details))
@@ -161,8 +155,6 @@ class Recorder:
 
 
 class _Ear:
-    """Listens to one run."""
-
     def __init__(self, recorder: Recorder, agent: str) -> None:
         self._recorder = recorder
         self._agent = agent
@@ -178,7 +170,7 @@ class _Ear:
 
 
 def _measure(value: object) -> int:
-    """The characters of all texts in a value."""
+    """Return the number of characters in all strings of a value."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):
@@ -187,5 +179,5 @@ def _measure(value: object) -> int:
 
 
 def _keep(shape: re.Pattern[str], text: object) -> str:
-    """A word that has the shape of a name; anything else could be anything."""
+    """Return the text if it looks like a name; anything else could contain secrets."""
     return text if isinstance(text, str) and shape.fullmatch(text) else ""

@@ -1,6 +1,6 @@
-"""What an approval of a program is bound to beside its words: what the files hold that it names and the project brings.
+"""Bind the approval of a program to the content of the project files on its command line.
 
-Words alone would not do: whoever may write in the project decides what the program does that they name.
+The command line alone is not enough: anyone who can write in the project can change what those files do.
 """
 
 import hashlib
@@ -14,36 +14,36 @@ from pathlib import Path
 from msgspec import Struct
 
 MAX_BYTES = 5_000_000
-"""Of one file; a longer one counts by its place, its size, and when it was changed, which no program can set."""
+"""For one file; a larger file is identified by location, size and change time, which programs cannot set."""
 _LONGEST = 1024
 _LONGEST_LINE = 64 * 1024
 _MODULE = (".py", "/__main__.py", "/__init__.py")
 _MOST_PIECES = 50
 _SHELL = re.compile(r"[\s;&|()<>{}`'\"$]+")
-"""What stands between the words of a line for a shell."""
+"""Separators between words for a shell."""
 
 
 class ProjectGround(Struct, frozen=True):
-    """Where a project is, and who opened it."""
+    """Where a project is, and where its programs are started."""
 
     project: Path
     cwd: Path
     """Where programs are started."""
     home: Path | None = None
     spared: tuple[Path, ...] = ()
-    """Folders in it that no agent can write, should the project be the home directory."""
+    """Folders in the project that no agent can write; needed if the project is the home directory."""
 
     def find_files(self, command: str, args: Iterable[str], folder: Path) -> dict[str, Path]:
-        """The files of the project that a command line names, by its words; `folder` is where the command is sought."""
+        """Return the project files that a command line names, by word; the command itself is relative to `folder`."""
         found: dict[str, Path] = {}
-        # A bare name is looked for on the PATH, and never in the project.
+        # A bare name is searched on the PATH, never in the project.
         wanted = [(command, folder)] if os.sep in command else []
         for before, word in pairwise(("", *args)):
-            # A word may be a whole line for a shell, as in `sh -c`, and go into folders first.
+            # A word may be a whole shell command, as in `sh -c`, and change the directory first.
             pieces = _SHELL.split(word[:_LONGEST_LINE])[:_MOST_PIECES] if " " in word else []
             places = [self.cwd, *(self.cwd / each for each in pieces if each and self._has_folder(each))]
             wanted += [(text, place) for text in (word, *pieces) for place in places]
-            # `python -m name` takes it from where it is started.
+            # `python -m name` imports from the working directory.
             module = word if before == "-m" else word.removeprefix("-m") if word.startswith("-m") else ""
             wanted += [(module.replace(".", "/") + end, self.cwd) for end in _MODULE if module]
         for text, start in wanted:
@@ -57,7 +57,7 @@ class ProjectGround(Struct, frozen=True):
         return self._has(path) and path.is_dir()
 
     def _find_file(self, word: str, start: Path) -> Path | None:
-        # `--config=x` names a file too.
+        # `--config=x` names a file, too.
         for text in (word, word.partition("=")[2]):
             if not text or len(text) >= _LONGEST or "\0" in text:
                 continue
@@ -73,17 +73,16 @@ class ProjectGround(Struct, frozen=True):
 
 
 def digest_files(files: Mapping[str, Path]) -> dict[str, str]:
-    """What each of some files holds."""
     return {word: digest_file(path) for word, path in files.items()}
 
 
 def find_change(files: Mapping[str, str]) -> str:
-    """The first of some files, by their paths, that does not hold any longer what was agreed to; empty when all do."""
+    """Return the path of the first file whose digest has changed; empty if none has."""
     return next((path for path, digest in files.items() if digest_file(Path(path)) != digest), "")
 
 
 def digest_file(path: Path) -> str:
-    """What a file holds, as a number; or why that cannot be told."""
+    """Return a digest of a file's content, or a text that says why it cannot be read."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

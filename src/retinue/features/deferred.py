@@ -1,6 +1,7 @@
-"""Tools that a run is not shown until it looks for them: `tool_search` finds them, and they are there from then on.
+"""Deferred tools: hidden from a run until it finds them with `tool_search`.
 
-What was found stays for the session. Must not know where tools come from: one that waits says so by `deferred`.
+Tools that were found stay available for the session. Must not know where tools come from: a tool has the attribute
+`deferred`.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,34 +15,33 @@ from retinue.core.tool_table import SEARCH
 from retinue.engine.setup import RunSetup
 
 MAX_NAMED = 100
-"""Names in the description; what is beyond is found all the same."""
+"""Maximum number of names in the description; other tools can still be found."""
 MAX_LOADED = 20
-"""Tools one search brings: each costs room in every request from then on."""
+"""Maximum number of tools that one search loads: each one costs tokens in every later request."""
 _SHOWN_CHARS = 200
 
 
 def is_deferred(tool: Tool) -> bool:
-    """Whether a tool waits until it is looked for."""
     return bool(getattr(tool, "deferred", False))
 
 
 def leave_out(tools: Mapping[str, Tool], named: Collection[str] = ()) -> dict[str, Tool]:
-    """The tools that are shown from the start; what somebody asked for by name does not wait."""
+    """Return the tools that are shown from the start; tools in `named` are never deferred."""
     return {name: tool for name, tool in tools.items() if name in named or not is_deferred(tool)}
 
 
 class Deferring:
-    """Hides the tools that wait. Must be entered last: it keeps the tools it hands over, to add to them."""
+    """Hides deferred tools. Must be the last feature entered: it keeps the tool table that it returns, to add to it."""
 
     name = "deferred tools"
 
     def __init__(self, named: Collection[str] = ()) -> None:
-        """`named` do not wait."""
+        """Tools in `named` are never deferred."""
         self._named = named
         self._loaded: set[str] = set()
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """The setup without them, and with the tool that finds them; what was found before is there."""
+        """Replace deferred tools by the search tool; tools that were found earlier stay."""
         shown = leave_out(setup.tools, {*self._named, *self._loaded})
         waiting = {name: tool for name, tool in setup.tools.items() if name not in shown}
         if not waiting:
@@ -50,19 +50,18 @@ class Deferring:
         return setup.change(tools=shown)
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """Nothing to undo: what was found belongs to the session."""
         return outcome
 
 
 class SearchTool:
-    """Loads tools by what is said of them."""
+    """Finds and loads deferred tools by name and description."""
 
     effect = Effect.READ
     hint = "Look for further tools"
     guidelines: tuple[str, ...] = ()
 
     def __init__(self, waiting: dict[str, Tool], shown: dict[str, Tool], loaded: set[str]) -> None:
-        """What is found goes from `waiting` to `shown`, and its name into `loaded`."""
+        """A found tool moves from `waiting` to `shown`, and its name is added to `loaded`."""
         self._waiting = waiting
         self._shown = shown
         self._loaded = loaded
@@ -77,7 +76,6 @@ class SearchTool:
         self.spec = ToolSpec(SEARCH, description, parameters)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Load what fits."""
         query = str(arguments["query"])
         words = query.lower().split()
         found = [name for name, tool in self._waiting.items() if words and _fits(words, tool)]

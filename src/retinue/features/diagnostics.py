@@ -1,7 +1,7 @@
-"""Tells the main agent what language servers complain of in the files it has changed.
+"""Report language server diagnostics for changed files to the main agent.
 
-At the end of its work as a report that it answers, or with the result of each change. Loads nothing before a file is
-changed that some server knows about.
+Either at the end of its work, as a message that it answers, or with the result of each change. Loads nothing until a
+file is changed that a server supports.
 """
 
 import os
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 CUSTOM_TYPE = "lsp-diagnostics"
 MAX_FILES = 16
 MAX_ROUNDS = 5
-"""Reports in one prompt: an agent that cannot mend a file must come to an end all the same."""
+"""Maximum number of reports per prompt: an agent that cannot fix a file must still end."""
 _MAX_LINES = 200
-# A new file is looked at more closely than a change of an old one.
+# Warnings are reported for new files only, errors also for changed ones.
 _LEAST = dict.fromkeys(list_aliases(["write"]), "warning") | dict.fromkeys(list_aliases(["edit"]), "error")
 
 
 class Diagnosing:
-    """Around the main agent: notes what it changes, and has that looked at."""
+    """Records which files the main agent changes and checks them."""
 
     name = "lsp-diagnostics"
 
@@ -45,26 +45,24 @@ class Diagnosing:
         self._clock = clock
         self._setup: RunSetup | None = None
         self._touched: dict[str, str] = {}
-        """Path and least severity, the oldest first."""
+        """Path and minimum severity, oldest first."""
         self._rounds = 0
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """Stand behind the tools, and at the end."""
         self._setup, self._touched, self._rounds = setup, {}, 0
         reviewers = (*setup.reviewers, self) if self._mode == "agent_end" else setup.reviewers
         return setup.change(hooks=(*setup.hooks, self), reviewers=reviewers)
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """The servers stay: the next prompt may want them."""
+        """Keep the servers running for the next prompt."""
         self._setup = None
         return outcome
 
     async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
-        """Let every call pass."""
         return None
 
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
-        """Note what was changed, or tell at once what is wrong with it."""
+        """Record the changed file, or add its diagnostics to the result at once."""
         path = call.arguments.get("path")
         if self._setup is None or result.is_error or call.name not in _LEAST or not isinstance(path, str):
             return result
@@ -79,9 +77,9 @@ class Diagnosing:
         return replace(result, content=[*result.content, TextContent(text)])
 
     async def review(self, outcome: Outcome) -> CustomMessage | None:
-        """Send the run back when what it has changed is wrong."""
+        """Send the run back if the files it changed have errors."""
         touched, self._touched = self._touched, {}
-        # One that has come to a limit must not get beyond it this way.
+        # A run that reached a limit must not continue beyond it this way.
         if not touched or self._rounds >= MAX_ROUNDS or outcome.reason is not Reason.DONE:
             return None
         lines = await self._examine(touched)
@@ -99,7 +97,7 @@ class Diagnosing:
             del self._touched[next(iter(self._touched))]
 
     async def _examine(self, touched: dict[str, str]) -> list[str]:
-        """One line for each complaint; nothing where nobody can tell."""
+        """Return one line per diagnostic; empty if no server can check the files."""
         setup = self._setup
         assert setup is not None
         from retinue.tools.lsp.call import cut
@@ -111,7 +109,7 @@ class Diagnosing:
             return []
         try:
             call = await _open_call(setup, self._find_pool())
-            # A file elsewhere was allowed to be changed, but no server is shown it.
+            # Files outside the workspace may be changed with permission, but are not shown to a server.
             found = await diagnose_all(call, [path for path in known if _is_inside(path, call.workspace)])
         except ToolFailed:
             return []

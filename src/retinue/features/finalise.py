@@ -1,6 +1,6 @@
-"""An agent that gives its answer by a call: the tool `subagent_finalize`, and the reminders when it was not used.
+"""Completion by tool call: the agent delivers its answer with `subagent_finalize` and is reminded if it does not.
 
-Whatever such a run says beside that call is not its answer. Must not know surfaces.
+Other text of such a run is not its answer. Must not know surfaces.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ SECTION = (
 
 
 class FinalizeTool:
-    """Takes the answer of a run and ends it."""
+    """Receives the answer of a run and ends it."""
 
     effect = Effect.READ
     hint = "Deliver the answer and end the work"
@@ -56,7 +56,7 @@ class FinalizeTool:
         self._take = take
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """A valid call is the end; any other is told what is valid, and the run goes on."""
+        """A valid call ends the run; an invalid one gets an error and the run continues."""
         finalized = read_finalized(arguments)
         if finalized is None:
             return ToolResult.of(f"{_find_fault(arguments)} {RULE} Call {FINALIZE} again.", {}, is_error=True)
@@ -65,7 +65,7 @@ class FinalizeTool:
 
 
 class Finalising:
-    """Gives one run the tool, reminds it at most twice, and makes the call its outcome."""
+    """Adds the tool to one run, reminds it at most twice, and makes the call its outcome."""
 
     name = "finalising"
 
@@ -74,7 +74,7 @@ class Finalising:
         self._reminders = 0
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """The setup with the tool, whatever list the run's tools come from."""
+        """Add the tool, even if the run's tool list does not contain it."""
         self._finalized, self._reminders = None, 0
         return setup.change(
             tools={**setup.tools, FINALIZE: FinalizeTool(self._take)},
@@ -83,15 +83,15 @@ class Finalising:
         )
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """What was delivered stays so, whatever went wrong after; unless somebody did not want it any more."""
+        """Keep a delivered answer despite later errors, unless the user or the parent stopped the run."""
         is_unwanted = outcome.reason in (Reason.USER, Reason.PARENT)
         if self._finalized is None or outcome.finalized is not None or is_unwanted:
             return outcome
         return _apply(outcome, self._finalized)
 
     async def review(self, outcome: Outcome) -> str | Outcome | None:
-        """Words for a run that has not finalised, as long as it may be reminded; else what it comes to."""
-        # A run in a process of its own has made the call there; its outcome has it already.
+        """Return a reminder for a run that has not finalised; after the last reminder, its final outcome."""
+        # A run in a separate process made the call there, so its outcome already contains it.
         finalized = outcome.finalized or self._finalized
         if finalized is not None:
             return _apply(outcome, finalized)
@@ -107,7 +107,6 @@ class Finalising:
 
 
 def _apply(outcome: Outcome, finalized: Finalized) -> Outcome:
-    """The outcome with what was finalised as its words."""
     is_good = finalized.status == "SUCCESS"
     return msgspec.structs.replace(
         outcome,

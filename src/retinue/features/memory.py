@@ -1,7 +1,7 @@
-"""Memory: a directory of notes that an agent keeps between its runs, told to it through its prompt.
+"""Memory: a directory of notes that an agent keeps between its runs and reads in its prompt.
 
-Where it lies follows from the scope and the agent's name; no step of the way may be a symbolic link. Must not know how
-tools are made: those it may add are handed in.
+Scope and agent name determine the directory; no component of its path may be a symbolic link. Must not know how tools
+are built: the tools it may add are passed in.
 """
 
 import asyncio
@@ -43,15 +43,15 @@ _UNTRUSTED = (
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """What memory does to a run's rights."""
+    """How memory changes a run's rights."""
 
     can_write: bool
     extra: tuple[str, ...]
-    """Tools to add, by their own names."""
+    """Names of tools to add."""
 
 
 def plan_memory(definition: Definition, rights: Rights, terms: Terms) -> MemoryPlan:
-    """Who may write or edit keeps the notes; anybody else may read them. Nothing is added that the run may not have."""
+    """An agent that can write or edit may write its notes, others may read them. Adds no tool the run may not have."""
     can_write = not rights.tools.isdisjoint(("write", "edit"))
     wanted = ("read", "write", "edit") if can_write else ("read",)
     allowed = decide_extra(wanted, definition, terms).allowed
@@ -59,8 +59,6 @@ def plan_memory(definition: Definition, rights: Rights, terms: Terms) -> MemoryP
 
 
 class Memory:
-    """The feature: one agent's notes in one scope."""
-
     name = "memory"
 
     def __init__(
@@ -74,7 +72,7 @@ class Memory:
         trusted: bool = True,
         tools: Mapping[str, Tool] | None = None,
     ) -> None:
-        """`project` is where the configuration is, also for a run in a copy; `tools` are what the plan adds."""
+        """`project` contains the configuration, also for a run in a worktree; `tools` are those of the MemoryPlan."""
         self._scope = scope
         self._agent = agent
         self._base = home if scope == "user" else project
@@ -83,8 +81,8 @@ class Memory:
         self._tools = tools or {}
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """Add the block to the prompt and the tools to the run; a writing agent gets its directory made."""
-        # A disk can be slow, and a share can hang.
+        """Add the notes to the prompt and the tools to the run; create the directory for an agent that can write."""
+        # A disk can be slow, and a network share can hang.
         text = await asyncio.to_thread(self._render)
         added = {name: tool for name, tool in self._tools.items() if self._trusted and name not in setup.tools}
         folder = self._find_folder()
@@ -95,11 +93,10 @@ class Memory:
         )
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """The notes stay."""
         return outcome
 
     def _find_folder(self) -> str:
-        """The directory that the run keeps itself; none when it only reads."""
+        """Return the directory that the run may write; empty if it only reads."""
         if self._base is None or not (self._can_write and self._trusted):
             return ""
         return os.path.realpath(self._base.joinpath(".pi", _FOLDERS[self._scope], self._agent))
@@ -125,7 +122,6 @@ class Memory:
 
 
 def render_writable(scope: Scope, folder: Path, index: str | None) -> str:
-    """The block of an agent that keeps its notes itself."""
     current = f"There is no {INDEX} yet; create it at {folder / INDEX} when there is something worth keeping."
     if index is not None:
         current = _render_index(index)
@@ -134,14 +130,13 @@ def render_writable(scope: Scope, folder: Path, index: str | None) -> str:
 
 
 def render_readonly(scope: Scope, index: str | None, remark: str = "") -> str:
-    """The block of an agent that may only read; it does not learn where the notes are."""
+    """Render the prompt section of an agent that may only read; it does not reveal where the notes are."""
     intro = f"There are notes from earlier runs; you cannot change them.\nScope: {scope}"
     current = _render_index(index) if index is not None else remark or "There are none yet."
     return "\n\n".join(("# Agent Memory (read-only)", intro, current))
 
 
 def cut_index(text: str) -> str:
-    """The lines that are shown."""
     lines = text.split("\n")
     if len(lines) <= MAX_LINES:
         return text
@@ -154,7 +149,7 @@ def _render_index(text: str) -> str:
 
 
 def _open_notes(base: Path, parts: tuple[str, ...], *, ignore: bool) -> str | None:
-    """Make the directory and read its index; None when there is none."""
+    """Create the directory and read its index; None if there is none."""
     with Folder.open(base, follow=True).walk(parts[:-1], create=True) as shelf:
         if ignore:
             shelf.create(".gitignore", b"*\n")
@@ -163,7 +158,7 @@ def _open_notes(base: Path, parts: tuple[str, ...], *, ignore: bool) -> str | No
 
 
 def _read_quietly(base: Path, parts: tuple[str, ...]) -> tuple[str | None, str]:
-    """The index, or a remark why it is not shown."""
+    """Return the index, or None and the reason why it is not shown."""
     try:
         with Folder.open(base, follow=True).walk(parts) as folder:
             return _read_index(folder), ""

@@ -1,7 +1,7 @@
-"""Files that somebody else may have put there, reached and read without following a symbolic link.
+"""Open and read untrusted files without following symbolic links.
 
-Where the system can, every step starts from an open directory, so that nothing can be swapped underneath. Must not know
-what the files are for.
+Where the system supports it, every step starts from an open directory, so that nothing can be replaced meanwhile. Must
+not know what the files are for.
 """
 
 import errno
@@ -20,12 +20,12 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC",
 _FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}")
-# What hides beside the characters that a terminal must not get: zero width, and tags.
+# Invisible characters besides those that are unsafe in a terminal: zero width, and tags.
 _HIDDEN = re.compile("[\u00ad\u180e\u200b\u2060-\u2064\U000e0000-\U000e007f]")
 
 
 class LinkFound(OSError):
-    """Raised when a step of a path is a symbolic link; `filename` is that step."""
+    """Raised when a component of a path is a symbolic link; `filename` is that component."""
 
 
 class Folder:
@@ -37,7 +37,7 @@ class Folder:
 
     @classmethod
     def open(cls, path: Path, *, follow: bool) -> Self:
-        """Open a directory by its path; with `follow` off, its last step must be no link. Raises OSError."""
+        """Open a directory; without `follow` its last component must not be a link. Raises OSError."""
         if not follow:
             _check_link(path)
         if not _HAS_HANDLES:
@@ -52,7 +52,7 @@ class Folder:
             os.close(self._handle)
 
     def enter(self, name: str, *, create: bool = False) -> "Folder":
-        """Open a directory inside this one, making it if wanted. Raises OSError, LinkFound for a link."""
+        """Open, and if `create` first make, a directory inside this one. Raises OSError, LinkFound for a link."""
         path = self.path / name
         if create:
             with suppress(FileExistsError):
@@ -67,7 +67,7 @@ class Folder:
             raise
 
     def walk(self, parts: Sequence[str], *, create: bool = False) -> "Folder":
-        """Open a directory some steps below this one, which is closed."""
+        """Open a directory several levels below this one, and close this one."""
         folder = self
         for name in parts:
             with folder:
@@ -76,7 +76,7 @@ class Folder:
         return folder
 
     def read(self, name: str, limit: int) -> bytes:
-        """At most `limit + 1` bytes of a regular file. Raises OSError, LinkFound for a link."""
+        """Read at most `limit + 1` bytes of a regular file. Raises OSError, LinkFound for a link."""
         self._check(name, stat.S_IFREG)
         target = name if self._handle is not None else str(self.path / name)
         handle = os.open(target, _FILE | _NO_LINK, dir_fd=self._handle)
@@ -86,7 +86,7 @@ class Folder:
             return file.read(limit + 1)
 
     def create(self, name: str, data: bytes) -> None:
-        """Write a file that is not there yet; one that is stays as it is. Raises OSError."""
+        """Write a new file; an existing file stays unchanged. Raises OSError."""
         target = name if self._handle is not None else str(self.path / name)
         try:
             handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o600, dir_fd=self._handle)
@@ -96,7 +96,7 @@ class Folder:
             file.write(data)
 
     def list(self, limit: int) -> list[os.DirEntry[str]]:
-        """At most `limit` entries, sorted by their bytes. Raises OSError."""
+        """Return at most `limit` entries, sorted by their bytes. Raises OSError."""
         with os.scandir(self._handle if self._handle is not None else self.path) as entries:
             found = [entry for entry, _ in zip(entries, range(limit), strict=False)]
         return sorted(found, key=lambda entry: os.fsencode(entry.name))
@@ -113,12 +113,11 @@ class Folder:
 
 
 def is_safe_name(name: str) -> bool:
-    """Whether a name may become a part of a path."""
     return _NAME.fullmatch(name) is not None
 
 
 def decode_text(data: bytes, limit: int) -> str:
-    """The text of a file of at most `limit` bytes, with what is invisible shown; a remark when it was cut."""
+    """Decode at most `limit` bytes, with invisible characters escaped; text that was cut gets a note."""
     text = data[:limit].decode("utf-8", "ignore" if len(data) > limit else "replace")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").strip()
     shown = _HIDDEN.sub(lambda found: ascii(found[0])[1:-1], escape_text(text))

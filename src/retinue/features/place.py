@@ -1,6 +1,6 @@
-"""Looks at the directory a child will work in: is it a git repository, and on which branch.
+"""Describe the directory where a subagent will work: whether it is a git repository, and its branch.
 
-Git runs with nothing of the repository's that could start a program, and for a few seconds at most.
+Git runs hardened, so that repository configuration cannot start programs, and with a time limit.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ _HARDENED = (
 
 
 async def survey_place(cwd: Path, environment: Mapping[str, str], *, timeout_s: float = GIT_TIMEOUT_S) -> Place:
-    """The facts for a child's prompt. Never raises for what git does."""
+    """Return the facts for a subagent's prompt. Does not raise if git fails."""
     shell = environment.get("SHELL", "")
-    # Starting git takes longer than all the rest of a run's beginning: not where nothing of git's is from here up.
+    # Starting git is the slowest part of starting a run, so skip it outside of repositories.
     root = _find_root(cwd)
     git = None if root is None else find_program("git", environment, outside=root)
     if git is None:
@@ -44,7 +44,7 @@ async def survey_place(cwd: Path, environment: Mapping[str, str], *, timeout_s: 
 
 
 def _find_root(cwd: Path) -> str | None:
-    """The directory above that looks like a repository; None when none does."""
+    """Return the nearest directory upwards that contains `.git`; None if there is none."""
     try:
         real = os.path.realpath(cwd)
     except OSError:
@@ -58,7 +58,7 @@ def _find_root(cwd: Path) -> str | None:
 
 
 def find_program(name: str, environment: Mapping[str, str], *, outside: str = "") -> str | None:
-    """The program on the search path, in absolute directories only and not below `outside`."""
+    """Return the program on the PATH, from absolute directories only and not below `outside`."""
     root = os.path.realpath(outside) + os.sep if outside else ""
     for folder in environment.get("PATH", os.defpath).split(os.pathsep):
         candidate = os.path.join(folder, name)
@@ -69,7 +69,7 @@ def find_program(name: str, environment: Mapping[str, str], *, outside: str = ""
 
 
 def harden_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What git needs of the environment, without its own variables, which could point it elsewhere, or any secret."""
+    """Return a minimal environment for git: no secrets, and no GIT_ variables that redirect it."""
     kept = select(environment, ("PATH", *GIT))
     safe = {
         "GIT_CONFIG_NOSYSTEM": "1",
@@ -84,7 +84,7 @@ def harden_environment(environment: Mapping[str, str]) -> dict[str, str]:
 async def _ask(
     git: str, arguments: Sequence[str], cwd: Path, variables: Mapping[str, str], timeout_s: float
 ) -> str | None:
-    """What git prints, trimmed; None when it fails, or takes too long."""
+    """Return git's trimmed output; None if it fails or takes too long."""
     try:
         process = await asyncio.create_subprocess_exec(
             git,

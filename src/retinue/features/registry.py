@@ -1,4 +1,4 @@
-"""The features that may surround a run, listed by hand in the order they are entered."""
+"""The list of features that a run may get, in the order in which they are entered."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,24 +14,24 @@ from retinue.features.worktree.workshop import Leftovers, Workshop
 
 @dataclass(frozen=True, slots=True)
 class ConfigFolders:
-    """Where configuration lies, also for a run that works elsewhere."""
+    """Where configuration is, also for a run that works elsewhere."""
 
     project: Path
     agent_dir: Path
     home: Path | None
     configs: tuple[str, ...]
-    """The project's configuration folders that are trusted."""
+    """The project's trusted configuration folders."""
     has_notes: bool
-    """Whether notes of agents in the project are used."""
+    """Whether agent notes in the project are used."""
     workshop: Workshop | None = None
-    """Where runs get copies of the repository from; None for a main agent, which works where it is."""
+    """Creates worktrees for runs; None for a main agent, which works in place."""
     boundaries: Boundaries | None = None
-    """What commands of runs are confined by; None: by nothing."""
+    """Confines the commands of runs; None means no sandbox."""
     glance: Glance = field(default_factory=Glance)
 
 
 def build_features(plan: RunPlan, grounds: ConfigFolders) -> list[Feature]:
-    """What a run is surrounded with; its copy is there first, memory stands before skills in its prompt."""
+    """Build the features of a run; the worktree comes first, and memory comes before skills in the prompt."""
     definition, features = plan.definition, list[Feature]()
     if grounds.workshop is not None:
         features.append(Leftovers(grounds.workshop))
@@ -50,7 +50,7 @@ def build_features(plan: RunPlan, grounds: ConfigFolders) -> list[Feature]:
                 tools={name: plan.tools[name] for name in noted.extra},
             )
         )
-    if grounds.boundaries is not None:  # knows where the copy and the notes are
+    if grounds.boundaries is not None:  # must come after the worktree and the notes
         features.append(grounds.boundaries.surround(readonly=plan.rights.readonly))
     is_isolated = bool(definition.isolated) or plan.request.isolated
     if definition.skills is not False and not is_isolated:

@@ -1,7 +1,7 @@
-"""Draws the boundary of each run's commands: read-only or its workspace, by what this machine can enforce.
+"""Opens the sandbox of each run's commands: read-only, or writable in the workspace.
 
-Nothing is tried before somebody needs to know. A read-only run never goes without; a writing one does where the user
-says so, or where the machine can enforce nothing, and its record tells.
+The machine is probed on first use. A read-only run never runs without a sandbox; a writing run does if the user turned
+it off or the machine supports none, and its outcome records that.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from retinue.core.launch import ANYWHERE, Confinement, Territory
 from retinue.core.run import Outcome
 from retinue.engine.setup import RunSetup
 
-if TYPE_CHECKING:  # a run that starts no command pays for none of it
+if TYPE_CHECKING:  # a run that starts no command needs none of these imports
     from retinue.sandbox.confinement import OpenConfinement
     from retinue.sandbox.probe import Machine
     from retinue.sandbox.profile import Sandbox, SandboxWishes
@@ -29,7 +29,7 @@ UNUSED = "no command was run"
 
 
 class Boundaries:
-    """What this machine can enforce for this user; one object for all runs of a process."""
+    """The sandbox of this machine and user, shared by all runs of a process."""
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class Boundaries:
         exposed: Sequence[str] = (),
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`withheld` is hidden whatever the settings say, but for what is `exposed` in it.
+        """`withheld` is hidden whatever the settings say, except what is `exposed` in it.
 
-        `tell` hears it, maybe more than once, when somebody who may write goes without a boundary that nobody has
-        switched off.
+        `tell` receives a warning, maybe repeatedly, if a writing run has no sandbox although the user did not turn it
+        off.
         """
         self._settings = settings
         self.home = home
@@ -68,27 +68,26 @@ class Boundaries:
 
     @property
     def is_off(self) -> bool:
-        """Whether the user has switched it off."""
         return bool(self._settings.mode == "off")
 
     @property
     def passed(self) -> tuple[str, ...]:
-        """Names of variables that the user lets commands have."""
+        """Names of environment variables that the user lets commands have."""
         return tuple(self._settings.environment)
 
     @property
     def status(self) -> "SandboxStatus":
-        """What was found out; the first who asks waits some milliseconds."""
+        """The probed status; the first access takes some milliseconds."""
         return self.machine.look()
 
     def judge(self) -> tuple[bool, str]:
-        """Whether read-only commands can be run, and why not."""
+        """Return whether read-only commands can run, and if not, why."""
         if self.is_off:
             return False, "sandbox.mode is off in the user's settings"
         return self.status.is_usable, self.status.reason
 
     def foretell(self, *, readonly: bool) -> tuple[bool, str]:
-        """Whether commands of a run will have a boundary, and which, for a person."""
+        """Return whether commands of a run will be confined, and a description for the user."""
         if self.is_off or not self.status.is_usable:
             return False, f"its commands have no boundary: {self.judge()[1]}"
         network = "with" if self._settings.network and not readonly else "without"
@@ -96,22 +95,20 @@ class Boundaries:
         return True, f"its commands write {where}, {network} network: {self.status.sentence}"
 
     def describe(self) -> dict[str, Any]:
-        """For programs."""
         return {"mode": "off" if self.is_off else "auto", **self.status.to_json()}
 
     def surround(self, *, readonly: bool) -> "Confined":
-        """The boundary of one run."""
         return Confined(self, readonly=readonly)
 
     def surround_place(self, cwd: Path, *, readonly: bool) -> "Confined":
-        """The boundary of what is started in a place for more than one run. Close it."""
+        """Return a sandbox for programs that several runs share. The caller must close it."""
         return Confined(self, readonly=readonly, cwd=cwd)
 
     def find_territory(self, cwd: Path, *, readonly: bool) -> Territory:
-        """Where the file tools of a run that works somewhere may go; worked out once for each place."""
+        """Return where the file tools of a run may read and write; cached per directory."""
         if self.is_off and not readonly:
             return ANYWHERE
-        # A reader has no command that could go where its tools may not: what is hidden stays so, whatever is off.
+        # Secrets stay hidden from read-only runs even if the sandbox is off: they have no commands to bypass it.
         key = (str(cwd), readonly)
         if (known := self._territories.get(key)) is None:
             known = self._territories[key] = self._survey(cwd, readonly=readonly)
@@ -126,16 +123,16 @@ class Boundaries:
             return Territory((), reading.secrets, exposed=reading.exposed)
         profile = build_writing(workspace, wishes)
         named = tuple(os.path.realpath(expand(path, wishes.home)) for path in wishes.writable)
-        # What the user names may be changed also where it would be protected; what lies in it and is, may not.
+        # A protected path that the user lists may be changed; protected paths inside it may not.
         granted = tuple(path for path in named if is_below(path, profile.protected))
         roots = (profile.workspace, *named)
         guarded = partial(self.survey.list_guarded, profile.grounds, profile.home)
         return Territory(roots, profile.secrets, profile.protected, granted, profile.exposed, self.survey.made, guarded)
 
     async def draw(self, cwd: Path, *, readonly: bool) -> "tuple[OpenConfinement | None, str]":
-        """The boundary of what works somewhere, for whoever closes it, and what it is in a few words.
+        """Open a sandbox and describe it in a few words; the caller must close it.
 
-        None where somebody who may write has none.
+        None for a writing run without a sandbox.
         """
         from retinue.sandbox.confinement import open_sandbox
         from retinue.sandbox.profile import build_readonly, build_writing
@@ -153,7 +150,7 @@ class Boundaries:
         return opened, "; ".join((opened.summary, *opened.notes))
 
     async def look_ahead(self) -> None:
-        """Say that commands would have no boundary, although none was run; nothing is tried where Landlock is."""
+        """Warn if commands would have no sandbox, although none was run; skips the probe if the kernel has Landlock."""
         from retinue.sandbox.landlock import LEAST_ABI, read_abi
 
         if not self.is_off and read_abi() < LEAST_ABI:
@@ -167,7 +164,7 @@ class Boundaries:
             )
 
     def build_wishes(self) -> "SandboxWishes":
-        """What the user settled, for a profile."""
+        """Return the user's settings in the form that profiles need."""
         from retinue.sandbox.profile import SandboxWishes
 
         own = self._settings
@@ -185,14 +182,14 @@ class Boundaries:
 
 
 def open_machine() -> "Machine":
-    """One that belongs to whoever asks; it MUST be closed when it has opened boundaries."""
+    """Return a new Machine; the caller MUST close it if it opened sandboxes."""
     from retinue.sandbox.probe import Machine
 
     return Machine()
 
 
 def try_machine() -> "Machine":
-    """One that has tried what it can do, and holds nothing: for reports, which start no commands."""
+    """Return a probed and closed Machine, for reports that start no commands."""
     machine = open_machine()
     machine.look()
     machine.close()
@@ -200,12 +197,12 @@ def try_machine() -> "Machine":
 
 
 class Confined:
-    """The boundary of one run, opened with its first command and closed with the run."""
+    """The sandbox of one run, opened with its first command and closed with the run."""
 
     name = "sandbox"
 
     def __init__(self, boundaries: Boundaries, *, readonly: bool, cwd: Path | None = None) -> None:
-        """`cwd` is known beforehand where it is entered by no run."""
+        """`cwd` is given if no run enters this feature."""
         self._boundaries = boundaries
         self._readonly = readonly
         self._cwd = cwd or Path()
@@ -214,21 +211,21 @@ class Confined:
         self._reading: OpenConfinement | None = None
         self._summary = UNUSED
         self._draw = asyncio.Lock()
-        """Calls of one reply come at once, and what two of them opened would be closed once."""
+        """Concurrent calls of one reply must not open two sandboxes, because only one would be closed."""
 
     @property
     def passed(self) -> tuple[str, ...]:
-        """What the user names in `sandbox.environment`, which counts without a boundary too."""
+        """Names from `sandbox.environment`, which apply without a sandbox, too."""
         return self._boundaries.passed
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """Remember where the run works: a private copy is entered before."""
+        """Record where the run works; its worktree was entered before."""
         self._cwd, self._granted = setup.cwd, setup.writable
         self._summary = OFF if self._boundaries.is_off else UNUSED
         return setup.change(confinement=self, find_territory=self.find_territory)
 
     def find_territory(self) -> Territory:
-        """Where the file tools of the run may go: as far as its commands."""
+        """Return where the file tools of the run may read and write: the same as its commands."""
         territory = self._boundaries.find_territory(self._cwd, readonly=self._readonly)
         private = () if self._opened is None else self._opened.private
         if not self._granted and not private:
@@ -237,29 +234,28 @@ class Confined:
         return structs.replace(territory, granted=granted, exposed=exposed)
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """Remove what was private to the run, and put on record what it ran in."""
+        """Close the sandbox and record in the outcome what the run was confined by."""
         self.close()
         if self._summary == UNUSED and not self._readonly:
             await self._boundaries.look_ahead()
-        # A run in a process of its own says itself what it was confined by.
+        # A run in a separate process reports its sandbox itself.
         return structs.replace(outcome, sandbox=outcome.sandbox or self._summary)
 
     def close(self) -> None:
-        """Remove what was private to it."""
         for opened in (self._opened, self._reading):
             if opened is not None:
                 opened.close()
         self._opened = self._reading = None
 
     async def open(self) -> Confinement | None:
-        """The boundary for a command; None where a writing run has none."""
+        """Return the sandbox for a command; None if a writing run has none."""
         async with self._draw:
             if self._opened is None:
                 self._opened, self._summary = await self._boundaries.draw(self._cwd, readonly=self._readonly)
             return self._opened
 
     async def open_readonly(self) -> Confinement | None:
-        """The boundary of what reads for the run and has nothing to change; None where this machine draws none."""
+        """Return a read-only sandbox for programs that only read; None if this machine supports none."""
         own = self._boundaries
         if own.is_off or not (await own.machine.find()).is_usable:
             return None
@@ -272,14 +268,14 @@ class Confined:
 
 
 def _is_ours(here: Path, folder: Path) -> bool:
-    """Whether a checkout above a directory is by its owner: anybody can make one in a folder that all may write."""
+    """Return whether the same user made the checkout: anyone can create one in a world-writable parent folder."""
     return folder == here or os.lstat(folder / ".git").st_uid in (os.geteuid(), os.lstat(here).st_uid)
 
 
 def find_workspace(cwd: Path, home: Path | None) -> Path:
-    """The checkout that a directory is in, or itself: git must be able to write its own directory.
+    """Return the checkout that contains a directory, or the directory itself: git must be able to write `.git`.
 
-    A home directory that is a checkout is not the workspace of what lies in it.
+    A home directory that is a checkout is not the workspace of directories inside it.
     """
     from retinue.sandbox.stubs import is_stub
 

@@ -1,7 +1,7 @@
-"""Skills: instructions that an agent gets in full, or learns of by name and description and reads when it needs them.
+"""Skills: instructions that an agent gets in full, or finds in a list and reads when needed.
 
-Follows no symbolic link and looks at a limited number of files. Must not decide which folders are trusted: only roots
-that may be read are handed in.
+Follows no symbolic links and examines a limited number of files. Must not decide which folders are trusted: only
+readable roots are passed in.
 """
 
 import asyncio
@@ -24,32 +24,30 @@ from retinue.features.nofollow import Folder, decode_text, is_safe_name
 
 SKILL_FILE = "SKILL.md"
 MAX_ENTRIES = 10_000
-"""Looked at below one root."""
+"""Maximum number of entries examined below one root."""
 MAX_DEPTH = 12
 MAX_SKILL_BYTES = 128 * 1024
 MAX_HEAD_BYTES = 16 * 1024
-"""Read of a file to learn what it is."""
+"""Maximum number of bytes read to get a skill's name and description."""
 MAX_LISTED = 200
 MAX_DESCRIPTION_CHARS = 1024
 FRESH_S = 1.0
-"""A folder that was looked for so long ago is looked for again."""
+"""How long a check whether skill folders exist stays valid."""
 _SKIPPED = "node_modules"
 
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """One skill as the model is told of it."""
-
     name: str
     description: str
     path: str
 
 
-@lru_cache(maxsize=16)  # asked for each run of a crew, and always the same
+@lru_cache(maxsize=16)  # called for each run, always with the same arguments
 def find_skill_roots(
     project: Path, agent_dir: Path, home: Path | None, *, configs: tuple[str, ...]
 ) -> tuple[Path, ...]:
-    """Where skills are looked for, in order; `configs` are the trusted configuration folders of the project."""
+    """Return where skills are searched, in order; `configs` are the project's trusted configuration folders."""
     roots = [project / name / "skills" for name in (".pi", ".agents") if name in configs]
     roots.append(agent_dir / "skills")
     if home is not None:
@@ -58,14 +56,13 @@ def find_skill_roots(
 
 
 class Glance:
-    """Whether there is anything to look through, which for most users there is not; seen once for runs that begin
-    together."""
+    """Checks whether any skill folder exists; cached for runs that start together."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[Path, ...], tuple[float, bool]] = {}
 
     def is_any_there(self, roots: Sequence[Path]) -> bool:
-        """Whether one of the folders exists, or did a moment ago."""
+        """Return whether one of the folders exists, or existed a moment ago."""
         key, now_s = tuple(roots), time.monotonic()
         at_s, is_there = self._seen.get(key, (-FRESH_S, False))
         if now_s - at_s >= FRESH_S:
@@ -75,7 +72,7 @@ class Glance:
 
 
 class Skills:
-    """The feature: a selection of skills in a run's prompt."""
+    """Adds a selection of skills to a run's prompt."""
 
     name = "skills"
 
@@ -85,7 +82,7 @@ class Skills:
         self._glance = glance or Glance()
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """Add the chosen skills in full, or the list of all of them for an agent that can read files."""
+        """Add the selected skills in full, or the list of all skills for an agent that can read files."""
         if self._selection is False:
             return setup
         if self._selection is True:
@@ -96,7 +93,6 @@ class Skills:
         return setup.change(sections={**setup.sections, **sections}) if sections else setup
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """Nothing to undo."""
         return outcome
 
     def _list(self) -> dict[str, str]:
@@ -108,7 +104,7 @@ class Skills:
 
 
 def preload_skill(name: str, roots: Sequence[Path]) -> str:
-    """The block of one skill; when it cannot be had, the block says so and the agent runs without it."""
+    """Return the text of one skill; if it is missing, the text says so and the agent runs without it."""
     shown = escape_line(name, 80)
     heading = f"# Preloaded Skill: {shown}"
     if not is_safe_name(name):
@@ -125,7 +121,7 @@ def preload_skill(name: str, roots: Sequence[Path]) -> str:
 
 
 def list_skills(roots: Sequence[Path]) -> tuple[tuple[Skill, ...], tuple[Diagnostic, ...]]:
-    """All skills a model may choose from, first found first, and what is wrong with the others."""
+    """Return all skills that a model may use, in search order, and problems with other files."""
     found: dict[str, Skill] = {}
     problems: list[Diagnostic] = []
     for root in roots:
@@ -145,7 +141,6 @@ def list_skills(roots: Sequence[Path]) -> tuple[tuple[Skill, ...], tuple[Diagnos
 
 
 def render_catalogue(skills: Iterable[Skill]) -> str:
-    """The list of skills in a prompt."""
     lines = [
         "A skill is a file of instructions for one kind of task. When a task fits a description below, read that file "
         "first and follow it. Paths inside it start at its own directory; write them in full in tool calls.",
@@ -164,13 +159,13 @@ def render_catalogue(skills: Iterable[Skill]) -> str:
 
 
 def _can_use(setup: RunSetup) -> bool:
-    """Whether a list would tell this run something: it can read files, and its parent's prompt has no such list."""
+    """Return whether a list is useful: the run can read files and no other prompt section has the list."""
     can_read = "read" in setup.tools or "bash" in setup.tools
     return can_read and not any("<available_skills>" in text for text in setup.sections.values())
 
 
 def _find_skill(name: str, walk: "_Walk") -> str | None:
-    """The text of a skill below one root: a file of that name, else the first directory of that name with a skill."""
+    """Return the text of a skill below one root: a file of that name, else the first directory of that name."""
     with suppress(OSError), Folder.open(walk.root, follow=False) as top:
         return decode_text(top.read(f"{name}.md", MAX_SKILL_BYTES), MAX_SKILL_BYTES)
     for parts, folder in walk.run():
@@ -181,7 +176,7 @@ def _find_skill(name: str, walk: "_Walk") -> str | None:
 
 
 def _find_candidates(root: Path, problems: list[Diagnostic]) -> Iterator[tuple[Path, Folder, str]]:
-    """Every file below a root that may be a skill, flat ones first; the folder is open until the next one."""
+    """Yield every file below a root that may be a skill, flat files first; the folder stays open until the next one."""
     walk = _Walk(root)
     if root.is_symlink():
         walk.links.append(root)
@@ -200,19 +195,19 @@ def _find_candidates(root: Path, problems: list[Diagnostic]) -> Iterator[tuple[P
 
 
 class _Walk:
-    """Looks for directories with a skill file, nearest first; none of these is searched further."""
+    """Searches for directories with a skill file, nearest first; does not search inside those."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.is_cut = False
         self.links: list[Path] = []
-        """Those that are not followed."""
+        """Links that were not followed."""
 
     def run(self) -> Iterator[tuple[tuple[str, ...], Folder]]:
-        """Each directory with its steps from the root, open until the next one."""
+        """Yield each directory with its path components, open until the next one."""
         waiting: list[tuple[str, ...]] = [()]
         left = MAX_ENTRIES
-        for parts in waiting:  # grows while it is read
+        for parts in waiting:  # grows during the loop
             with suppress(OSError), Folder.open(self.root, follow=False).walk(parts) as folder:
                 entries = folder.list(left)
                 left -= len(entries)
@@ -232,7 +227,7 @@ def _is_searched(entry: os.DirEntry[str]) -> bool:
 
 
 def _describe(path: Path, folder: Folder, file: str, problems: list[Diagnostic]) -> Skill | None:
-    """What a file says about itself; None when it is no skill, which is a problem only for one that must be."""
+    """Return what a file says about itself; None if it is not a skill, which is a problem only for SKILL.md."""
     line = None
     try:
         fields = _read_fields(decode_text(folder.read(file, MAX_HEAD_BYTES), MAX_HEAD_BYTES))
@@ -254,7 +249,7 @@ def _describe(path: Path, folder: Folder, file: str, problems: list[Diagnostic])
 
 
 def _read_fields(text: str) -> dict[str, str]:
-    """The texts of the frontmatter; of a key that is there twice the first. Raises BlockError."""
+    """Return the scalar fields of the frontmatter; the first of duplicate keys wins. Raises BlockError."""
     block = parse_block(text)
     return {entry.key: entry.value.text for entry in reversed(block.entries) if isinstance(entry.value, Scalar)}
 

@@ -1,6 +1,6 @@
-"""Transcripts for people and other programs: `.pi/output/agent-<id>.jsonl`, one JSON object a line, as messages end.
+"""Transcripts: `.pi/output/agent-<id>.jsonl`, one JSON object per line, written as messages finish.
 
-They are a convenience beside the session, which is the record: what goes wrong here is warned about once and ignored.
+The session is the record and transcripts are a convenience: an error here is warned about once and ignored.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ from retinue.sandbox.open_beneath import open_beneath
 from retinue.sessions.entry import Stamp, decode_message
 
 PREPARED_S = 1.0
-"""So long a folder counts as made and without links."""
+"""How long a folder counts as created and free of links."""
 HOLD_S = 0.5
-"""So long what a run was asked may wait for its first message: the run itself should not wait for a file."""
+"""How long the task may wait to be written with the first message, so that the run does not wait for the disk."""
 MAX_LINE_BYTES = 64 * 1024 * 1024
 _stamp = Stamp()
 _IGNORE = b"# Transcripts of agents, written by retinue.\n*\n"
@@ -46,7 +46,7 @@ _TYPES: dict[type, str] = {
 
 
 class TranscriptFile:
-    """The file of one run, as a listener on its bus."""
+    """The transcript file of one run, as a listener on its bus."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class TranscriptFile:
         warn: Callable[[str], None],
         prepare: Callable[[Path], None] | None = None,
     ) -> None:
-        """`prepare` makes the folder, once for each run."""
+        """`prepare` creates the folder; called once per run."""
         self._path = path
         self._prepare = prepare or prepare_folder
         self._run_id = run_id
@@ -67,25 +67,23 @@ class TranscriptFile:
         self._warn = warn
         self._opening: str | None = None
         self._asked: tuple[str, int] | None = None
-        """What the run was asked, and when, until it is written."""
+        """The task and its time, until written."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_ready = False
         self._is_broken = False
 
     def begin(self, task: str, preface: str = "") -> None:
-        """Note what the run was asked, without what was put before it; it is written with what follows, or soon."""
+        """Record the task without its preface; it is written with the first message, or after a short delay."""
         self._opening = f"{preface}{task}"
         self._asked = task, self._clock.now_ms()
         self._timer = asyncio.get_running_loop().call_later(HOLD_S, self._write, b"")
 
     def close(self) -> None:
-        """Write what is held back."""
         if self._timer is not None:
             self._timer.cancel()
         self._write(b"")
 
     def __call__(self, event: Event) -> None:
-        """Write a message that is complete."""
         if not isinstance(event, MessageFinished):
             return
         message = event.message
@@ -124,8 +122,6 @@ class TranscriptFile:
 
 
 class Transcripts:
-    """The transcripts of one main agent's runs."""
-
     def __init__(self, *, clock: Clock, warn: Callable[[str], None]) -> None:
         self._clock = clock
         self._warn = warn
@@ -133,7 +129,7 @@ class Transcripts:
         self._prepared: dict[Path, float] = {}
 
     def watch(self, live: LiveRun, run: Run, request: RunRequest, parent: LiveRun) -> Callable[[], None]:
-        """Write the transcript of a run that has an output file; returns what ends it."""
+        """Write the transcript of a run that has an output file; returns a function that ends it."""
         if not run.output_file:
             return lambda: None
         transcript = TranscriptFile(
@@ -155,7 +151,7 @@ class Transcripts:
         return end
 
     def _prepare(self, folder: Path) -> None:
-        """Once for all the runs that start in the same moment."""
+        """Prepare a folder once for all runs that start at the same moment."""
         now_s = self._clock.steady_s()
         if now_s - self._prepared.get(folder, -PREPARED_S) >= PREPARED_S or not folder.is_dir():
             prepare_folder(folder)
@@ -168,12 +164,12 @@ class Transcripts:
 
 
 def _goes_on(run: Run) -> bool:
-    """Whether another process, which has crashed, has written already what the run was asked."""
+    """Return whether the run was resumed after a crash, so that its task is already written."""
     return run.status is Status.RUNNING and os.path.lexists(run.output_file)
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make `.pi/output` with an ignore file of its own. Neither part may be a link. Raises OSError."""
+    """Create `.pi/output` with its own .gitignore. Neither folder may be a link. Raises OSError."""
     project = os.open(folder.parent.parent, os.O_RDONLY | os.O_DIRECTORY)
     opened = [project]
     try:
@@ -191,7 +187,7 @@ def prepare_folder(folder: Path) -> None:
 
 
 def append_lines(path: str, data: bytes) -> None:
-    """Append to a file that only its owner can read. It is not held open: there may be thousands. Raises OSError."""
+    """Append to a file that only its owner can read. It is not kept open: there may be thousands. Raises OSError."""
     fd = _open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         while data:
@@ -201,7 +197,7 @@ def append_lines(path: str, data: bytes) -> None:
 
 
 def _open(path: str | Path, flags: int) -> int:
-    """A transcript, in a folder that may have been swapped for a link since it was made. Raises OSError."""
+    """Open a transcript safely, even if its folder was replaced by a link. Raises OSError."""
     project, *steps, name = str(path).rsplit("/", 3)
     folder = open_beneath(os.path.realpath(project), "/".join(steps))
     try:
@@ -218,7 +214,7 @@ _decoder = msgspec.json.Decoder(_Line)
 
 
 def read_messages(path: Path) -> Iterator[Message]:
-    """The messages of a transcript; what is torn or unreadable is left out."""
+    """Yield the messages of a transcript; unreadable lines are skipped."""
     try:
         fd = _open(path, os.O_RDONLY)
     except OSError:

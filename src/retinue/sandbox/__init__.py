@@ -1,1 +1,1 @@
-"""What a command may touch, enforced by the kernel; and, honestly, what this machine cannot enforce."""
+"""Restrict what commands can access, enforced by the kernel, and report what this machine cannot enforce."""

@@ -1,7 +1,7 @@
-"""How much memory, how many processes and threads commands may have.
+"""Limit the number of processes and the memory of commands.
 
-Root needs it: the kernel's limit per user counts in a sandbox for everybody else, and never for root. A bomb that is
-only counted from outside stops the whole machine before anybody has counted.
+Root needs a control group: the kernel's per-user process limit works in a sandbox for every user except root, and a
+fork bomb stops the machine before counting from outside notices.
 """
 
 import os
@@ -13,10 +13,10 @@ _PREFIX = "retinue-"
 
 
 class Corral:
-    """One group, made when it is first needed and removed at the end."""
+    """A control group for commands, created on first use and removed by `close`."""
 
     def __init__(self, root: str = _ROOT, most: int = MAX_TASKS, *, is_root: bool | None = None) -> None:
-        """`is_root` says for whom it is, when not for whoever runs this."""
+        """`is_root` overrides the check of the current user."""
         self._root = root
         self._most = most
         self._is_root = is_root if is_root is not None else hasattr(os, "geteuid") and os.geteuid() == 0
@@ -24,18 +24,18 @@ class Corral:
 
     @property
     def takes_threads(self) -> bool:
-        """Whether one thread of ours can be in the group, and the others not: what it starts costs nothing more."""
+        """Whether a single thread of this process can join the group, so that only its children are limited."""
         return self.is_useful and os.path.isfile(f"{self._path}/tasks")
 
     @property
     def is_useful(self) -> bool:
-        """Whether there is such a group, or one can be made."""
+        """Whether a group exists or can be created."""
         if self._path is None:
             self._path = self._make()
         return bool(self._path)
 
     def describe(self) -> str:
-        """What bounds the number of processes, in a sentence; says where nobody has tried it."""
+        """Describe for the user how the number of processes is limited."""
         if not self._is_root:
             return "processes are bounded by the kernel, for each sandbox"
         if self.takes_threads:
@@ -45,19 +45,19 @@ class Corral:
         return "processes are only counted from outside: a fork bomb of root may be quicker"
 
     def admit(self, pid: int) -> None:
-        """Put a process in; all it starts from then on is in. Where that fails it is only counted."""
+        """Move a process into the group, so that its later children are limited; failures are ignored."""
         if self.is_useful:
             with suppress(OSError):
                 _write(f"{self._path}/cgroup.procs", str(pid))
 
     def enter(self, thread: int) -> None:
-        """Put a thread of ours in; where that fails, or cannot be, what it starts is only counted."""
+        """Move a thread of this process into the group, so that its children are limited; failures are ignored."""
         if self.takes_threads:
             with suppress(OSError):
                 _write(f"{self._path}/tasks", str(thread))
 
     def close(self) -> None:
-        """Remove the group, when it is empty."""
+        """Remove the group if it is empty."""
         if self._path:
             with suppress(OSError):
                 os.rmdir(self._path)
@@ -85,7 +85,7 @@ class Corral:
 
 
 def _remove_leftovers(base: str) -> None:
-    """Groups of processes that were killed; one that is in use cannot be removed."""
+    """Remove groups of processes that were killed; the kernel refuses to remove a group in use."""
     with suppress(OSError):
         for name in os.listdir(base):
             owner = name.removeprefix(_PREFIX).partition("-")[0]
@@ -100,17 +100,17 @@ def _write(path: str, text: str) -> None:
 
 
 _SHARE = 0.75
-"""Of what there is: a command that needs more would take the user's own programs down with it."""
+"""Share of the memory: a command that needs more would take memory from the user's own programs."""
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def find_bound(wanted: int = 0) -> int:
-    """Bytes: as many as the user wants, else a share of what there is; 0 where nobody knows how much that is."""
+    """Return the memory limit in bytes: `wanted`, or a share of the available memory; 0 if that is unknown."""
     return wanted or int(find_memory() * _SHARE)
 
 
 def find_memory() -> int:
-    """Bytes that this machine has, or the container that we are in, if that may have less."""
+    """Return the memory of this machine or container in bytes, whichever is smaller; 0 if unknown."""
     total = 0
     with suppress(OSError, ValueError, IndexError), open("/proc/meminfo", "rb") as file:
         total = int(file.readline().split()[1]) * 1024

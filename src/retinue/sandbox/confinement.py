@@ -1,7 +1,6 @@
-"""The boundary of one run: made from a status and a profile, it turns commands into launches.
+"""The sandbox of one run: wraps commands so that they start inside it.
 
-Where the machine cannot do what the profile asks, there is still a Confinement: one that refuses every command. Must
-not know which tools start commands.
+If the machine cannot enforce the profile, the sandbox refuses every command. Must not know which tools start commands.
 """
 
 import errno
@@ -29,7 +28,7 @@ from retinue.sandbox.stubs import Standby
 from retinue.sandbox.survey import Survey
 
 UNGUARDED = ("hooks, configuration and agents in the workspace are not protected", "file modes are not guarded")
-"""By Landlock, where a run may write."""
+"""What Landlock cannot protect in runs that may write."""
 _RESOLVER = "/etc/resolv.conf"
 _TRIES = 100
 _MOVED_TRIES = 5
@@ -37,29 +36,27 @@ _PROTECTED_LINK = "is a link, which cannot be protected"
 
 
 class OpenConfinement(Confinement, Protocol):
-    """A boundary that holds something until it is closed."""
+    """A sandbox that holds resources until it is closed."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know about this one."""
+        """Limitations that the user should know."""
         ...
 
     @property
     def private(self) -> tuple[str, ...]:
-        """Its own directory of temporary files, once there is one."""
+        """The run's own temporary directory; empty until it exists."""
         ...
 
     @property
     def passed(self) -> tuple[str, ...]:
-        """None: its profile has chosen already."""
+        """Always empty: the profile has already selected the variables."""
         ...
 
-    async def open(self) -> "Confinement | None":
-        """Itself: it is drawn already."""
-        ...
+    async def open(self) -> "Confinement | None": ...
 
     async def open_readonly(self) -> "Confinement | None":
-        """Itself, when nothing can be changed in it."""
+        """Return itself if it is read-only, else None."""
         ...
 
     def close(self) -> None: ...
@@ -68,10 +65,10 @@ class OpenConfinement(Confinement, Protocol):
 def open_sandbox(
     status: SandboxStatus, profile: Profile, server: ForkServer | None = None, survey: Survey | None = None
 ) -> OpenConfinement:
-    """The boundary of a run. Close it when the run is over.
+    """Open the sandbox of a run; close it when the run ends.
 
-    `server` starts commands where bubblewrap cannot; without one a boundary of its own brings its own. `survey` knows
-    what agents of other runs have made.
+    `server` starts commands where bubblewrap cannot; without it the sandbox starts its own. `survey` knows what agents
+    of other runs created.
     """
     if not status.is_usable:
         return NoConfinement(profile, status.reason)
@@ -87,7 +84,7 @@ def open_sandbox(
 
 
 class NoConfinement:
-    """No boundary can be drawn, so nothing runs."""
+    """Refuses every command because this machine cannot enforce a sandbox."""
 
     notes: tuple[str, ...] = ()
     passed: tuple[str, ...] = ()
@@ -114,11 +111,10 @@ class NoConfinement:
         pass_fds: tuple[int, ...] = (),
         visible: Sequence[str] = (),
     ) -> Launch:
-        """Refuse."""
+        """Raises ToolFailed."""
         raise ToolFailed(explain_unavailable(self._reason))
 
     def explain(self, output: str) -> str:
-        """Nothing: no command has said anything."""
         return ""
 
     async def open(self) -> Confinement:
@@ -127,12 +123,11 @@ class NoConfinement:
     async def open_readonly(self) -> Confinement | None:
         return None
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def close(self) -> None: ...
 
 
 class _Boundary:
-    """What all backends share: the workspace stays the one it was, and temporary files have a place."""
+    """Shared by all backends: checks the workspace's identity and owns the private temporary directory."""
 
     passed: tuple[str, ...] = ()
 
@@ -158,7 +153,6 @@ class _Boundary:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether the profile is enforced with nothing left out."""
         return self._status.state == "enforced"
 
     @property
@@ -170,7 +164,7 @@ class _Boundary:
         return ()
 
     def explain(self, output: str) -> str:
-        """What the boundary has to do with a command's complaint."""
+        """Return a hint if the sandbox may have caused a command's error output."""
         return self._hints.explain(output, self._closed)
 
     async def open(self) -> Confinement:
@@ -181,11 +175,10 @@ class _Boundary:
         return await self.open() if self.is_readonly else None
 
     def close(self) -> None:
-        """Remove the private directory."""
         if self._tmp:
             with suppress(OSError):
                 remove_tree(self._tmp)
-            with suppress(OSError):  # others are in it
+            with suppress(OSError):  # directories of other runs may be in it
                 os.rmdir(os.path.dirname(self._tmp))
             os.close(self._tmp_lock)
             self._tmp = ""
@@ -201,7 +194,7 @@ class _Boundary:
         return self._tmp
 
     def _begin(self) -> Profile:
-        """The profile of a command that begins, with what it must leave as it is and was found just now."""
+        """Return the profile for a command that starts, including the protected paths found just now."""
         profile = self._profile
         if not profile.grounds:
             return profile
@@ -218,7 +211,7 @@ class _Boundary:
         self._survey.end(profile.grounds)
 
     def _check_workspace(self, cwd: str) -> str:
-        """The real working directory. A directory that was replaced is not the one that was allowed."""
+        """Return the real working directory. Raises ToolFailed if the workspace was replaced since the run began."""
         workspace = self._profile.workspace
         if self._identity is None or _identify(workspace) != self._identity:
             raise ToolFailed(
@@ -232,8 +225,6 @@ class _Boundary:
 
 
 class BwrapConfinement(_Boundary):
-    """Namespaces made by bubblewrap."""
-
     def __init__(
         self, status: SandboxStatus, profile: Profile, server: ForkServer | None = None, survey: Survey | None = None
     ) -> None:
@@ -265,10 +256,9 @@ class BwrapConfinement(_Boundary):
         pass_fds: tuple[int, ...] = (),
         visible: Sequence[str] = (),
     ) -> Launch:
-        """The command line of bubblewrap with the command behind it."""
         real = self._check_workspace(cwd)
         profile, covers = self._hold_protected()
-        # Where it is not out of sight anyway it has to be there, and to stay, to be covered.
+        # A directory that is not hidden anyway must exist, and continue to exist, to be covered.
         is_private = is_below(find_private_root(), PRIVATE_DIRS)
         tmp = self._open_tmp() if not (profile.is_readonly and is_private) else ""
         handle = _write_filter(to_filter(profile, namespaces="disable-userns" in self._status.features))
@@ -288,7 +278,7 @@ class BwrapConfinement(_Boundary):
             covers=covers if profile.is_readonly else structs.replace(covers, sockets=list_foreign(profile)),
             visible=(*visible, *([_RESOLVER] if profile.network else ())),
         )
-        # Its own environment is that of the first process inside, which any command can read.
+        # bwrap's own environment becomes that of the first process inside, which any command can read.
         env = build_environment(profile, environment)
         layers = 1 if self._errand is None else 2
         return Launch(
@@ -304,7 +294,7 @@ class BwrapConfinement(_Boundary):
         )
 
     def _hold_protected(self) -> tuple[Profile, bwrap.Covers]:
-        """The profile of a command that begins, and what of its protected paths is there; the rest is stood in for."""
+        """Return the profile for a command that starts and its protected paths; stubs are created for missing ones."""
         tries_left = _MOVED_TRIES
         while True:
             profile = self._begin()
@@ -313,7 +303,7 @@ class BwrapConfinement(_Boundary):
                 self._standby.hold(covers.files, covers.folders)
             except OSError as error:
                 self._end(profile)
-                # Agents that work at the same time make and remove copies of the repository.
+                # Agents that work concurrently create and remove worktrees.
                 if isinstance(error, FileNotFoundError) and tries_left:
                     tries_left -= 1
                     continue
@@ -352,7 +342,6 @@ class LandlockConfinement(_Boundary):
         pass_fds: tuple[int, ...] = (),
         visible: Sequence[str] = (),
     ) -> Launch:
-        """The command with an errand to the fork server."""
         profile, real, tmp = self._profile, self._check_workspace(cwd), self._open_tmp()
         plan = landlock.plan_rules(profile, self._abi, tmp=tmp, visible=visible)
         rules = Filter(
@@ -374,7 +363,7 @@ class LandlockConfinement(_Boundary):
 
 
 class SeatbeltConfinement(_Boundary):
-    """macOS's own sandbox. Written after its documentation; no test has run on that system."""
+    """The macOS sandbox. Follows its documentation; not tested on macOS."""
 
     def wrap(
         self,
@@ -385,7 +374,6 @@ class SeatbeltConfinement(_Boundary):
         pass_fds: tuple[int, ...] = (),
         visible: Sequence[str] = (),
     ) -> Launch:
-        """The command behind sandbox-exec."""
         real, tmp, profile = self._check_workspace(cwd), self._open_tmp(), self._begin()
         text = seatbelt.render_profile(profile, tmp=tmp)
         env = build_environment(profile, environment, tmp)
@@ -395,19 +383,19 @@ class SeatbeltConfinement(_Boundary):
 
 
 def to_filter(profile: Profile, *, namespaces: bool) -> Filter:
-    """The filter beside bubblewrap: what mounts and namespaces do not stop."""
+    """Return the seccomp filter used with bubblewrap, for what mounts and namespaces do not stop."""
     return Filter(
         sockets=_choose_sockets(profile, has_netns=True), tracing=not profile.is_readonly, namespaces=namespaces
     )
 
 
 def list_limits(profile: Profile) -> dict[str, int]:
-    """What a command is bounded by before it begins."""
+    """Return resource limits that are set before a command starts."""
     return {"RLIMIT_FSIZE": profile.tmp_bytes} if profile.is_readonly else {}
 
 
 def remove_forbidden(profile: Profile) -> None:
-    """Take away what no command may have made, and nothing could be put in place of."""
+    """Remove files that no command may create and that cannot be covered by a mount."""
     for path in profile.forbidden:
         with suppress(OSError):
             remove_file(path)
@@ -416,8 +404,8 @@ def remove_forbidden(profile: Profile) -> None:
 def _choose_sockets(profile: Profile, *, has_netns: bool) -> Sockets:
     if profile.is_readonly:
         return "none"
-    # A network of its own has nobody in it, so a server and its client may meet there. Sockets that are files are
-    # behind mounts then; without mounts a command would reach a container engine's, which starts what it is told to.
+    # A network namespace is empty, so a server and its client may connect there, and mounts hide socket files. Without
+    # mounts a command would reach sockets of container engines, which run whatever they are asked to run.
     if has_netns:
         return "all"
     return "internet" if profile.network else "none"
@@ -431,11 +419,11 @@ def _write_filter(rules: Filter) -> int:
 
 
 def _make_private(root: str) -> str:
-    """A new directory in that of all private ones. Raises OSError, or ToolFailed where that is not ours alone."""
+    """Create a private directory in `root`. Raises OSError, or ToolFailed if other users can write to `root`."""
     for _ in range(_TRIES):
         with suppress(FileExistsError):
             os.mkdir(root, 0o711)
-        # Whoever is done removes it when it is empty.
+        # Another run that ends removes `root` when it is empty.
         with suppress(FileNotFoundError):
             found = os.lstat(root)
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
@@ -454,7 +442,7 @@ def _identify(path: str) -> tuple[int, int] | None:
 
 
 def remove_leftovers(folder: str) -> None:
-    """Remove private directories of processes that were killed; only our own user's, and no links."""
+    """Remove private directories of killed processes; only those of this user, and no links."""
     with suppress(OSError):
         for entry in list(os.scandir(folder)):
             owner = entry.name.removeprefix(TMP_PREFIX).partition("-")[0]
@@ -465,7 +453,7 @@ def remove_leftovers(folder: str) -> None:
 
 
 def _remove_abandoned(path: str) -> None:
-    """Whose number means nothing here may live in another container that shares the directory: its lock tells."""
+    """Remove a directory unless it is locked: an unknown pid may belong to a container that shares the directory."""
     with suppress(OSError):
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

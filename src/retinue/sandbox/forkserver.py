@@ -1,10 +1,10 @@
-"""Starts commands that confine themselves before they begin; a program of its own, not to be imported.
+"""Fork server: starts commands that confine themselves before exec. A program of its own, not to be imported.
 
 usage: python -I -S forkserver.py CONTROL_FD
 
-It has one thread, so that a new process may do as it likes between fork and exec. For each message on the control
-socket a warden is forked, which adopts all that the command starts, ends it when the command ends or when the lifeline
-closes, and writes what happens to the status pipe: `pid N`, then `exit N`, or `error TEXT` when nothing was run.
+It is single-threaded, so a new process may do anything between fork and exec. For each message on the control socket it
+forks a warden. The warden adopts every process that the command starts, kills them when the command ends or the
+lifeline closes, and reports on the status pipe: `pid N`, then `exit N`, or `error TEXT` if nothing was run.
 """
 
 import array
@@ -32,7 +32,7 @@ _CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION = 0x20080522
 _FILE_RIGHTS = 1 | 2 | 4 | 1 << 14 | 1 << 15
 _ABOVE = 256
-"""Descriptors are parked from here on while those below are put in their places."""
+"""Descriptors are moved above this number while those below are put in place."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -41,7 +41,7 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
-    # Wardens are nobody's to wait for.
+    # Reap wardens automatically.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         data, ancillary, _, _ = control.recvmsg(1, socket.CMSG_SPACE(64 * 4))
@@ -59,19 +59,19 @@ def main() -> None:
 
 
 def serve(handles: "list[int]") -> None:
-    """In the warden: one command from its start to its end."""
+    """In the warden: run one command from start to end."""
     payload, source, out, err, lifeline, status, *passed = handles
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     prctl(_PR_CHILD_SUBREAPER, 1)
-    # What stays to be read when the command has ended is the command's own, so nobody else may hold these.
+    # The command must be the only holder of its output pipes, or readers would not see their end.
     with open(payload, "rb") as file:
         order = json.load(file)
     os.write(status, b"pid %d\n" % os.getpid())
     command = os.fork()
     if command == 0:
         try:
-            # An error is told on a descriptor that is still there when all others have been put in place.
+            # Errors are reported on a descriptor that stays open while all others are moved.
             status = fcntl.fcntl(status, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
             become(order, (source, out, err), passed)
         except OSError as error:
@@ -88,7 +88,7 @@ def serve(handles: "list[int]") -> None:
 
 
 def become(order: "dict[str, Any]", stdio: "tuple[int, int, int]", passed: "list[int]") -> None:
-    """In the new process: the command, behind its boundary."""
+    """In the new process: restrict it, then exec the command."""
     targets = [0, 1, 2, *order["fds"]]
     above = max(_ABOVE, *targets) + 1
     parked = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, above) for each in (*stdio, *passed)]
@@ -119,7 +119,7 @@ def become(order: "dict[str, Any]", stdio: "tuple[int, int, int]", passed: "list
 
 
 def offer_first() -> None:
-    """When the whole machine has no memory left, the kernel shall end this before the user's programs."""
+    """Make the kernel's out-of-memory killer choose this process before the user's programs."""
     with suppress(OSError, ValueError), open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:
         if int(file.read()) < 500:
             file.seek(0)
@@ -127,23 +127,23 @@ def offer_first() -> None:
 
 
 def restrict_files(handled: int, scoped: int, rules: "list[tuple[str, int]]") -> None:
-    """Nothing on files but what a rule says, from now on and for all that follows."""
+    """Deny all file access except what the rules allow, for this process and its descendants."""
     attributes = struct.pack("=QQQ", handled, 0, scoped)
-    # An older kernel knows a shorter structure.
+    # Older kernels expect a shorter structure.
     size = 24 if scoped else 8
     ruleset = call("landlock_create_ruleset", _CREATE_RULESET, attributes, size, 0)
     for path, rights in rules:
         try:
             handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
-            continue  # what is not there needs no right
-        # A command of before may have put a link there, which leads to what nobody allowed.
+            continue  # a missing path needs no rule
+        # An earlier command may have put a link there, whose target is not allowed.
         if os.readlink(f"/proc/self/fd/{handle}") != path:
             rights = 0
         if not stat.S_ISDIR(os.fstat(handle).st_mode):
             rights &= _FILE_RIGHTS
         rights &= handled
-        # A rule that is refused leaves less allowed, never more.
+        # If the kernel refuses a rule, less is allowed, never more.
         if rights:
             libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, handle), 0)
         os.close(handle)
@@ -152,7 +152,6 @@ def restrict_files(handled: int, scoped: int, rules: "list[tuple[str, int]]") ->
 
 
 def restrict_calls(program: bytes) -> None:
-    """Load a filter of system calls."""
     code = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
     if libc.prctl(_PR_SET_SECCOMP, _FILTER, ctypes.c_char_p(header), 0, 0):
@@ -160,7 +159,7 @@ def restrict_calls(program: bytes) -> None:
 
 
 def drop_capabilities() -> None:
-    """Root keeps its files and loses all else, also the look into other processes."""
+    """Drop all capabilities: root keeps access to its own files but cannot inspect other processes."""
     for number in range(64):
         libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
     libc.prctl(_PR_CAP_AMBIENT, _AMBIENT_CLEAR, 0, 0, 0)
@@ -181,7 +180,7 @@ def prctl(option: int, value: int) -> None:
 
 
 def wait_for(command: int, lifeline: int) -> "int | None":
-    """The command's status, or None when the lifeline closed first."""
+    """Return the command's wait status, or None if the lifeline closed first."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -203,7 +202,7 @@ def wait_for(command: int, lifeline: int) -> "int | None":
 
 
 def end_descendants(command: int) -> None:
-    """Kill until nobody is left; a process that cannot die is given up after two seconds."""
+    """Kill all descendants; gives up after two seconds on processes that do not die."""
     deadline = time.monotonic() + 2
     me = os.getpid()
     while time.monotonic() < deadline:

@@ -1,6 +1,7 @@
-"""Where a workspace's repository is, read from git's own pointers without running git.
+"""Locate a workspace's git repository by reading git's pointer files, without running git.
 
-A pointer is written by whoever made the repository: it says what must be protected, never what may be written.
+Pointers are untrusted, because the author of the repository wrote them: they may add protection but never grant write
+access.
 """
 
 import os
@@ -19,20 +20,20 @@ _SETTING = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*(.*)")
 
 
 class GitDirs(Struct, frozen=True):
-    """The directories a checkout belongs to; empty where there is none."""
+    """The git directories of a checkout; empty strings if there is no repository."""
 
     own: str = ""
-    """Of this checkout: HEAD, index."""
+    """The checkout's own directory: HEAD, index."""
     common: str = ""
-    """Of all checkouts: objects, refs, hooks, config."""
+    """The directory shared by all checkouts: objects, refs, hooks, config."""
     is_plain: bool = False
-    """`.git` is a directory in its place, neither a pointer nor a link nor missing."""
+    """Whether `.git` is a real directory, not a pointer, a link or missing."""
     is_known: bool = False
-    """A repository elsewhere that names this checkout, as `.git` names it: one alone can be made to name anything."""
+    """Whether the repository is elsewhere and points back to this checkout; a pointer one way could be forged."""
 
     @property
     def is_linked(self) -> bool:
-        """A checkout beside the main one, with git's own record of it."""
+        """Whether this is a linked worktree that git has a record of."""
         return self.is_known and self.own != self.common
 
 
@@ -56,13 +57,13 @@ def read_git_dirs(workspace: str) -> GitDirs:
 
 
 def read_worktree(git: str) -> str:
-    """The checkout that a repository names in its configuration, or itself."""
+    """Return the checkout that a repository's configuration names (core.worktree), or the repository itself."""
     told = [value for key, value in read_settings(os.path.join(git, "config")) if key == "core.worktree"]
     return (_follow(git, told[-1]) if told else "") or git
 
 
 def is_repository(folder: str) -> bool:
-    """Whether a directory has what git asks for, in its own place: a link would lead elsewhere."""
+    """Return whether a directory contains what git requires, with no links that lead elsewhere."""
     parts = {name: os.path.join(folder, name) for name in ("HEAD", "objects", "refs")}
     return (
         not any(map(os.path.islink, parts.values()))
@@ -73,15 +74,15 @@ def is_repository(folder: str) -> bool:
 
 
 def read_lender(own: str) -> str:
-    """The repository whose objects another one borrows; empty where there is none."""
+    """Return the repository whose objects this repository borrows (alternates); empty if none."""
     objects = _follow(own, read_line(os.path.join(own, "objects", "info", "alternates")))
     return os.path.dirname(objects) if os.path.basename(objects) == "objects" else ""
 
 
 def list_steering(configs: Iterable[str], workspace: str, home: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Where configuration says that hooks are, and more configuration: whoever writes there decides what git runs.
+    """Return the hook directories and included files that git configuration names; their content decides what git runs.
 
-    Made for real files, not for every spelling git takes: what is not understood is not followed.
+    Handles usual files, not every syntax git accepts; what is not understood is ignored.
     """
     hooks: list[str] = []
     files: list[str] = []
@@ -90,7 +91,7 @@ def list_steering(configs: Iterable[str], workspace: str, home: str) -> tuple[tu
         for key, value in read_settings(path):
             if key == "core.hookspath":
                 place = os.path.join(workspace, _expand(value, home))
-                # What lies beside such a folder is what its scripts run.
+                # Scripts in such a directory (husky) run the files beside it.
                 hooks += [os.path.dirname(place), place] if os.path.basename(place) == "_" else [place]
             elif key == "include.path" or (key.startswith("includeif") and key.endswith(".path")):
                 more = os.path.join(os.path.dirname(path), _expand(value, home))
@@ -101,7 +102,7 @@ def list_steering(configs: Iterable[str], workspace: str, home: str) -> tuple[tu
 
 
 def read_settings(path: str) -> Iterator[tuple[str, str]]:
-    """The settings of a file of git's, by `section.key` in lower case."""
+    """Yield the settings of a git configuration file as `section.key` (lower case) and value."""
     section = ""
     for line in _read(path, _MOST_CONFIG).replace("\\\n", "").splitlines():
         if (begun := _SECTION.match(line)) is not None:
@@ -123,17 +124,16 @@ def _follow(base: str, pointer: str) -> str:
 
 
 def _leads(base: str, pointer: str, place: str) -> bool:
-    """Whether a pointer in a directory names a place."""
     return bool(pointer) and os.path.realpath(os.path.join(base, pointer)) == os.path.realpath(place)
 
 
 def read_line(path: str) -> str:
-    """The first line of a small file; empty where there is none."""
+    """Return the first line of a small file; empty if it cannot be read."""
     return _read(path, _MOST_BYTES).partition("\n")[0].strip()
 
 
 def is_hidden(path: str) -> bool:
-    """Whether something may be there that this user cannot read now, but its owner could make readable."""
+    """Return whether this user cannot read the path now, although its owner could make it readable."""
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except PermissionError:
@@ -145,7 +145,7 @@ def is_hidden(path: str) -> bool:
 
 def _read(path: str, most: int) -> str:
     try:
-        # Not every entry of that name is a file: a pipe would wait for ever.
+        # Opening a named pipe would block forever without O_NONBLOCK.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return ""

@@ -1,6 +1,6 @@
-"""What a command's complaint means inside a boundary: one line for whoever reads the output, each once in a run.
+"""Explain errors of commands that the sandbox may have caused, each once per run.
 
-Only words: what is refused is refused by the kernel, whatever the output says.
+Only text: the kernel enforces the restrictions, whatever the output says.
 """
 
 import os
@@ -16,19 +16,17 @@ _NETWORK = ("Network is unreachable", "Could not resolve", "name resolution", "E
 
 
 class Hints:
-    """The lines of one run."""
-
     def __init__(self, profile: Profile, *, has_mounts: bool) -> None:
-        """`has_mounts`: what is refused looks like a disk that cannot be written, not like a lack of rights."""
+        """`has_mounts`: a refused write fails as on a read-only file system, not with a permission error."""
         self._profile = profile
         self._has_mounts = has_mounts
         self._marks = _WRITING if has_mounts else (*_WRITING, *_REFUSED)
         self._told: set[str] = set()
 
     def explain(self, output: str, closed: Sequence[str] = ()) -> str:
-        """The line that a failed command's output asks for; empty where there is none, or it was said already.
+        """Return a hint for a failed command's output; empty if there is none or it was given before.
 
-        `closed` are folders that stay as they are as a whole.
+        `closed` are directories that are protected as a whole.
         """
         for hint in self._list(output, closed):
             if hint not in self._told:

@@ -1,7 +1,7 @@
-"""A profile as Landlock rules: which rights on which paths. Looks at directories, asks the kernel its version.
+"""Convert a sandbox profile to Landlock rules: rights for paths. The fork server applies them.
 
-Landlock only allows: to hide a file, everything beside it is allowed instead. So the names of hidden files can be
-listed, and what appears beside them while a command runs cannot be read by it. Applying rules is the fork server's.
+Landlock rules can only allow, so to hide a file everything beside it is allowed instead. Names of hidden files can
+still be listed, and a command cannot read files that appear beside them while it runs.
 """
 
 import ctypes
@@ -21,27 +21,25 @@ _FIRST_ABI = (1 << 13) - 1
 READ = EXECUTE | READ_FILE
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _NR_CREATE_RULESET, _VERSION_FLAG = 444, 1
-# Abstract sockets and signals end at the boundary.
+# Abstract sockets and signals do not cross the boundary.
 _SCOPE_ALL = 3
 
 
 SCOPE = "scope"
-"""The feature of a boundary whose commands do not reach abstract sockets of others."""
+"""Sandbox feature: commands cannot reach abstract sockets of other programs."""
 _SCOPE_SOCKETS, _SCOPE_ABI = 1, 6
 _NR_RESTRICT_SELF, _PR_NO_NEW_PRIVS = 446, 38
 
 
 class LandlockPlan(Struct, frozen=True):
-    """What the kernel is told about one command."""
-
     handled: int
-    """Rights that nobody has but by a rule."""
+    """Rights that are denied unless a rule grants them."""
     scoped: int
     rules: tuple[tuple[str, int], ...]
 
 
 def read_abi() -> int:
-    """The version of Landlock this kernel has; 0 without."""
+    """Return the kernel's Landlock ABI version; 0 if it has no Landlock."""
     if os.name != "posix" or os.uname().sysname != "Linux":
         return 0
     found = ctypes.CDLL(None, use_errno=True).syscall(_NR_CREATE_RULESET, None, 0, _VERSION_FLAG)
@@ -49,14 +47,14 @@ def read_abi() -> int:
 
 
 def has_scopes() -> bool:
-    """Whether this kernel can keep sockets apart that have no file."""
+    """Return whether this kernel can isolate abstract sockets."""
     return read_abi() >= _SCOPE_ABI
 
 
 def leave_sockets() -> None:
-    """Cut this thread, and all it starts, off from abstract sockets of others. Raises OSError. There is no way back.
+    """Cut this thread and its children off from abstract sockets of other programs; irreversible. Raises OSError.
 
-    It says nothing of files: who is bound there may not mount, and bubblewrap must.
+    Does not restrict files: a thread with file restrictions cannot mount, and bubblewrap must.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     attributes = struct.pack("=QQQ", 0, 0, _SCOPE_SOCKETS)
@@ -75,7 +73,7 @@ def _check(answer: int) -> int:
 
 
 def list_rights(abi: int) -> int:
-    """All rights on files that a version knows."""
+    """Return all file rights that a Landlock version supports."""
     rights = _FIRST_ABI
     for least, right in ((2, REFER), (3, TRUNCATE), (5, IOCTL_DEV)):
         rights |= right if abi >= least else 0
@@ -83,11 +81,11 @@ def list_rights(abi: int) -> int:
 
 
 def plan_rules(profile: Profile, abi: int, *, tmp: str, visible: Sequence[str] = ()) -> LandlockPlan:
-    """The rules of a profile; `tmp` is the private directory for temporary files."""
+    """Build the rules of a profile; `tmp` is the private temporary directory."""
     handled = list_rights(abi)
     device = (READ | WRITE_FILE | TRUNCATE | IOCTL_DEV) & handled
     secrets = tuple(path for path in (*profile.secrets, *_list_kept()) if os.path.exists(path))
-    # Whole disks are devices, and root may read them.
+    # Disks are devices in /dev, and root may read them.
     rules = [("/", READ_DIR), *((path, READ) for path in list_beside((*secrets, "/dev")))]
     rules += [(path, device) for path in DEVICES]
     rules += [(path, READ) for path in list_visible(profile, visible)]
@@ -100,7 +98,7 @@ def plan_rules(profile: Profile, abi: int, *, tmp: str, visible: Sequence[str] =
 
 
 def _list_kept() -> list[str]:
-    """Where other processes of ours keep long outputs. What appears later has no rule."""
+    """Return where other processes of ours store long outputs; later directories have no rule and are denied anyway."""
     folder = os.path.dirname(find_private_root())
     try:
         names = [name for name in os.listdir(folder) if name.startswith(TMP_PREFIX)]
@@ -110,20 +108,20 @@ def _list_kept() -> list[str]:
 
 
 def list_parted(profile: Profile) -> list[str]:
-    """Directories that may be written, but for what is directly in them: a right to that would show what is hidden."""
+    """Return writable directories in which no direct entries can be created: that right would reveal a secret."""
     secrets = [path for path in profile.secrets if os.path.exists(path)]
     written = () if profile.is_readonly else (profile.workspace, *profile.writable)
     return [place for place in written if any(is_below(secret, [place]) for secret in secrets)]
 
 
 def _list_open(place: str, secrets: Sequence[str]) -> list[str]:
-    """A directory, or the parts of it that have nothing hidden in them."""
+    """Return the directory itself, or only the parts that contain no secrets."""
     inner = [secret for secret in secrets if is_below(secret, [place]) and secret != place]
     return list(list_beside(inner, place)) if inner else [place]
 
 
 def list_beside(secrets: Sequence[str], root: str = "/") -> Iterator[str]:
-    """The fewest paths that hold everything but the secrets."""
+    """Yield the fewest paths that contain everything under `root` except the secrets."""
     hidden = {secret.rstrip("/") or "/" for secret in secrets}
     if not is_below(root, hidden):
         above = {str(parent) for secret in hidden for parent in PurePosixPath(secret).parents}
@@ -136,7 +134,7 @@ def _walk_beside(hidden: Collection[str], above: Collection[str], root: str) -> 
     except OSError:
         return
     for entry in entries:
-        # Where a link leads is allowed, or not, by its own name.
+        # A link's target is allowed or denied under its own path.
         if entry.is_symlink() or entry.path in hidden:
             continue
         if entry.path in above:

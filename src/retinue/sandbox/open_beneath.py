@@ -1,7 +1,7 @@
-"""Opens a directory below another one so that no link, whenever it appears, can lead out of it.
+"""Open a directory below another one without following any link, even one created concurrently.
 
-One call of the kernel where it has `openat2`, one step per component elsewhere. Whoever changes something where agents
-can write does it through these. Must not know who may go where.
+Uses `openat2` if the kernel has it, else one step per component. All changes in places where agents can write MUST go
+through this module. Must not know permissions.
 """
 
 import errno
@@ -20,9 +20,9 @@ _PASSES = 10
 
 
 def open_beneath(root: str, folder: str, *, make: bool = False) -> int:
-    """A descriptor of `root/folder`; `folder` is relative and has neither `..` nor links. Raises OSError.
+    """Return a descriptor of `root/folder`; `folder` is relative, without `..` or links. Raises OSError.
 
-    With `make`, directories that are missing are made.
+    With `make`, missing directories are created.
     """
     top = os.open(root, _FOLDER | os.O_NOFOLLOW)
     try:
@@ -32,7 +32,7 @@ def open_beneath(root: str, folder: str, *, make: bool = False) -> int:
 
 
 def open_below(top: int, folder: str, *, make: bool = False) -> int:
-    """The same below a directory that is open already."""
+    """Like `open_beneath`, but below an open directory."""
     if not folder:
         return os.dup(top)
     try:
@@ -46,7 +46,7 @@ def open_below(top: int, folder: str, *, make: bool = False) -> int:
 
 @contextmanager
 def enter_parent(path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-    """The open directory of an absolute path without `..`, and the name in it. A link on the way raises OSError."""
+    """Open the parent of an absolute path without `..`; yields it and the last name. Raises OSError for links."""
     folder, name = os.path.split(path)
     handle = open_beneath("/", folder.strip("/"), make=make)
     try:
@@ -56,16 +56,13 @@ def enter_parent(path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
 
 
 def remove_file(path: str) -> None:
-    """Remove a file or a link, unless a link leads to it. Raises OSError, but not when there is none."""
+    """Remove a file or a link; no parent may be a link. Raises OSError, except if the path does not exist."""
     with suppress(FileNotFoundError), enter_parent(path) as (folder, name):
         os.unlink(name, dir_fd=folder)
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory that somebody may still write to, also where it lacks rights, unless a link leads to it.
-
-    Raises OSError, but not when there is none.
-    """
+    """Remove a directory that may still be written to or lacks permissions; no parent may be a link. Raises OSError."""
     failures: list[BaseException] = []
     with enter_parent(path) as (folder, name):
 
@@ -83,7 +80,7 @@ def remove_tree(path: str) -> None:
 
 
 def _unlock(top: int, path: str) -> None:
-    """Give us all rights on a directory and on the one around it, but for the top."""
+    """Give the owner all rights on a directory and its parent, except on `top`."""
     for each in (os.path.dirname(path), path):
         if each:
             handle = open_below(top, each)
@@ -92,7 +89,7 @@ def _unlock(top: int, path: str) -> None:
 
 
 def _chmod(handle: int) -> None:
-    # The kernel changes no mode through a handle that was opened without a right to read.
+    # The kernel refuses fchmod on O_PATH descriptors.
     os.chmod(f"/proc/self/fd/{handle}" if hasattr(os, "O_PATH") else handle, 0o700)
 
 
@@ -103,7 +100,7 @@ def _ask_kernel(top: int, folder: str) -> int | None:
     handle, error = call(top, os.fsencode(folder))
     if handle >= 0:
         return int(handle)
-    # A container may forbid the call itself; what it forbids by name is then found by the steps.
+    # A container may forbid the call itself; then walk the path step by step.
     if error in (errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.E2BIG, errno.EAGAIN):
         return None
     raise OSError(error, os.strerror(error), folder)
@@ -113,7 +110,7 @@ def _ask_kernel(top: int, folder: str) -> int | None:
 def _find_openat2() -> Any:
     if not hasattr(os, "O_PATH"):
         return None
-    import ctypes  # only what writes pays for it
+    import ctypes  # slow import, needed only for writes
 
     class How(ctypes.Structure):
         _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))

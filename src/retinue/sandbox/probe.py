@@ -1,6 +1,6 @@
-"""Finds out what this machine can enforce, by really doing it: a write that must not succeed, once per process.
+"""Detect what this machine can enforce by trying a forbidden write, once per process.
 
-Only system directories are searched for programs: a workspace may bring a bwrap of its own.
+Programs are searched in system directories only: a workspace may contain its own bwrap.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _LIMIT_S = 10.0
 _REACHABLE = "commands with the network reach abstract sockets of other programs, such as an X server's"
 _SIGNALS = "signals of commands reach other programs of the user, which Landlock keeps in from version 6 on"
 _HINT = "install the package bubblewrap"
-# Exit 7: it ran, wrote where it may, and could not write where it must not.
+# Exit code 7: it ran, wrote where it may, and could not write where it must not.
 _TRIAL = 'echo x >"$TMPDIR/probe" || exit 3; (echo x >"$1/written") 2>/dev/null && exit 4; exit 7'
 _REMEDY = (
     ("setting up uid map", "this container lacks CAP_SETFCAP, so user 0 cannot be mapped"),
@@ -42,15 +42,15 @@ _REMEDY = (
 
 
 class Probe(Struct, frozen=True):
-    """Where to look, and for what."""
+    """Where to search for programs, and which backends to try."""
 
     dirs: tuple[str, ...] = SYSTEM_DIRS
     backends: tuple[Backend, ...] = ("bwrap", "landlock", "seatbelt")
-    """Those that may be used; for tests, which force one."""
+    """Backends that may be used; tests restrict this."""
 
 
 class Machine:
-    """What this machine can do, tried when somebody asks for the first time. Owns the fork server."""
+    """The sandbox status of this machine, detected on first use. Owns the fork server."""
 
     def __init__(self, probe: Probe | None = None) -> None:
         self._probe = probe or Probe()
@@ -59,18 +59,18 @@ class Machine:
         self.server = ForkServer()
 
     async def find(self) -> SandboxStatus:
-        """The status, without blocking the loop."""
+        """Return the status without blocking the event loop."""
         return self._status if self._status is not None else await asyncio.to_thread(self.look)
 
     def look(self) -> SandboxStatus:
-        """The status."""
+        """Return the status; blocks on first use."""
         with self._lock:
             if self._status is None:
                 self._status = find_status(self._probe, self.server)
             return self._status
 
     def forget(self) -> None:
-        """Try again the next time: something failed that had worked."""
+        """Detect again next time, after something failed that had worked."""
         with self._lock:
             self._status = None
 
@@ -79,7 +79,7 @@ class Machine:
 
 
 def find_status(probe: Probe, server: ForkServer) -> SandboxStatus:
-    """Try one after the other, the strongest first."""
+    """Try the backends, strongest first."""
     reasons: list[str] = []
     for backend, attempt in (("bwrap", try_bwrap), ("landlock", try_landlock), ("seatbelt", try_seatbelt)):
         if backend not in probe.backends:
@@ -94,7 +94,7 @@ def find_status(probe: Probe, server: ForkServer) -> SandboxStatus:
 
 
 def try_bwrap(probe: Probe, server: ForkServer) -> SandboxStatus:
-    """With all it should have, then without what older ones lack."""
+    """Try bubblewrap with all features, then without those that older versions lack."""
     if not sys.platform.startswith("linux"):
         return SandboxStatus("unavailable")
     if not find_architecture():
@@ -122,12 +122,12 @@ def try_bwrap(probe: Probe, server: ForkServer) -> SandboxStatus:
 
 
 def _can_scope(program: str) -> bool:
-    """Whether commands can be kept from abstract sockets; a helper that gets rights by its mode would not get them."""
+    """Return whether commands can be cut off from abstract sockets; a setuid bwrap could not get its rights then."""
     return landlock.has_scopes() and not os.stat(program).st_mode & (stat.S_ISUID | stat.S_ISGID)
 
 
 def try_landlock(probe: Probe, server: ForkServer) -> SandboxStatus:
-    """Where there are no namespaces: the kernel must know truncation, and the fork server must work."""
+    """Try Landlock, which needs ABI 3 (truncation) and a working fork server."""
     if not sys.platform.startswith("linux"):
         return SandboxStatus("unavailable")
     abi = landlock.read_abi()
@@ -145,7 +145,7 @@ def try_landlock(probe: Probe, server: ForkServer) -> SandboxStatus:
         "command lines of other programs can be read",
         f"for writing agents {'; '.join(UNGUARDED)}",
     )
-    # Nobody else keeps them in: a command can end the user's programs, or stop them.
+    # Without scopes a command can send signals to the user's programs and kill them.
     state, reason = ("enforced", "") if landlock.has_scopes() else ("partial", _SIGNALS)
     status = SandboxStatus(state, "landlock", reason, weaker=weaker, version=f"ABI {abi}")
     failure = _try_command(status, server)
@@ -153,7 +153,6 @@ def try_landlock(probe: Probe, server: ForkServer) -> SandboxStatus:
 
 
 def try_seatbelt(probe: Probe, server: ForkServer) -> SandboxStatus:
-    """macOS."""
     if sys.platform != "darwin":
         return SandboxStatus("unavailable")
     if not os.access(seatbelt.PROGRAM, os.X_OK):
@@ -166,7 +165,7 @@ def try_seatbelt(probe: Probe, server: ForkServer) -> SandboxStatus:
 
 
 def find_program(name: str, dirs: Sequence[str]) -> str:
-    """The first executable of that name in these absolute directories, or nothing."""
+    """Return the first executable of this name in the absolute directories; empty if there is none."""
     for folder in dirs:
         path = os.path.join(folder, name)
         if os.path.isabs(folder) and os.path.isfile(path) and os.access(path, os.X_OK):
@@ -175,7 +174,7 @@ def find_program(name: str, dirs: Sequence[str]) -> str:
 
 
 def _try_command(status: SandboxStatus, server: ForkServer) -> str:
-    """Why a read-only command does not stay read-only, or does not run; empty when all is well."""
+    """Run a read-only command; return why it failed or could write, or an empty string."""
     with tempfile.TemporaryDirectory(prefix="retinue-probe-") as folder:
         profile = Profile(os.path.realpath(folder))
         boundary: BwrapConfinement | LandlockConfinement | SeatbeltConfinement
@@ -200,7 +199,7 @@ def _try_command(status: SandboxStatus, server: ForkServer) -> str:
 
 
 def _run(launch: Launch) -> tuple[int, str]:
-    """Wait for a launch, without a loop; its status and what it complained about."""
+    """Run a launch without an event loop; return its exit code and error output."""
     if launch.spawner is None:
 
         def run() -> "subprocess.CompletedProcess[bytes]":

@@ -1,4 +1,4 @@
-"""What the commands of one run may touch, as a value, and how it is made. Reads links and pointers, writes nothing.
+"""Profiles: what the commands of one run may access, as plain data. Reads links and git pointers, writes nothing.
 
 Must not know how a profile is enforced.
 """
@@ -22,11 +22,10 @@ Mode: TypeAlias = Literal["read_only", "workspace_write", "off"]
 TMP_BYTES = 256 * 1024 * 1024
 TMP_PREFIX = "retinue-tmp-"
 PRIVATE_DIRS = ("/tmp", "/var/tmp", "/run", "/dev/shm")
-"""Where other programs keep sockets, locks and files that are none of a command's business."""
+"""Where other programs keep sockets, locks and files that commands must not access."""
 
 _OWN_SECRETS = ("auth.json", "models.json", "mcp.json", "subagents.json", "sessions", "retinue/worker")
-"""In the agent directory: keys, files that may hold some (the database's password), what was said, and what a worker of
-this machine keeps for others."""
+"""In the agent directory: keys, files that may contain passwords, sessions, and files of a cluster worker."""
 SECRETS = (
     *(".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".netrc", ".npmrc", ".yarnrc.yml", ".pypirc"),
     *(".git-credentials", ".config/gcloud", ".config/gh", ".config/hub", ".config/git/credentials", ".config/op"),
@@ -55,87 +54,87 @@ SECRETS = (
     *(".claude/.credentials.json", ".claude.json", ".codex/auth.json", ".gemini/oauth_creds.json"),
     *(".config/github-copilot", ".local/share/opencode/auth.json", ".config/goose/secrets.yaml"),
 )
-"""Below the home directory: keys, tokens, browsers, and what other agents sign in with."""
+"""Relative to the home directory: keys, tokens, browser profiles and credentials of other agents."""
 
 ENGINES = ("/var/lib/lxd/unix.socket", "/var/lib/incus/unix.socket", "/var/snap/lxd/common/lxd/unix.socket")
-"""Sockets of container engines beside those in /run: whoever may talk to one has the machine."""
+"""Sockets of container engines outside /run; access to one means control of the machine."""
 
 PROTECTED_DIRS = (".pi", ".agents", ".codingcode", ".claude", ".vscode", ".idea")
 PROTECTED_FILES = (".mcp.json",)
-"""In a workspace: what starts programs or makes agents when somebody opens it."""
+"""In a workspace: files that start programs or define agents when the workspace is opened."""
 SHELL_FILES = (".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv", ".zprofile")
-"""Protected where the workspace is a home directory."""
+"""Protected if the workspace is a home directory."""
 HOME_FILES = (*SHELL_FILES, ".gitconfig", ".inputrc", ".xprofile", ".xsessionrc")
 HOME_DIRS = (".config/autostart", ".config/systemd", ".config/git", ".config/fish", ".local/bin", ".ssh")
 
 _COPIES = "retinue/worktrees"
-"""In the agent directory: the repositories that runs in copies write."""
+"""In the agent directory: the repositories of runs that work in a copy."""
 _LINKED_FOLDERS = ("agents", "subagents", "extensions", "skills", "prompts")
 _SET_BY_US = {"GIT_PAGER": "cat", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"}
 
 
 class Profile(Struct, frozen=True):
-    """The boundary of one run's commands."""
+    """What the commands of one run may access."""
 
     workspace: str
-    """A real path: no link in it."""
+    """A real path without links."""
     mode: Mode = "read_only"
     network: bool = False
     writable: tuple[str, ...] = ()
-    """Beside the workspace, and only where they exist."""
+    """Writable paths besides the workspace; missing ones are ignored."""
     secrets: tuple[str, ...] = ()
-    """Files and directories that look empty."""
+    """Files and directories that appear empty."""
     protected: tuple[str, ...] = ()
-    """Inside of what may be written, and not to be; also those that do not exist."""
+    """Paths inside writable directories that must not be written; they may be missing."""
     grounds: tuple[str, ...] = ()
-    """Of what may be written, that in which more is protected: what is found there when a command begins."""
+    """Writable directories that are searched for more protected paths when a command starts."""
     forbidden: tuple[str, ...] = ()
-    """Files that do not exist, that even an empty one would do harm: taken away again when a command has made one."""
+    """Missing files that would do harm even if empty; removed if a command creates them."""
     environment: tuple[str, ...] = READING
-    """Names of variables that are passed on; one may end with a star."""
+    """Names of environment variables that are passed on; a name may end with `*`."""
     visible: tuple[str, ...] = ()
-    """To be read also where a private directory would hide it."""
+    """Readable even inside a private directory."""
     exposed: tuple[str, ...] = ()
-    """Real paths of what is seen, and not written by that, although what is around it is hidden."""
+    """Real paths that are readable, but not writable, although their parent is hidden."""
     tmp_bytes: int = TMP_BYTES
-    """What each private directory may hold, while it is in memory."""
+    """Size limit of each private directory that is in memory."""
     max_memory: int = 0
-    """Bytes that a command and all it starts may have; 0 leaves it to what the machine has."""
+    """Bytes for a command and its children; 0 means a share of the machine's memory."""
     home: str = ""
-    """A real path; sockets of other programs in it are out of reach."""
+    """A real path; sockets of other programs in it are not reachable."""
 
     @property
     def is_readonly(self) -> bool:
         return self.mode == "read_only"
 
     def is_hidden(self, path: str) -> bool:
-        """Whether the nearest word about a path is that it is hidden."""
+        """Return whether a secret is the nearest listed parent of the path."""
         return _is_nearer(path, self.secrets, (self.workspace, *self.exposed))
 
     def is_protected(self, path: str) -> bool:
-        """Whether the nearest word about a path is that it is not to be written."""
+        """Return whether a protected path is the nearest listed parent of the path."""
         return _is_nearer(path, self.protected, (self.workspace, *self.writable))
 
 
 class Sandbox(Struct, frozen=True):
-    """The user's settings about what commands may touch."""
+    """Settings for what commands may access."""
 
     mode: Literal["auto", "off"] = "auto"
-    """`auto` enforces what the machine can, and refuses read-only commands where it cannot."""
+    """`auto` enforces what the machine supports and refuses read-only commands if it supports nothing."""
     network: bool = True
-    """Network for runs that may write; read-only commands never have it."""
+    """Network access for runs that may write; read-only commands never have it."""
     writable: tuple[str, ...] = ("~/.cache",)
-    """Places that may be written beside the workspace and a private directory for temporary files."""
+    """Paths that may be written besides the workspace and a private temporary directory."""
     hidden: tuple[str, ...] = ()
-    """Files and directories that commands cannot read, beside those that hold keys by custom."""
+    """Files and directories that commands cannot read, besides the usual places for keys."""
     environment: tuple[str, ...] = ()
-    """Variables that commands see beside the usual ones; a name may end with a star."""
+    """Environment variables that commands see besides the usual ones; a name may end with `*`."""
     memory_mb: int | None = None
-    """Megabytes of memory that one command and all it starts may have; three quarters of what there is by default."""
+    """Megabytes of memory for one command and its children; by default three quarters of the available memory."""
 
 
 class SandboxWishes(Struct, frozen=True):
-    """What the user settled for all runs."""
+    """The user's sandbox settings for all runs."""
 
     mode: Literal["auto", "off"] = "auto"
     network: bool = True
@@ -144,14 +143,14 @@ class SandboxWishes(Struct, frozen=True):
     environment: tuple[str, ...] = ()
     home: str = ""
     agent_dir: str = ""
-    """Where our own keys and sessions are."""
+    """Contains retinue's own keys and sessions."""
     exposed: tuple[str, ...] = ()
-    """What is seen although what is around it is hidden."""
+    """Readable although the parent is hidden."""
     max_memory: int = 0
 
 
 def build_readonly(workspace: str | Path, wishes: SandboxWishes) -> Profile:
-    """For an agent that may change nothing: no network, whatever is wished."""
+    """Build the profile of a run that may change nothing; it never has network access."""
     real = os.path.realpath(workspace)
     return Profile(
         real,
@@ -165,14 +164,14 @@ def build_readonly(workspace: str | Path, wishes: SandboxWishes) -> Profile:
 
 
 def build_writing(workspace: str | Path, wishes: SandboxWishes) -> Profile:
-    """For an agent that works in a directory, and nowhere else."""
+    """Build the profile of a run that may write in one directory only."""
     real = os.path.realpath(workspace)
     extra = tuple(os.path.realpath(expand(path, wishes.home)) for path in wishes.writable)
     git = read_git_dirs(real)
-    # A checkout's own part of the repository: commits work in it, hooks and configuration stay as they are.
+    # The checkout's own part of the repository, so that commits work; hooks and configuration stay protected.
     parts = list_worktree_parts(git) if git.is_linked else ()
     parts += (git.own,) if is_copy(real, git, wishes) else ()
-    # Where agents write anyway one could have put a link; and one leads elsewhere.
+    # Where agents can write, they could have replaced a part by a link.
     shared = tuple(path for path in parts if not is_below(path, (real, *extra)) and os.path.realpath(path) == path)
     roots = (real, *extra, *shared)
     protected = (path for path in list_protected(real, git, wishes) if is_below(path, roots))
@@ -182,7 +181,7 @@ def build_writing(workspace: str | Path, wishes: SandboxWishes) -> Profile:
         network=wishes.network,
         writable=(*extra, *shared),
         secrets=list_secrets(wishes),
-        # Who names a protected place itself means it; who names all that is around it does not.
+        # A user who lists a protected path itself wants it writable; listing its parent is not enough.
         protected=tuple(path for path in protected if path not in extra),
         grounds=tuple(dict.fromkeys((real, *extra))),
         forbidden=tuple(path for path in list_forbidden(real, git, wishes) if is_below(path, roots)),
@@ -195,9 +194,9 @@ def build_writing(workspace: str | Path, wishes: SandboxWishes) -> Profile:
 
 
 def list_visible(profile: Profile, wanted: Sequence[str]) -> tuple[str, ...]:
-    """The real paths of what is to be read although a private directory would hide it.
+    """Return the real paths of `wanted` that must be readable although a private directory would hide them.
 
-    Nothing of where commands write: it is there anyway, and one could turn it into a link to elsewhere just now.
+    Excludes paths where commands write: they are visible anyway, and a command could replace one by a link.
     """
     roots = (profile.workspace, *profile.writable)
     outside = [path for path in wanted if not is_below(os.path.normpath(path), roots)]
@@ -206,13 +205,13 @@ def list_visible(profile: Profile, wanted: Sequence[str]) -> tuple[str, ...]:
 
 
 def list_own() -> tuple[str, ...]:
-    """Where our own interpreter and its libraries are, if that is somewhere private: what we start needs them."""
+    """Return where our interpreter and libraries are if that is a private directory: programs we start need them."""
     places = dict.fromkeys(os.path.realpath(place) for place in (sys.prefix, sys.base_prefix))
     return tuple(place for place in places if is_below(place, PRIVATE_DIRS) and place not in PRIVATE_DIRS)
 
 
 def list_secrets(wishes: SandboxWishes) -> tuple[str, ...]:
-    """What is hidden, as real paths and without repetition; also what does not exist."""
+    """Return all hidden paths as unique real paths, including missing ones."""
     below = [os.path.join(wishes.home, name) for name in SECRETS] if wishes.home else []
     own = [os.path.join(wishes.agent_dir, name) for name in _OWN_SECRETS] if wishes.agent_dir else []
     told = [expand(path, wishes.home) for path in wishes.secrets]
@@ -221,7 +220,7 @@ def list_secrets(wishes: SandboxWishes) -> tuple[str, ...]:
 
 
 def find_private_root() -> str:
-    """Where the private directories of all runs of this user are: each run sees its own only."""
+    """Return the parent of all private directories of this user; each run sees only its own."""
     owner = os.geteuid() if hasattr(os, "geteuid") else 0
     return os.path.join(os.path.realpath(tempfile.gettempdir()), f"retinue-{owner}")
 
@@ -231,13 +230,13 @@ def _list_exposed(wishes: SandboxWishes) -> tuple[str, ...]:
 
 
 def is_copy(workspace: str, git: GitDirs, wishes: SandboxWishes) -> bool:
-    """Whether a checkout is a copy that we made for a run: its repository lies where only we put one, and names it."""
+    """Return whether a checkout is a copy that retinue made: only retinue puts repositories there."""
     place = os.path.join(os.path.realpath(wishes.agent_dir), _COPIES) if wishes.agent_dir else ""
     return git.is_known and git.own == git.common and os.path.dirname(git.own) == place
 
 
 def _list_pointed(workspace: str, git: GitDirs, wishes: SandboxWishes) -> tuple[str, ...]:
-    """A repository that is elsewhere, and where a copy's has its objects from."""
+    """Return the external repository of a checkout, and for a copy the repository that lends its objects."""
     if not git.is_known:
         return ()
     lender = read_lender(git.own) if is_copy(workspace, git, wishes) else ""
@@ -245,26 +244,26 @@ def _list_pointed(workspace: str, git: GitDirs, wishes: SandboxWishes) -> tuple[
 
 
 def list_worktree_parts(git: GitDirs) -> tuple[str, ...]:
-    """What of the common repository is written from a checkout of the user's beside the main one."""
-    if os.path.basename(git.own).startswith(BRANCH_PREFIX):
-        # Git's own record of a copy: whoever lets `.git` lead there would have the objects of all.
+    """Return the parts of the common repository that a linked worktree of the user writes."""
+    if os.path.basename(git.own).startswith(_COPY_PREFIX):
+        # This is git's record of a copy: a `.git` that points here would get write access to everyone's objects.
         return ()
     return (os.path.join(git.common, "objects"), os.path.join(git.common, "logs"), git.own)
 
 
 def list_protected(workspace: str, git: GitDirs, wishes: SandboxWishes) -> tuple[str, ...]:
-    """What runs later, outside of the sandbox: hooks, configuration, agents, editors' tasks."""
+    """Return what later runs outside the sandbox: hooks, configuration, agents, editor tasks."""
     found = [os.path.join(workspace, name) for name in (*PROTECTED_DIRS, *PROTECTED_FILES)]
     if git.own:
         found += [os.path.join(folder, name) for folder in (git.own, git.common) for name in ("hooks", "config")]
         found.append(os.path.join(git.own, "config.worktree"))
         found += [os.path.join(git.own, name) for name in ("commondir", "gitdir")] if git.is_linked else []
-        # It says what else the run sees.
+        # This file decides which other objects the run can read.
         found += [os.path.join(git.own, "objects", "info", "alternates")] if is_copy(workspace, git, wishes) else []
         hooks, files = _list_steering(workspace, git, wishes.home)
         found += [*hooks, *filter(os.path.lexists, files)]
     if not git.is_plain:
-        # A pointer that leads elsewhere, or a repository that somebody else would believe in.
+        # Protect a pointer to elsewhere, and prevent a fake repository that others would trust.
         found.append(os.path.join(workspace, ".git"))
     if wishes.home:
         found += [os.path.join(os.path.realpath(wishes.home), name) for name in (*HOME_FILES, *HOME_DIRS)]
@@ -275,7 +274,7 @@ def list_protected(workspace: str, git: GitDirs, wishes: SandboxWishes) -> tuple
 
 
 def _list_linked(folder: str, *, depth: int = 1) -> list[str]:
-    """Where links in the user's own configuration lead: whoever writes there writes the user's settings and code."""
+    """Return the targets of links in the user's configuration: writing there changes the user's settings and code."""
     found: list[str] = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -287,16 +286,16 @@ def _list_linked(folder: str, *, depth: int = 1) -> list[str]:
 
 
 def _list_steering(workspace: str, git: GitDirs, home: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Folders of hooks and files of configuration that the repository, or the user, has put elsewhere."""
+    """Return hook directories and configuration files that the repository or the user has placed elsewhere."""
     own = [os.path.join(folder, name) for folder in (git.common, git.own) for name in ("config", "config.worktree")]
     users = [os.path.join(home, name) for name in (".gitconfig", ".config/git/config")] if home else []
     return list_steering(dict.fromkeys((*own, *users)), workspace, home)
 
 
 def list_forbidden(workspace: str, git: GitDirs, wishes: SandboxWishes) -> tuple[str, ...]:
-    """Files that git reads and may not find: pointers to another repository, and configuration that is included.
+    """Return missing files that git would read: pointers to another repository and included configuration.
 
-    It refuses to work where one of them is empty, so nothing covers them.
+    Git refuses to work if one of them is empty, so they cannot be covered by a stub.
     """
     pointer = [os.path.join(git.own, "commondir")] if git.is_plain or is_copy(workspace, git, wishes) else []
     included = _list_steering(workspace, git, wishes.home)[1] if git.own else ()
@@ -304,30 +303,30 @@ def list_forbidden(workspace: str, git: GitDirs, wishes: SandboxWishes) -> tuple
 
 
 def build_environment(profile: Profile, inherited: Mapping[str, str], tmp: str = "/tmp") -> dict[str, str]:
-    """What a command inside sees: what the list names, and what makes it leave no traces."""
+    """Return the environment of a command: the listed variables and settings that avoid traces."""
     kept = select(inherited, profile.environment)
     quiet = {"PYTHONDONTWRITEBYTECODE": "1", "GIT_OPTIONAL_LOCKS": "0"} if profile.is_readonly else {}
     return {**kept, **_SET_BY_US, **quiet, "TMPDIR": tmp}
 
 
 def is_below(path: str, roots: Iterable[str]) -> bool:
-    """Whether a path is one of some directories, or inside of one."""
+    """Return whether a path is one of the directories or inside one."""
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
 def _is_nearer(path: str, places: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether of all that a path is in one of some places is the nearest, and none of the others."""
+    """Return whether the nearest parent of a path is in `places`, not in `others`."""
     return _measure_nearest(path, places) > _measure_nearest(path, others)
 
 
 def _measure_nearest(path: str, places: Sequence[str]) -> int:
-    # For every command, with all that is hidden: the plainest comparison that will do.
+    # Runs for every command and every secret, so it must be fast.
     inside = path.rstrip("/") + "/"
     return max((len(place) for place in places if inside.startswith(place.rstrip("/") + "/")), default=0)
 
 
 def expand(path: str, home: str) -> str:
-    """A path with the home directory for its tilde; a user's name after it means nothing."""
+    """Replace a leading `~` by the home directory; `~user` is not supported."""
     if path == "~" or path.startswith("~/"):
         return os.path.join(home or "/", path[2:])
     return path

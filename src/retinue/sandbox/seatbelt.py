@@ -1,8 +1,7 @@
-"""A profile in the language of macOS's sandbox-exec, as text.
+"""Convert a sandbox profile to the policy language of macOS's sandbox-exec.
 
-Written after its public descriptions and never run by our tests, which have no such system: the probe tries it before
-it is used, and reports it as partial. Everything is denied that is not named: in a profile that allows by default,
-`open` and `osascript` start programs outside of it.
+Written from public descriptions; our tests cannot run it, so the probe tries it before use and reports it as partial.
+It denies by default: with a policy that allows by default, `open` and `osascript` start programs outside of it.
 """
 
 import os
@@ -10,7 +9,7 @@ import os
 from retinue.sandbox.profile import Profile, is_below
 
 PROGRAM = "/usr/bin/sandbox-exec"
-# Names the system gives to other places; the kernel knows the real ones.
+# System aliases; the kernel checks the real paths.
 _ALIASES = {"/tmp": "/private/tmp", "/var": "/private/var", "/etc": "/private/etc"}
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/dtracehelper", "/dev/tty")
 _BASE = """(version 1)
@@ -40,12 +39,12 @@ _NETWORK = """(allow network*)
 
 
 def render_profile(profile: Profile, *, tmp: str) -> str:
-    """The text for `sandbox-exec -p`."""
+    """Return the policy text for `sandbox-exec -p`."""
     written = [tmp] if profile.is_readonly else [tmp, profile.workspace, *profile.writable]
     parts = [_BASE, _render("allow file-write*", "literal", _DEVICES), _render("allow file-write*", "subpath", written)]
     if profile.secrets:
         parts.append(_render("deny file-read* file-write*", "subpath", profile.secrets))
-    # The last word about a place counts: what is seen although what is around it is hidden comes after that.
+    # The last matching rule wins, so visible paths inside hidden ones come afterwards.
     if is_below(tmp, profile.secrets):
         parts.append(_render("allow file-read* file-write*", "subpath", [tmp]))
     if shown := [path for path in (profile.workspace, *profile.exposed) if is_below(path, profile.secrets)]:
@@ -62,7 +61,7 @@ def render_profile(profile: Profile, *, tmp: str) -> str:
 
 
 def canonicalise(path: str) -> str:
-    """The path as the kernel sees it."""
+    """Return the path as the kernel sees it."""
     for alias, real in _ALIASES.items():
         if path == alias or path.startswith(alias + "/"):
             return real + path[len(alias) :]

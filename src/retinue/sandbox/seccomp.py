@@ -1,7 +1,7 @@
-"""System call filters as bytes, for each architecture we know. Pure: who loads them is not known here.
+"""Build seccomp filters (BPF bytes) for each supported architecture. Pure: does not load them.
 
-A denied call answers EPERM, so that programs go on without it; a call of a foreign architecture kills. What was
-decided about each call of the kernel is in tests/data/attack/calls.toml.
+A denied call returns EPERM, so that programs can continue; a call of a foreign architecture kills the process.
+tests/data/attack/calls.toml records the decision for each system call.
 """
 
 import os
@@ -17,11 +17,11 @@ Sockets: TypeAlias = Literal["none", "internet", "all"]
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
 NO_FAMILY, NO_REQUEST = 0x00050061, 0x00050019
-"""As a kernel answers that has no such sockets, or a file that knows no such request."""
+"""What a kernel without such sockets answers, or a file that does not support the request."""
 NEWEST = 469
-"""The last call that somebody has decided about; later ones are answered as an older kernel would."""
+"""The newest call that was reviewed; later ones get ENOSYS, as on an older kernel."""
 
-# Name → number on x86_64 and on aarch64; None where it does not exist.
+# Name → number on x86_64 and aarch64; None if it does not exist there.
 NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "socket": (41, 198),
     "ioctl": (16, 29),
@@ -121,14 +121,14 @@ _TRACING = (
     *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp"),
     *("move_pages", "migrate_pages", "process_madvise", "process_mrelease"),
 )
-# Objects that have a number or a name of their own, which every program of the user shares.
+# Objects with global numbers or names, shared by all programs of the user.
 _SHARED = (
     *("shmget", "shmat", "shmctl", "semget", "semop", "semctl", "semtimedop"),
     *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
 )
-# Their first argument is a process; 0 is whoever calls. Nobody can tell here that a number is its own.
+# Their first argument is a pid; 0 is the caller. The filter cannot tell whether another pid is the caller's own.
 _OF_PROCESS = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
-# Their first argument says what the second one is the number of: this value means a user.
+# Their first argument is the type of the second; this value means a user id.
 _OF_USER = {"setpriority": 2, "ioprio_set": 3}
 _SYSTEM = (
     *("io_uring_setup", "io_uring_enter", "io_uring_register"),
@@ -144,15 +144,15 @@ _METADATA = (
     *("setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr", "lremovexattr", "fremovexattr"),
     *("removexattrat", "file_setattr"),
 )
-# TIOCSTI TIOCLINUX TIOCCONS TIOCSETD: what a terminal is told as if somebody had typed it, and what it is run by.
+# TIOCSTI TIOCLINUX TIOCCONS TIOCSETD: they inject terminal input or change the line discipline.
 _TERMINAL = (0x5412, 0x541C, 0x541D, 0x5423)
 # FS_IOC_ADD_ENCRYPTION_KEY, _REMOVE_, _REMOVE_ALL_USERS: they lock and unlock the user's files on any mount.
 _DISK_KEYS = (0xC0506617, 0xC0406618, 0xC0406619)
-# Requests of terminals, pipes and sockets, by the byte that says whose they are.
+# Requests of terminals, pipes and sockets, by their type byte.
 _KINDS = (0x5400, 0x8900)
 _KIND = 0xFF00
-# FIGETBSZ FS_IOC_GETFLAGS FS_IOC_GETVERSION FS_IOC_FSGETXATTR FS_IOC_FIEMAP FS_IOC_GETFSLABEL FS_IOC_GETFSUUID read;
-# FICLONE FICLONERANGE write to a file that was opened for that.
+# FIGETBSZ FS_IOC_GETFLAGS FS_IOC_GETVERSION FS_IOC_FSGETXATTR FS_IOC_FIEMAP FS_IOC_GETFSLABEL FS_IOC_GETFSUUID only
+# read; FICLONE FICLONERANGE write to a file that was opened for writing.
 _REQUESTS = (
     *(0x2, 0x80086601, 0x80087601, 0x801C581F, 0xC020660B, 0x81009431, 0x80111500),
     *(0x40049409, 0x4020940D),
@@ -161,39 +161,39 @@ _F_SETLEASE = 1024
 # NEWTIME NEWNS NEWCGROUP NEWUTS NEWIPC NEWUSER NEWPID NEWNET
 _CLONE_NEW = 0x80 | 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
 _AF_UNIX = 1
-# STREAM and SEQPACKET: an end of any other pair can send to a socket that is a file.
+# STREAM and SEQPACKET: one end of any other pair can send to a socket file.
 _TYPES, _TYPE = (1, 5), 0xF
-# UNIX, INET, INET6, NETLINK. Others reach the machine that this one is a guest of, or rarely used parts of the kernel.
+# UNIX, INET, INET6, NETLINK. Others reach the host of a virtual machine, or rarely used kernel code.
 _FAMILIES = (_AF_UNIX, 2, 10, 16)
 _LOAD, _AND, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_SET, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 
 
 class Filter(Struct, frozen=True):
-    """What is denied."""
+    """What a filter allows; everything else in the tables is denied."""
 
     sockets: Sockets = "none"
-    """Families of sockets that may be made, `all` of the usual ones; `socketpair` always works."""
+    """Socket families that may be created, `all` meaning all usual ones; `socketpair` always works."""
     tracing: bool = False
-    """Processes may look into each other."""
+    """Processes may inspect each other."""
     metadata: bool = True
     """Modes, owners, times and attributes of files may be changed."""
     namespaces: bool = True
-    """New processes may ask for namespaces of their own: something else forbids them."""
+    """The filter does not block new namespaces, because something else does."""
     apart: bool = True
-    """Namespaces and mounts keep this from processes, shared memory and files of others; else the filter does."""
+    """Namespaces and mounts already isolate processes, shared memory and files; otherwise the filter must."""
 
 
 def find_architecture() -> str:
-    """The one this process runs on, when there is a filter for it; else nothing."""
+    """Return this process's architecture if there is a filter for it, else an empty string."""
     machine = os.uname().machine
-    # A 32-bit program on a 64-bit kernel would need the other table.
+    # A 32-bit program on a 64-bit kernel would need another table.
     return machine if machine in ARCHITECTURES and struct.calcsize("P") == 8 else ""
 
 
 @lru_cache(maxsize=16)
 def build_filter(architecture: str, rules: Filter) -> bytes:
-    """The program. Raises KeyError for an architecture that is not in the table."""
+    """Return the BPF program. Raises KeyError for an unknown architecture."""
     column = list(ARCHITECTURES).index(architecture)
     audit = ARCHITECTURES[architecture]
 
@@ -208,13 +208,13 @@ def build_filter(architecture: str, rules: Filter) -> bytes:
         _pack(_JUMP_EQUAL, 1, 0, audit),
         _pack(_RETURN, value=KILL),
         _pack(_LOAD, value=_NUMBER_AT),
-        # Also the x32 calls, which reach the same functions under other numbers.
+        # Also rejects x32 calls, which reach the same functions under other numbers.
         *_when(_JUMP_AT_LEAST, NEWEST + 1, ENOSYS),
     ]
     denied = [*_SYSTEM, *(() if rules.tracing else _TRACING), *(() if rules.metadata else _METADATA)]
     for each in find([*denied, *(() if rules.apart else _SHARED)]):
         code += _when(_JUMP_EQUAL, each, EPERM)
-    # Its flags are behind a pointer; who gets this answer tries clone instead.
+    # Its flags are behind a pointer, which a filter cannot read; on ENOSYS the C library uses clone instead.
     code += _when(_JUMP_EQUAL, number("clone3"), ENOSYS)
     code += _judge(number("fcntl"), [*_load(1), *_when(_JUMP_EQUAL, _F_SETLEASE, EPERM)], ALLOW)
     if not rules.namespaces:
@@ -245,7 +245,7 @@ def _judge_sockets(number: Callable[[str], int], sockets: Sockets) -> list[bytes
 
 
 def _judge_requests(call: int, *, apart: bool) -> list[bytes]:
-    """What may be asked of an open file. Where no mount is in the way, only what is known to change none."""
+    """Filter ioctl requests. Without mounts, allow only those that are known to change no file."""
     denied = [word for request in (*_TERMINAL, *_DISK_KEYS) for word in _when(_JUMP_EQUAL, request, EPERM)]
     if apart:
         return _judge(call, [*_load(1), *denied], ALLOW)
@@ -255,12 +255,12 @@ def _judge_requests(call: int, *, apart: bool) -> list[bytes]:
 
 
 def _judge(call: int, body: list[bytes], otherwise: int) -> list[bytes]:
-    """For one call, what its arguments decide; all others pass by."""
+    """Apply `body` to one system call; other calls skip it."""
     return [_pack(_JUMP_EQUAL, 0, len(body) + 1, call), *body, _pack(_RETURN, value=otherwise)]
 
 
 def _load(argument: int) -> list[bytes]:
-    """The low half of an argument: the kernel looks at no more of these."""
+    """Load the low half of an argument; the kernel ignores the high half of these."""
     return [_pack(_LOAD, value=_ARGUMENTS_AT + 8 * argument)]
 
 

@@ -1,4 +1,4 @@
-"""Our end of the fork server: starts it, hands it commands from one thread, hears how they end."""
+"""Client of the fork server: starts it, sends it commands and receives their exit status."""
 
 import array
 import os
@@ -23,7 +23,7 @@ Started = TypeVar("Started")
 
 
 class ThreadPen:
-    """The thread, made when something is first started. It stays: processes die with the one they come from."""
+    """A restricted thread from which commands are started. It must stay alive: the children die with their thread."""
 
     def __init__(self, corral: Corral, *, scoped: bool) -> None:
         self._corral = corral
@@ -32,13 +32,12 @@ class ThreadPen:
         self._failure: OSError | None = None
 
     def run(self, start: Callable[[], Started]) -> Started:
-        """Start something there. Raises OSError when the thread could not be bound: nothing is started then."""
+        """Call `start` in the thread. Raises OSError without calling it if the thread could not be restricted."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "retinue-pen", initializer=self._enter)
         return self._thread.submit(self._start, start).result()
 
     def close(self) -> None:
-        """End the thread."""
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
@@ -63,25 +62,25 @@ _END_S = 2.0
 
 
 class ForkServer:
-    """One fork server, started when it is first needed and again when it was killed."""
+    """One fork server, started on first use and restarted if it was killed."""
 
     def __init__(self, command: Sequence[str] = (), corral: Corral | None = None) -> None:
-        """`command` starts the program, without its last argument, in another way than usual."""
+        """`command` replaces the command line that starts the server, without its last argument."""
         self._command = tuple(command)
         self.corral = corral or Corral()
-        """What bounds the commands of root."""
+        """Limits the commands of root."""
         self._pens: dict[bool, ThreadPen] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._lock = threading.Lock()
 
     def find_pen(self, *, scoped: bool) -> ThreadPen:
-        """The thread from which commands are started that need no fork server."""
+        """Return the thread that starts commands which need no fork server."""
         with self._lock:
             return self._pens.setdefault(scoped, ThreadPen(self.corral, scoped=scoped))
 
     def send(self, order: bytes, handles: Sequence[int]) -> None:
-        """Hand over one order with its descriptors. Raises OSError when the server cannot be had."""
+        """Send one order with its descriptors. Raises OSError if the server cannot be started or reached."""
         with self._lock:
             control = self._reach()
             payload = os.memfd_create("order", os.MFD_CLOEXEC)
@@ -95,7 +94,7 @@ class ForkServer:
                 os.close(payload)
 
     def close(self) -> None:
-        """End it; commands that still run have lifelines of their own."""
+        """End the server; commands that still run have their own lifelines."""
         with self._lock:
             self._drop()
             for pen in self._pens.values():
@@ -115,7 +114,7 @@ class ForkServer:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     cwd="/",
-                    # What it knows, a command of the same user may read.
+                    # Commands of the same user may read this environment.
                     env={"PATH": "/usr/bin:/bin"},
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
@@ -142,8 +141,6 @@ class ForkServer:
 
 
 class ServerSpawner:
-    """Starts one command through a fork server."""
-
     def __init__(
         self,
         server: ForkServer,
@@ -153,7 +150,7 @@ class ServerSpawner:
         *,
         scoped: bool = False,
     ) -> None:
-        """Without a plan the command is one that confines itself, `scoped` or not."""
+        """Without a plan the command confines itself; `scoped` cuts it off from abstract sockets."""
         self._server = server
         self._plan = plan
         self._program = program
@@ -161,7 +158,6 @@ class ServerSpawner:
         self._scoped = scoped
 
     def spawn(self, launch: Launch, stdio: Stdio) -> "Remote":
-        """Send it on its way."""
         order: dict[str, Any] = {
             "argv": list(launch.argv),
             "env": dict(launch.env),
@@ -188,7 +184,7 @@ class ServerSpawner:
 
 
 class Remote:
-    """A command that the fork server runs for us."""
+    """A command started by the fork server."""
 
     def __init__(self, status: int) -> None:
         self._status = status
@@ -199,7 +195,7 @@ class Remote:
 
     @property
     def pid(self) -> int:
-        """Of its warden."""
+        """The pid of the process that supervises the command."""
         self._hear()
         return self._pid
 
@@ -207,7 +203,7 @@ class Remote:
         return self._status
 
     def poll(self) -> int | None:
-        """How it ended; a warden that was killed counts as a kill of the command, which dies with it."""
+        """Return the exit code, or None while it runs; -9 if its supervising process was killed. Raises OSError."""
         self._hear()
         if self._failure:
             raise OSError(self._failure)
@@ -240,6 +236,6 @@ class Remote:
 
 
 def find_python() -> str:
-    """Our own Python, or the system's where that is out of reach after a change of user."""
+    """Return our own Python, or the system's if ours is not executable after a change of user."""
     own = sys.executable or ""
     return next((path for path in (own, *SYSTEM_PYTHONS) if path and os.access(path, os.X_OK)), own)

@@ -1,4 +1,4 @@
-"""What this machine can enforce, as a value with a sentence for people."""
+"""The sandbox status: what this machine can enforce, as data and as a sentence."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -12,31 +12,30 @@ _NAMES = {"bwrap": "bubblewrap", "landlock": "Landlock and seccomp", "seatbelt":
 
 
 def explain_unavailable(reason: str) -> str:
-    """The sentence a model reads instead of a command's output."""
+    """Return the message that the model gets instead of a command's output."""
     return f"{SANDBOX_UNAVAILABLE}: {reason}. The command was not run, and it is not run outside of a sandbox."
 
 
 class SandboxStatus(Struct, frozen=True):
-    """What was found out by trying."""
+    """What the probe found."""
 
     state: State
     backend: Backend = "none"
     reason: str = ""
-    """Why it is not all, or nothing."""
+    """Why the sandbox is partial or unavailable."""
     weaker: tuple[str, ...] = ()
-    """What this backend does less well than the best one."""
+    """Weaknesses compared with the strongest backend."""
     program: str = ""
     version: str = ""
     features: frozenset[str] = frozenset()
 
     @property
     def is_usable(self) -> bool:
-        """Whether read-only commands can be run at all."""
+        """Whether read-only commands can be run."""
         return self.state != "unavailable"
 
     @property
     def sentence(self) -> str:
-        """One line for a person."""
         if self.state == "unavailable":
             return f"unavailable: {self.reason}"
         by = f"{self.state} by {_NAMES[self.backend]}{f' {self.version}' if self.version else ''}"
@@ -44,7 +43,6 @@ class SandboxStatus(Struct, frozen=True):
         return f"{by}; {'; '.join(more)}" if more else by
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "state": self.state,
             "backend": self.backend,

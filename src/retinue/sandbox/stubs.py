@@ -1,8 +1,8 @@
-"""Empty nodes in the place of protected files that do not exist, while commands run, so that none can make them.
+"""Stubs: empty files and directories in place of missing protected paths, so that commands cannot create them.
 
-A mount needs something to be mounted on, so the node is on the disk for as long as somebody needs it. It is known by a
-mode and a time that nothing else has; whoever uses it holds a shared lock, and the last one takes it away, also after a
-crash of the one that made it. It MUST NOT go before: the kernel lifts a mount whose place is removed elsewhere.
+A mount needs a mount point, so the stub exists on disk while a command needs it. A special mode and time mark it. Every
+user holds a shared lock, and the last one removes the stub, even if its creator crashed. It MUST NOT be removed
+earlier: the kernel drops a mount if its mount point is removed elsewhere.
 """
 
 import errno
@@ -16,16 +16,14 @@ from contextlib import suppress
 from retinue.sandbox.open_beneath import enter_parent
 
 _MARK_NS = 86_399_000_000_007
-"""A day after the beginning of time, as good as never the time of a real file."""
+"""A day after the epoch; real files practically never have this time."""
 _MARK_MODE = stat.S_ISVTX
-"""What a node has from its first moment, before it has its time: a neighbour may look at it just then."""
+"""Set when the stub is created, before its time is set: another command may see it in between."""
 _TRIES, _REST_S = 100, 0.001
 STANDBY_S = 0.5
 
 
 class Stubs:
-    """The nodes one command stands behind."""
-
     def __init__(self) -> None:
         self._held: list[tuple[str, int]] = []
 
@@ -34,9 +32,9 @@ class Stubs:
         return bool(self._held)
 
     def hold(self, files: Sequence[str], folders: Sequence[str]) -> None:
-        """See to it that each path is there. What already is there, and real, is left alone.
+        """Create a stub for each missing path; existing real files are left alone.
 
-        Raises OSError when one cannot be made; what was made for this is released then.
+        Raises OSError if a stub cannot be created, and then releases those of this call.
         """
         before = len(self._held)
         kept = {path for path, handle in self._held if _is_at(handle, path)}
@@ -52,13 +50,13 @@ class Stubs:
             raise
 
     def release(self, keep: int = 0) -> None:
-        """Let go; whoever is last removes what is still an untouched node of ours."""
+        """Release all stubs but the first `keep`; the last holder removes those that are still untouched."""
         import fcntl
 
         while len(self._held) > keep:
             path, handle = self._held.pop()
             with suppress(OSError):
-                # Fails while another command holds it, of this process or another.
+                # Fails while another command, of this or another process, holds it.
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _take_away(path, handle)
             os.close(handle)
@@ -83,20 +81,20 @@ class Stubs:
                 os.close(handle)
                 return
             with suppress(OSError):
-                # Never wait for it: whoever is no neighbour of ours may keep it as long as it likes.
+                # Never block: a foreign program may keep the lock forever.
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 if _is_at(handle, path):
                     self._held.append((path, handle))
                     return
-            # Its last user removed it between our opening and our lock, or is about to.
+            # Its last user removed it between our open and our lock, or is about to.
             os.close(handle)
         raise OSError(errno.EBUSY, "another program keeps it locked", path)
 
 
 class Standby:
-    """The nodes of one boundary, kept for a moment after its last command.
+    """The stubs of one sandbox, kept for a moment after its last command.
 
-    The next command is often near, and some disks take milliseconds to remove a directory: that is done aside.
+    The next command is often near, and removing a directory takes milliseconds on some disks, so a timer does it.
     """
 
     def __init__(self, rest_s: float = STANDBY_S) -> None:
@@ -107,14 +105,13 @@ class Standby:
         self._timer: threading.Timer | None = None
 
     def hold(self, files: Sequence[str], folders: Sequence[str]) -> None:
-        """For one command, which lets go once. Raises OSError."""
+        """Hold stubs for one command, which must call `let_go` once. Raises OSError."""
         with self._lock:
             self._stubs.hold(files, folders)
             self._users += 1
             self._stop_timer()
 
     def let_go(self) -> None:
-        """One command is done."""
         with self._lock:
             self._users -= 1
             if not self._users and self._stubs.is_holding:
@@ -123,7 +120,6 @@ class Standby:
                 self._timer.start()
 
     def close(self) -> None:
-        """All are done."""
         with self._lock:
             self._stop_timer()
             self._stubs.release()
@@ -140,7 +136,6 @@ class Standby:
 
 
 def is_stub(path: str) -> bool:
-    """Whether a path is such a node."""
     try:
         return _is_mark(os.lstat(path), path)
     except OSError:
@@ -154,7 +149,7 @@ def _make(path: str, *, is_dir: bool) -> None:
         else:
             flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
             os.close(os.open(name, flags, _MARK_MODE | 0o644, dir_fd=folder))
-        with suppress(FileNotFoundError):  # a neighbour has used it and taken it away already
+        with suppress(FileNotFoundError):  # another command has used and removed it already
             os.utime(name, ns=(_MARK_NS, _MARK_NS), dir_fd=folder, follow_symlinks=False)
 
 
@@ -171,7 +166,7 @@ def _is_at(handle: int, path: str) -> bool:
 
 
 def _take_away(path: str, handle: int) -> None:
-    """Remove a node, or give it the mode of a real one when somebody has put something into it."""
+    """Remove a stub, or give it a normal mode if something was put into it."""
     if not _is_at(handle, path):
         return
     found = os.fstat(handle)
@@ -188,7 +183,7 @@ def _take_away(path: str, handle: int) -> None:
 def _is_mark(found: os.stat_result, where: str | int) -> bool:
     if not found.st_mode & _MARK_MODE and found.st_mtime_ns != _MARK_NS:
         return False
-    # An archive can bring any mode and time along, so what has content never counts.
+    # An archive can contain any mode and time, so anything with content never counts.
     if stat.S_ISREG(found.st_mode):
         return found.st_size == 0
     return stat.S_ISDIR(found.st_mode) and not os.listdir(where)

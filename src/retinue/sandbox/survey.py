@@ -1,7 +1,7 @@
-"""Repositories and configuration folders at every depth of what commands may write: found before each command.
+"""Find repositories and configuration folders at any depth of writable directories, before each command.
 
-A directory that is as it was is not listed again. What appears while a command runs is taken for the agent's own, and
-stays writable until this process ends; everything else is to be protected. Must not know how.
+Unchanged directories are not listed again. What appears while a command runs counts as the agent's own and stays
+writable until this process ends; everything else must be protected. Must not know how.
 """
 
 import os
@@ -19,25 +19,25 @@ from retinue.sandbox.profile import PRIVATE_DIRS, PROTECTED_DIRS, PROTECTED_FILE
 _CONFIG = (*PROTECTED_DIRS, *PROTECTED_FILES)
 MOST_FOLDERS = 100_000
 MOST_PATHS = 150
-"""More than these are not protected one by one: each makes every command slower."""
+"""Above this number whole folders are protected instead: each path makes every command slower."""
 _PARTS = frozenset(("hooks", "config", "config.worktree", "commondir"))
 _OBJECTS = re.compile(r"[0-9a-f]{2}|info|pack")
 _ELSEWHERE = ("/proc", "/sys", "/dev", *PRIVATE_DIRS)
-"""Other than they look inside of a boundary."""
-# Some clocks of disks tick slowly: what changed just now may change again and not look it.
+"""Directories that differ inside a sandbox."""
+# Some file systems have coarse timestamps: a folder that changed just now may change again without a new timestamp.
 _FRESH_NS = 50_000_000
-# A look costs some microseconds for each folder: with many, so many seconds pass for each thousand before the next.
+# A scan takes microseconds per folder; above _FEW folders, scans are at least _PAUSE_S apart per 1000 folders.
 _FEW, _PAUSE_S = 1000, 1.0
 
 
 class SurveyResult(Struct, frozen=True):
-    """What is in the way of one command."""
+    """What one command must not change."""
 
     protected: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
-    """Files that do not exist, and would lead git elsewhere."""
+    """Missing files that would redirect git."""
     closed: tuple[str, ...] = ()
-    """Folders that are protected as a whole: too much is in them, or nobody can look."""
+    """Folders that are protected as a whole, because they contain too much or cannot be read."""
 
 
 class _Listing(Struct, frozen=True):
@@ -48,15 +48,13 @@ class _Listing(Struct, frozen=True):
 
 
 class _Ground:
-    """One directory below which commands write."""
-
     def __init__(self, root: str) -> None:
         self.root = root
         self.places: frozenset[str] = frozenset()
         self.closed: frozenset[str] = frozenset()
         self.running = 0
         self.has_run = False
-        """Whether a command could have made what the next look finds."""
+        """Whether a command could have created what the next scan finds."""
         self._known: dict[str, _Listing] = {}
         self._looked_s = 0.0
 
@@ -65,7 +63,7 @@ class _Ground:
         return len(self._known) <= _FEW
 
     def look(self) -> bool:
-        """See what is there now, unless that takes long and was done a moment ago."""
+        """Scan the directory; returns False if a slow scan was skipped because the last one is recent."""
         now_s = time.monotonic()
         if not self.is_cheap and now_s - self._looked_s < _PAUSE_S * len(self._known) / 1000:
             return False
@@ -94,31 +92,31 @@ class _Ground:
 
 
 class Survey:
-    """What was found, for all runs of a process."""
+    """Scan results for all runs of a process."""
 
     def __init__(self) -> None:
         self.made: set[str] = set()
-        """Places that appeared while commands ran."""
+        """Repositories and configuration folders that appeared while commands ran."""
         self._grounds: dict[str, _Ground] = {}
         self._kept: set[str] = set()
         self._parts: dict[str, list[tuple[str, bool]]] = {}
-        """What was protected of each place when it could be read last: an agent may lock us out of its own files."""
+        """The protected parts of each place when last readable: an agent may remove our access to its own files."""
         self._lock = threading.Lock()
 
     def look(self, roots: Iterable[str]) -> None:
-        """See what is there before any command runs: the first look may take long."""
+        """Scan before any command runs, because the first scan may take long."""
         with self._lock:
             for ground in self._enter(roots):
                 self._look(ground)
 
     def list_guarded(self, roots: tuple[str, ...], home: str) -> tuple[str, ...]:
-        """What tools that write files must leave as it is now."""
+        """Return the paths that file tools must not change."""
         with self._lock:
             found = self._find(roots, home)
         return (*found.protected, *found.forbidden)
 
     def begin(self, roots: tuple[str, ...], home: str) -> SurveyResult:
-        """A command begins, which ends once: what it must leave as it is."""
+        """Register the start of a command, which must call `end` once; returns what it must not change."""
         with self._lock:
             found = self._find(roots, home)
             for ground in self._enter(roots):
@@ -145,12 +143,11 @@ class Survey:
         return self._parts[place]
 
     def end(self, roots: Iterable[str]) -> None:
-        """A command has ended."""
         with self._lock:
             for ground in self._enter(roots):
                 ground.running -= 1
                 if not self._look(ground) and not ground.running:
-                    # Nobody saw what the command made: what the next look finds may be a person's.
+                    # Nothing shows what the command created, so the next finds may be the user's.
                     ground.has_run = False
 
     def _enter(self, roots: Iterable[str]) -> list[_Ground]:
@@ -163,7 +160,8 @@ class Survey:
         if not ground.look():
             return False
         for known in (self.made, self._kept):
-            # What is only out of sight is still there: else an agent could hide it, and have it back as its own.
+            # A path that only became unreadable still exists; otherwise an agent could hide it and get it back as its
+            # own.
             known -= {each for each in known - ground.places if _is_gone(each)}
         (self.made if ground.has_run else self._kept).update(ground.places - self._kept - self.made)
         ground.has_run = ground.running > 0
@@ -171,9 +169,9 @@ class Survey:
 
 
 def find_guard(path: str, root: str, made: set[str]) -> str:
-    """What is around a real path below a root, or is it, and is not to be changed; empty when there is nothing.
+    """Return the protected path that is or contains a real path below `root`; empty if there is none.
 
-    Whoever asks makes what is not there yet: from then on it is the agent's own.
+    The caller is about to create missing paths, so missing configuration folders are added to `made`.
     """
     folder = root.rstrip("/")
     for name in path[len(folder) :].strip("/").split("/"):
@@ -196,7 +194,7 @@ def find_guard(path: str, root: str, made: set[str]) -> str:
 
 
 def find_branch(root: str, path: str) -> str:
-    """The folder directly in a root, or in its repository, that a path is in."""
+    """Return the folder directly below the root, or below its `.git`, that contains the path."""
     top = root.rstrip("/")
     names = path[len(top) :].strip("/").split("/")
     return "/".join((top, *names[: 2 if names[0] == ".git" else 1]))
@@ -218,7 +216,7 @@ def _list(folder: str, changed_ns: int) -> _Listing:
                 elif is_dir and entry.path not in _ELSEWHERE:
                     folders.append(entry.path)
     except OSError:
-        # Whoever owns it can let itself in.
+        # Its owner could make it readable.
         return _Listing(0, is_shut=_is_own(folder))
     if os.path.basename(folder).lower() == ".git" or (names & {"HEAD", "commondir"} and _is_git(folder)):
         places.append(folder)
@@ -232,13 +230,13 @@ def _is_git(folder: str) -> bool:
     is_record = os.path.lexists(f"{folder}/commondir") and (
         os.path.lexists(f"{folder}/HEAD") or os.path.basename(os.path.dirname(folder)) == "worktrees"
     )
-    # Git follows links to its parts: what protects must, too.
+    # Git follows links to these parts, so the check must, too.
     is_whole = all(os.path.lexists(f"{folder}/{name}") for name in ("HEAD", "objects", "refs"))
     return os.path.basename(folder).lower() == ".git" or is_record or is_whole
 
 
 def _is_gone(path: str) -> bool:
-    """Whether nothing is there; where nobody can look, something may be."""
+    """Return whether a path does not exist; an unreadable path may exist."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -256,7 +254,7 @@ def _is_own(folder: str) -> bool:
 
 
 def _gather(ground: _Ground, parts: list[tuple[str, bool]]) -> tuple[list[str], list[str], list[str]]:
-    """The paths of places; where there are too many, the folders around most of them instead."""
+    """Return protected, forbidden and closed paths; if there are too many, protect their folders instead."""
     paths = dict.fromkeys(path for path, is_there in parts if is_there)
     forbidden = [path for path, is_there in parts if not is_there]
     closed = {*ground.closed}
@@ -272,7 +270,7 @@ def _gather(ground: _Ground, parts: list[tuple[str, bool]]) -> tuple[list[str], 
 
 
 def _list_parts(place: str, home: str) -> Iterator[tuple[str, bool]]:
-    """What of a place is protected; and, marked so, what must not appear."""
+    """Yield the parts of a place: with True those to protect, with False those that must not appear."""
     if not os.path.isdir(place) or os.path.basename(place).lower() in _CONFIG:
         yield place, True
         if os.path.basename(place).lower() == ".git" and _has_hidden_config(place):
@@ -296,7 +294,7 @@ def _list_parts(place: str, home: str) -> Iterator[tuple[str, bool]]:
         if os.path.lexists(part) or os.access(place, os.W_OK):
             yield part, True
         elif _is_own(place):
-            # Nothing can be put in the place of what is missing, but its owner can let itself in.
+            # The missing file cannot be covered, but the owner could make the folder writable.
             yield place, True
     hooks, files = _list_steering(place, home)
     if any(map(is_hidden, (f"{place}/config", *files))):
@@ -306,14 +304,14 @@ def _list_parts(place: str, home: str) -> Iterator[tuple[str, bool]]:
 
 
 def _has_own_config(place: str) -> bool:
-    """Whether git reads `config.worktree` there: as the repository, or that of a record of another checkout, says."""
+    """Return whether git reads `config.worktree` here (extensions.worktreeConfig of the common repository)."""
     common = os.path.dirname(os.path.dirname(place)) if os.path.lexists(f"{place}/commondir") else place
     told = dict(read_settings(f"{common}/config"))
     return told.get("extensions.worktreeconfig", "false").lower() not in ("false", "no", "off", "0")
 
 
 def _has_hidden_config(pointer: str) -> bool:
-    """Whether a checkout belongs to a repository whose configuration cannot be read now."""
+    """Return whether a checkout's repository has configuration that cannot be read now."""
     own = os.path.join(os.path.dirname(pointer), read_line(pointer).removeprefix("gitdir:").strip())
     common = os.path.join(own, read_line(f"{own}/commondir"))
     return any(map(is_hidden, (f"{own}/commondir", f"{common}/config", f"{common}/config.worktree")))

@@ -1,1 +1,1 @@
-"""Whether a tool call is made: rules, modes, hooks, and a person's word."""
+"""Approvals: decide whether a tool call is made, by rules, modes, hooks and the user's answer."""

@@ -1,7 +1,7 @@
-"""Decides about every tool call of a run in six layers: rules, modes, hooks and a person's answer.
+"""Decides about every tool call of a run: rules, mode, hooks, then the user's answer.
 
-Rules, what only reads, the mode, hooks, a person, and the record of it. Hooks and the person are ports. A call that
-nobody can be asked about is refused at once.
+Layers in order: rules, read-only check, mode, hooks, user, record. Hooks and the user are ports. If the user must be
+asked but cannot be, the call is denied at once.
 """
 
 import json
@@ -26,15 +26,16 @@ from retinue.engine.setup import RunSetup
 from retinue.features.approvals.rules import SHELLS, Action, Rule, RuledCall, describe_call, find_rule, replace_texts
 
 Mode: TypeAlias = Literal["open", "default", "acceptEdits", "plan", "bypass"]
-"""`open`: only rules count. The others are CodingCode's: ask about what may change things; do not ask about edits;
-allow reading only; ask about nothing."""
+"""`open`: only rules count. The others are CodingCode's: `default` asks about changes, `acceptEdits` allows edits,
+`plan` allows reading only, `bypass` allows everything.
+"""
 Layer: TypeAlias = Literal["rule", "readonly", "mode", "hook", "confirmation"]
 _READING = frozenset(list_aliases(row.name for row in TOOLS if row.effect in (Effect.READ, Effect.NETWORK)))
-"""Tools of our own that change nothing, by all their names."""
+"""Our own tools that change nothing, by all their names."""
 
 
 class Finding(Struct, frozen=True):
-    """What a layer has to say about a call."""
+    """The decision of one layer about a call."""
 
     action: Action
     layer: Layer
@@ -42,23 +43,23 @@ class Finding(Struct, frozen=True):
 
 
 class Subject(Struct, frozen=True):
-    """A call, and the most its tool can do."""
+    """A call and the effect of its tool."""
 
     call: RuledCall
     effect: Effect
     is_confined: bool = False
-    """Run where it can change nothing, whatever it is."""
+    """It runs in a read-only sandbox, so it cannot change anything."""
 
     @property
     def is_reading(self) -> bool:
-        """Whether it certainly changes nothing."""
+        """Whether the call certainly changes nothing."""
         if self.is_confined or self.effect in (Effect.READ, Effect.DELEGATE):
             return True
         return self.effect is Effect.NETWORK and any(name in _READING for name in self.call.names)
 
 
 class Book:
-    """The rules of one run; what is added to it later concerns nobody else."""
+    """The rules of one run; later additions affect only this run."""
 
     def __init__(self, rules: Iterable[Rule] = (), mode: Mode = "default") -> None:
         self.rules = list(rules)
@@ -66,9 +67,9 @@ class Book:
         self._granted: set[tuple[str, ...]] = set()
 
     def fork(self, *, mode: Mode | None = None, extra: Iterable[Rule] = (), readonly: bool = False) -> "Book":
-        """A book for a run that this one's run starts: what is here now, and nothing of what comes later.
+        """Copy the rules for a child run; later changes are not shared.
 
-        What a person granted was granted to this run alone. Read-only forks refuse the dangerous tools.
+        Permissions granted by the user are not copied. Read-only forks deny the shell tools.
         """
         rules = [*self.rules, *extra]
         if readonly:
@@ -77,11 +78,11 @@ class Book:
         return Book(rules, mode or self.mode)
 
     def grant(self, call: RuledCall) -> None:
-        """Do not ask about this very call again."""
+        """Do not ask about exactly this call again."""
         self._granted.add((*call.names, *call.texts))
 
     def judge(self, subject: Subject) -> Finding:
-        """What the first three layers say: rules, then whether it only reads, then the mode."""
+        """Apply the first three layers: rules, read-only check, mode."""
         rule = find_rule(self.rules, subject.call)
         if rule is not None:
             granted = rule.action == "ask" and self._is_granted(subject.call)
@@ -117,7 +118,7 @@ Fit: TypeAlias = Callable[[dict[str, Any]], tuple[dict[str, Any], list[str]]]
 
 
 class Advice(Protocol):
-    """What a hook says about a call."""
+    """A hook's opinion about a call."""
 
     @property
     def word(self) -> str: ...
@@ -130,18 +131,16 @@ class Advice(Protocol):
 
     @property
     def key(self) -> str:
-        """Tells the hook apart from all others."""
+        """Identifies the hook uniquely."""
         ...
 
     @property
     def modified_input(self) -> dict[str, Any] | None:
-        """The arguments it wants, which fit the tool."""
+        """The arguments that the hook wants, which are valid for the tool; None leaves them unchanged."""
         ...
 
 
 class Consult(Protocol):
-    """Asks hooks about a call."""
-
     async def __call__(
         self, point: str, payload: Mapping[str, Any], *, fit: Fit | None = None, leaving_out: str = ""
     ) -> Advice | None: ...
@@ -150,12 +149,10 @@ class Consult(Protocol):
 async def ask_nobody(
     point: str, payload: Mapping[str, Any], *, fit: Fit | None = None, leaving_out: str = ""
 ) -> Advice | None:
-    """For a run without hooks."""
     return None
 
 
-async def tell_nobody(point: str, payload: Mapping[str, Any]) -> None:
-    """For a run without hooks."""
+async def tell_nobody(point: str, payload: Mapping[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +163,12 @@ class GatePorts:
     agent: str = ""
     """The name of the run's definition; empty for the main agent."""
     is_confined: bool = False
-    """Its commands can change nothing: they run inside a sandbox that says so."""
+    """Its commands run in a read-only sandbox."""
     consult: Consult = ask_nobody
     tell: Callable[[str, Mapping[str, Any]], Awaitable[None]] = tell_nobody
 
 
 class Approving:
-    """The gate of one run, as a feature."""
-
     name = "approvals"
 
     def __init__(self, book: Book, ports: GatePorts) -> None:
@@ -181,19 +176,15 @@ class Approving:
         self._ports = ports
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """The setup with the gate before all other hooks."""
         return setup.change(hooks=(Gate(self._book, self._ports, setup), *setup.hooks))
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """Nothing to undo."""
         return outcome
 
 
 class Gate:
-    """Decides about the calls of one run."""
-
     wants: ClassVar[Mapping[str, bool]] = {"call": True}
-    """What of a call made elsewhere must be known here, and that it waits for the answer."""
+    """Which parts of a remote call are needed here; True: the call waits for the answer."""
 
     def __init__(self, book: Book, ports: GatePorts, setup: RunSetup) -> None:
         self._book = book
@@ -204,19 +195,19 @@ class Gate:
         self._spared: Counter[tuple[str, str]] = Counter()
 
     def know(self, call_id: str, forms: tuple[str, ...], made: Amendment | None = None) -> None:
-        """What a call says where it is to be made: links and folders there are not those here.
+        """Register the text of a remote call, whose links and folders differ from those here.
 
-        `made`: what hooks here have made of it when they were asked before. A call that is changed now is given back
-        at once, to be asked about again with what it says there then.
+        `made` is the change that hooks here made earlier. If the call is changed again, the change is returned at once,
+        so that the remote side can ask again with the new text.
         """
         self._away[call_id] = forms, made
 
     def spare(self, tool: str, text: str) -> None:
-        """A person has just allowed a call that says this: the same question is not put to them again."""
+        """The user has just allowed a call with this text: do not ask again."""
         self._spared[tool, text] += 1
 
     async def before(self, call: ToolCall, tool: Tool) -> Answer:
-        """None lets the call pass; a refusal is its result. Changed arguments are judged here like the first ones."""
+        """Return None to allow the call, or its denial; arguments changed by hooks are checked again."""
         is_away = call.id in self._away
         forms, made = self._away.pop(call.id, ((), None))
         asked = call
@@ -240,7 +231,6 @@ class Gate:
         return refusal if made is None else refusal.note(made.describe())
 
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
-        """What has passed is nobody's business here."""
         return result
 
     def _describe(self, call: ToolCall, tool: Tool, forms: tuple[str, ...]) -> Subject:
@@ -252,7 +242,7 @@ class Gate:
     async def _decide(
         self, call: ToolCall, tool: Tool, forms: tuple[str, ...], made: Amendment | None
     ) -> list[Finding] | Amendment:
-        """What each layer said that was asked, of which the last one counts; or what hooks make of the call first."""
+        """Return the findings of all layers, of which the last counts, or the change that hooks make first."""
         subject = self._describe(call, tool, forms)
         first = self._book.judge(subject)
         if first.action == "deny":
@@ -273,7 +263,7 @@ class Gate:
         word, reason = _join_words(advice, made)
         if word is not None:
             if word == "allow" and first == Finding("ask", "rule", first.reason):
-                word = "ask"  # the user's rule wants a person's word, which no hook can give
+                word = "ask"  # the rule demands the user's answer, which a hook cannot replace
             found.append(Finding(word, "hook", reason))
         if found[-1].action == "ask":
             found.append(await self._confirm(call, subject, found[-1], made))
@@ -293,7 +283,7 @@ class Gate:
             id=make_run_id(),
             run_id=self._run_id,
             agent=self._ports.agent,
-            # One line, whatever a hook gave as its reason: the title must not look like the call.
+            # One line, whatever reason a hook gave: the title must not look like the call.
             title=f"Allow {call.name}?" + (f" ({escape_line(reason, 300)})" if reason else ""),
             text=text,
             options=(ALLOW, ALLOW_AGAIN, DENY),
@@ -309,7 +299,7 @@ class Gate:
 
 
 def _find_change(call: ToolCall, tool: Tool, advice: Advice, made: Amendment | None) -> Amendment | Finding | None:
-    """The call as a hook wants it, together with what hooks before it wanted; a refusal when one wants it twice."""
+    """Return the call as changed by a hook, merged with earlier changes; a denial if a hook changes it twice."""
     given = advice.modified_input
     if advice.word == "deny" or given is None or given == fit_arguments(call.arguments, tool.spec.parameters)[0]:
         return None
@@ -317,13 +307,13 @@ def _find_change(call: ToolCall, tool: Tool, advice: Advice, made: Amendment | N
     by, keys = (*past.by, advice.hook), (*past.keys, advice.key)
     if advice.key in past.keys:
         return Finding("deny", "hook", describe_quarrel(by))
-    # Whoever wanted a person's word about a part of it gets that; an allow was only about what its hook saw.
+    # A request to ask the user stays in force; an allow covered only what that hook saw.
     word, reason = ("ask", past.reason) if past.word == "ask" else (advice.word, advice.reason)
     return Amendment(given, by, keys, word, reason)
 
 
 def _join_words(advice: Advice | None, made: Amendment | None) -> tuple[Action | None, str]:
-    """The stricter one of what hooks say about a call and what was said by the one that made it what it is."""
+    """Return the stricter of the hooks' decision about a call and that of the hook that changed it."""
     said = [(each.word, each.reason) for each in (advice, made) if each is not None and each.word in _STRICTNESS]
     if not said:
         return None, ""
@@ -333,13 +323,12 @@ def _join_words(advice: Advice | None, made: Amendment | None) -> tuple[Action |
 
 
 def deny(tool: str, reason: str) -> ToolResult:
-    """A refused call, for the model."""
     text = f'[Denied] Tool "{tool}" was denied: {reason or "no reason provided"}'
     return ToolResult.of(text, {"denied": True, "reason": reason}, is_error=True)
 
 
 def render_arguments(arguments: Mapping[str, Any]) -> str:
-    """All that a call says, nothing left out: a command as it is and last, anything else as JSON."""
+    """Render all arguments without omissions: a command verbatim and last, the rest as JSON."""
     command = arguments.get("command")
     rest = {name: value for name, value in arguments.items() if name != "command" or not isinstance(value, str)}
     shown = json.dumps(to_plain(rest), indent=2, ensure_ascii=False) if rest or command is None else ""

@@ -1,6 +1,6 @@
-"""Rules about tool calls: which calls one is about, which of several counts, and those that are always there. Pure.
+"""Rules for tool calls: matching, precedence, and the preset rules. Pure.
 
-A rule is a tripwire for the careless, not a wall: what a command can touch is the sandbox's business.
+A rule catches mistakes; it is not a security boundary. The sandbox restricts what a command can access.
 """
 
 import os
@@ -21,26 +21,24 @@ _PATH_ARGUMENTS = frozenset(("path", "file_path", "file", "dir", "directory", "f
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """What to do about some calls."""
+    """What to do about matching calls."""
 
     action: Action
     tools: tuple[str, ...] = ("*",)
     """Globs of tool names."""
     patterns: tuple[str, ...] = ()
-    """Globs of what the call says; none means any call."""
+    """Globs of the call's text; empty matches every call."""
     priority: int = 0
     reason: str = ""
 
 
 class RuledCall(Struct, frozen=True):
-    """A tool call as rules see it."""
-
     names: tuple[str, ...]
-    """What the tool is called: by the model, and by itself."""
+    """The tool's names: the name the model used, and its own names."""
     texts: tuple[str, ...]
-    """All string arguments joined by spaces; again with paths as they really are; and with single blanks only."""
+    """All string arguments joined by spaces; also with real paths, and with single spaces."""
     real: tuple[str, ...]
-    """Those with paths as they really are: whole, and short where they are in the folder or the home directory."""
+    """The texts with real paths: absolute, relative to the working directory, and relative to the home directory."""
 
 
 def _deny(reason: str, tools: Sequence[str], *patterns: str) -> Rule:
@@ -52,13 +50,13 @@ def _ask(reason: str, *patterns: str) -> Rule:
 
 
 def _words(word: str, *ends: str) -> tuple[str, ...]:
-    """Globs for a program that is called somewhere in a command."""
+    """Return globs for a program that is called anywhere in a command."""
     return tuple(f"{begin}{word}{end}" for begin in ("", "*[!a-z0-9_.-]") for end in ends or ("", " *", ";*", "&*"))
 
 
 SHELLS = list_aliases(list_names(family="shell"))
 _CHAIN = re.compile(r"[;&|<>`\n]|\$\(")
-"""What makes more than one command of a line, or lets it write elsewhere."""
+"""Characters that chain commands or redirect output."""
 _PIPED = tuple(
     f"*{source} *|{begin}{shell}{end}"
     for source in ("curl", "wget")
@@ -83,37 +81,37 @@ PRESETS = (
     _ask("it is about keys for other machines", "*/.ssh", "*/.ssh/*", ".ssh", ".ssh/*", "* .ssh/*", "*~/.ssh*"),
     _ask("it is about secrets of a project", "*.env", "*.env[ ;&|.]*"),
 )
-"""Seven that deny, two that ask."""
+"""Seven rules that deny, two that ask."""
 
 
 def describe_call(names: Iterable[str], arguments: Mapping[str, Any], cwd: str) -> RuledCall:
-    """A call as rules see it; paths also without detours and links, since those are what a rule is meant for."""
+    """Describe a call for rules; paths are also resolved, because rules are meant for the real paths."""
     forms = []
     for field, value in _list_strings("", arguments):
         is_path = field in _PATH_ARGUMENTS and 0 < len(value) < 4096 and "\0" not in value
         forms.append((value, *(_resolve(value, cwd) if is_path else (value, value, value))))
     plain, *real = (" ".join(words) for words in zip(*forms, strict=True)) if forms else ("", "")
-    # A command means the same with two blanks, or with a line break at its end.
+    # Repeated spaces or a trailing newline do not change what a command does.
     texts = dict.fromkeys((plain, real[0], " ".join(plain.split())))
     return RuledCall(tuple(dict.fromkeys(names)), tuple(texts), tuple(dict.fromkeys(real)))
 
 
 def replace_texts(call: RuledCall, forms: Sequence[str]) -> RuledCall:
-    """The same call, made where paths really lead elsewhere: what forbids or asks sees both, what allows only those."""
+    """Add the texts of a call made elsewhere: deny and ask rules match both, allow rules only `forms`."""
     return RuledCall(call.names, tuple(dict.fromkeys((*call.texts, *forms))), tuple(forms))
 
 
 def find_rule(rules: Iterable[Rule], call: RuledCall) -> Rule | None:
-    """The rule that counts: the one of the highest priority; of equals the strictest."""
+    """Return the matching rule with the highest priority; among equals, the strictest."""
     found = [rule for rule in rules if is_about(rule, call)]
     return min(found, key=lambda rule: (-rule.priority, _STRICTNESS[rule.action]), default=None)
 
 
 def is_about(rule: Rule, call: RuledCall) -> bool:
-    """Whether a rule means a call. Case does not matter."""
+    """Return whether a rule matches a call, ignoring case."""
     names = call.names
     if rule.action != "allow":
-        # Tools of MCP servers were once shown with `_` for `-`.
+        # MCP tools were once shown with `_` instead of `-`.
         names += tuple(name.replace("-", "_") for name in names if name.startswith("mcp__"))
     if not any(_match(pattern, name) for pattern in rule.tools for name in names):
         return False
@@ -125,7 +123,7 @@ def is_about(rule: Rule, call: RuledCall) -> bool:
 
 
 def _permits(pattern: str, text: str, call: RuledCall) -> bool:
-    """Whether a call is what a pattern permits: a file where it really is, and no second command behind the first."""
+    """Return whether an allow pattern matches the real path, with no second command chained to the first."""
     is_chain = _CHAIN.search(text) is not None and not set(call.names).isdisjoint(SHELLS)
     if is_chain and pattern.strip("*") and _CHAIN.search(pattern) is None:
         return False
@@ -133,7 +131,7 @@ def _permits(pattern: str, text: str, call: RuledCall) -> bool:
 
 
 def _resolve(path: str, cwd: str) -> tuple[str, str, str]:
-    """Where a path really leads: whole, as seen from the folder, and as seen from the home directory."""
+    """Return the real path: absolute, relative to `cwd`, and relative to the home directory."""
     real, home = os.path.realpath(os.path.join(cwd, os.path.expanduser(path))), os.path.expanduser("~")
     return (real, _shorten(real, os.path.realpath(cwd), ""), _shorten(real, os.path.realpath(home), "~/"))
 

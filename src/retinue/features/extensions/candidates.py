@@ -1,6 +1,6 @@
-"""Finds extensions by the names of files and entry points, and decides which of them a run gets. Runs none.
+"""Find extensions by file names and entry points, and select those a run gets. Executes none of them.
 
-A project that is not trusted is not even listed. Must not know which run wants what.
+The folder of an untrusted project is not even listed. Must not know which run wants what.
 """
 
 import os
@@ -22,40 +22,39 @@ Source: TypeAlias = Literal["path", "project", "user", "installed"]
 
 
 class Candidate(Struct, frozen=True):
-    """An extension that exists; nothing of it has run."""
+    """An extension that exists; none of its code has run."""
 
     name: str
-    """The file's stem or the entry point's name; its case does not matter."""
+    """The file's stem or the entry point's name; case does not matter."""
     source: Source
     path: str = ""
-    """The file; empty for an installed one."""
+    """The file; empty for an installed extension."""
     entry: str = ""
-    """What an installed one's entry point leads to: `module` or `module:function`."""
+    """The target of an installed extension's entry point: `module` or `module:function`."""
 
     @property
     def place(self) -> str:
-        """Where it is, for people."""
+        """The file or entry point, for messages."""
         return self.path or self.entry
 
 
 class Wanted(Struct, frozen=True):
-    """What one run asks for."""
+    """The extensions that one run asks for."""
 
     selection: Selection = True
-    """All, none, or these: names, paths, and `*` for all that are found."""
+    """All, none, or a list of names, paths and `*` for all that are found."""
     excluded: tuple[str, ...] = ()
     isolated: bool = False
     always: tuple[str, ...] = ()
-    """Extensions the user exposes to every agent that has extensions at all."""
+    """Extensions that the user gives to every agent that has extensions at all."""
 
     @property
     def is_none(self) -> bool:
-        """Whether no extension can be meant."""
         return self.isolated or self.selection is False
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The entries that name a file, less those that are excluded."""
+        """The entries that are files, without excluded ones."""
         if self.is_none or isinstance(self.selection, bool):
             return ()
         banned = to_names(self.excluded)
@@ -63,7 +62,7 @@ class Wanted(Struct, frozen=True):
 
 
 def to_wanted(definition: Definition, *, isolated: bool = False, always: Iterable[str] = ()) -> Wanted:
-    """What a run of a definition asks for; `isolated` is the caller's wish beside the file's own."""
+    """Return what a run of a definition asks for; `isolated` is the caller's option in addition to the definition's."""
     return Wanted(
         definition.extensions,
         definition.exclude_extensions,
@@ -73,7 +72,7 @@ def to_wanted(definition: Definition, *, isolated: bool = False, always: Iterabl
 
 
 def choose_extensions(candidates: Iterable[Candidate], wanted: Wanted) -> tuple[Candidate, ...]:
-    """The candidates a run gets, in their order; of one name only the first."""
+    """Return the candidates that a run gets, in order; only the first of each name."""
     if wanted.is_none:
         return ()
     listed = list_extensions(wanted.selection)
@@ -87,12 +86,11 @@ def choose_extensions(candidates: Iterable[Candidate], wanted: Wanted) -> tuple[
 
 
 def to_names(entries: Iterable[str]) -> frozenset[str]:
-    """The lower-case names that entries of a list stand for."""
     return frozenset(to_extension_name(entry) for entry in entries)
 
 
 def is_path(entry: str) -> bool:
-    """Whether an entry of a list names a file instead of an extension."""
+    """Return whether a list entry is a file path rather than a name."""
     return "/" in entry or "\\" in entry or entry.startswith("~")
 
 
@@ -102,11 +100,11 @@ MAX_ENTRIES = 1000
 MAX_SOURCE_BYTES = 1 << 20
 MAX_METADATA_BYTES = 1 << 18
 RESERVED_NAMES = frozenset(("mcp",))
-"""Names that stand for something else where extensions are listed."""
+"""Names with another meaning in extension lists."""
 
 
 class ExtensionFolders(Struct, frozen=True):
-    """Where extensions may come from, and how far that is trusted."""
+    """Where extensions may come from, and whether the project is trusted."""
 
     cwd: Path
     agent_dir: Path
@@ -115,15 +113,15 @@ class ExtensionFolders(Struct, frozen=True):
     """Whether code of the project may run."""
     home: Path | None = None
     search: tuple[str, ...] | None = None
-    """Folders with installed distributions; None: those this Python imports from."""
+    """Folders with installed distributions; None means Python's import path."""
     configs: tuple[str, ...] = PROJECT_STEPS[:1]
     """The project's configuration folders that may be read."""
     chosen: frozenset[str] = frozenset()
-    """Files that the program itself was given, by path; nobody is asked about them."""
+    """Files given on the command line; they need no approval."""
 
 
 class FoundExtensions(Struct, frozen=True):
-    """All extensions there are, the strongest first, and what was skipped."""
+    """All extensions found, highest precedence first, and diagnostics about skipped ones."""
 
     candidates: tuple[Candidate, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -139,7 +137,7 @@ class _Gathering:
 
 
 def find_extensions(places: ExtensionFolders) -> FoundExtensions:
-    """Project, then user, then installed; of one name the first counts and the others are told."""
+    """Search project, user and installed packages; the first of each name wins, and diagnostics report the others."""
     gathering = _Gathering()
     found: dict[str, Candidate] = {}
     for candidate in _find_all(places, gathering):
@@ -155,7 +153,7 @@ def find_extensions(places: ExtensionFolders) -> FoundExtensions:
 
 
 def find_path(entry: str, places: ExtensionFolders) -> Candidate | Diagnostic:
-    """The extension that a path in an agent's list means."""
+    """Return the extension that a path in an agent's list names, or a diagnostic."""
     path = _expand(entry, places)
     name = to_extension_name(entry)
     problem = ""
@@ -174,19 +172,19 @@ def find_path(entry: str, places: ExtensionFolders) -> Candidate | Diagnostic:
 
 
 def read_source(candidate: Candidate, places: ExtensionFolders) -> bytes:
-    """The code of a file, at most one byte more than is accepted. Raises OSError."""
+    """Read the code of a file, at most one byte more than is accepted. Raises OSError."""
     path = Path(candidate.path)
     if candidate.source == "project" and places.project is not None:
         with Folder.open(places.project, follow=True).walk(PROJECT_STEPS) as folder:
             return folder.read(path.name, MAX_SOURCE_BYTES)
-    # What the user has put there may be linked to where the user keeps it.
+    # The user may link files from elsewhere into the user's own folder.
     path = path.resolve()
     with Folder.open(path.parent, follow=True) as folder:
         return folder.read(path.name, MAX_SOURCE_BYTES)
 
 
 def list_search_paths(places: ExtensionFolders) -> tuple[str, ...]:
-    """Where this Python imports from, without the folder it works in: that one may be anybody's."""
+    """Return Python's import path without the working directory, whose content may be untrusted."""
     avoided = {os.path.realpath(folder) for folder in (places.cwd, places.project, os.getcwd()) if folder is not None}
     absolute = (folder for folder in sys.path if os.path.isabs(folder))
     return tuple(folder for folder in absolute if os.path.realpath(folder) not in avoided)
@@ -245,7 +243,7 @@ def _open_folder(path: Path, places: ExtensionFolders, source: Source) -> Folder
 def _list_installed(search: Sequence[str], gathering: _Gathering) -> Iterator[tuple[str, str]]:
     for folder in search:
         for path in _find_metadata(folder):
-            # Slow to import, and hardly anybody has one.
+            # Slow to import, and rarely needed.
             from importlib.metadata import Distribution
 
             try:
@@ -256,7 +254,7 @@ def _list_installed(search: Sequence[str], gathering: _Gathering) -> Iterator[tu
 
 
 def _find_metadata(folder: str) -> list[Path]:
-    """The distributions in a folder that speak of our group at all."""
+    """Return the distributions in a folder that mention our entry point group."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in entries if entry.name.endswith((".dist-info", ".egg-info")))
@@ -266,7 +264,7 @@ def _find_metadata(folder: str) -> list[Path]:
 
 
 def _mentions_group(path: str) -> bool:
-    """Looked at each time and read when it has changed: who opens one crew after the other has hundreds of these."""
+    """Check the file's stat each time and read it only if it changed: there may be hundreds of distributions."""
     try:
         told = os.lstat(f"{path}{os.sep}entry_points.txt")
         return _reads_group(path, (told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns))
@@ -276,7 +274,7 @@ def _mentions_group(path: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _reads_group(path: str, stamp: tuple[int, ...]) -> bool:
-    """Whether a file speaks of our group; of one that is still the same it is remembered. Raises OSError."""
+    """Return whether entry_points.txt mentions our group; cached by its stat. Raises OSError."""
     with Folder.open(Path(path), follow=True) as folder:
         return GROUP.encode() in folder.read("entry_points.txt", MAX_METADATA_BYTES)
 
@@ -293,7 +291,7 @@ def _expand(entry: str, places: ExtensionFolders) -> Path | None:
 
 
 def _is_inside(path: Path, project: Path | None) -> bool:
-    """Whether a file is the project's, by its name or by where it really lies."""
+    """Return whether a file is in the project, by its path or its real path."""
     if project is None:
         return False
     real = os.path.realpath(project)

@@ -1,7 +1,7 @@
-"""The event bus that extensions share: anyone may say something on a channel, anyone may listen, at any time.
+"""The event bus that extensions share: any extension may emit and listen on any channel.
 
-What is said is plain data and may come from any thread; listeners hear it on the event loop. Must not know what the
-channels mean.
+Events are plain data and may come from any thread; listeners run on the event loop. Must not know what the channels
+mean.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from retinue.features.extensions.contained import Function, Handler, get_log, ma
 from retinue.features.extensions.handlers import RunningHandlers
 
 MAX_NESTED = 50
-"""How often a listener may be heard by others who say something in turn, before nobody listens any more."""
+"""Maximum nesting of listeners that emit to other listeners."""
 MAX_CHANNEL_CHARS = 200
 REQUEST_S = 30.0
 
 
 class Channels:
-    """The channels of one program. Made on its event loop."""
+    """The channels of one program. Must be created on its event loop."""
 
     def __init__(self, audience: RunningHandlers) -> None:
         self._audience = audience
@@ -35,11 +35,11 @@ class Channels:
         self._nested = 0
 
     def has_listeners(self, prefix: str) -> bool:
-        """Whether anyone listens to a channel that begins like this, so that what nobody hears need not be said."""
+        """Return whether any channel with this prefix has listeners; otherwise events need not be built."""
         return any(channel.startswith(prefix) for channel in list(self._listeners))
 
     def listen(self, channel: str, handler: Handler) -> Callable[[], None]:
-        """Let a handler hear a channel; returns what ends that. From any thread."""
+        """Add a listener; returns a function that removes it. Thread-safe."""
         with self._lock:
             self._listeners[channel] = (*self._listeners.get(channel, ()), handler)
 
@@ -54,7 +54,7 @@ class Channels:
         return stop
 
     def emit(self, channel: str, data: Any = None) -> None:
-        """Say something; all who listen get the same copy. From any thread. Raises UsageError for what is no data."""
+        """Send data to all listeners, which share one copy. Thread-safe. Raises UsageError if it is not plain data."""
         try:
             payload = msgspec.to_builtins(data)
         except (TypeError, ValueError, RecursionError) as error:
@@ -69,7 +69,7 @@ class Channels:
         if is_here:
             call()
             return
-        with suppress(RuntimeError):  # the loop was closed in the meantime
+        with suppress(RuntimeError):  # the loop was closed meanwhile
             self._loop.call_soon_threadsafe(call)
 
     def _deliver(self, channel: str, payload: Any) -> None:
@@ -86,7 +86,7 @@ class Channels:
 
 
 class ExtensionEvents:
-    """What an extension has as `api.events`: its own view of the channels, during `register` and afterwards."""
+    """The `api.events` of one extension, usable during `register` and afterwards."""
 
     def __init__(self, extension: str, path: str, channels: Channels | None = None) -> None:
         self._extension = extension
@@ -95,7 +95,7 @@ class ExtensionEvents:
         self._stops: list[Callable[[], None]] = []
 
     def on(self, channel: str, handler: Function) -> Callable[[], None]:
-        """Call the handler with what is said on a channel; returns what ends that."""
+        """Call the handler with each event of a channel; returns a function that stops it."""
         if not callable(handler):
             raise UsageError(f"api.events.on: expected a function, not {quote(type(handler).__name__)}")
         own = make_handler(self._extension, self._path, frozenset(), handler)
@@ -110,11 +110,11 @@ class ExtensionEvents:
         return end
 
     def emit(self, channel: str, data: Any = None) -> None:
-        """Say something that can be written as JSON on a channel."""
+        """Send JSON-compatible data to a channel."""
         self._need("emit", channel).emit(channel, data)
 
     async def request(self, channel: str, data: dict[str, Any] | None = None, *, timeout_s: float = REQUEST_S) -> Any:
-        """Ask on a channel and wait for the answer's data. Raises RetinueError for a refusal, TimeoutError for none."""
+        """Send a request and return the reply's data. Raises RetinueError for an error reply, TimeoutError for none."""
         channels, request_id = self._need("request", channel), uuid4().hex
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -136,7 +136,7 @@ class ExtensionEvents:
         raise RetinueError(str(error or f"{channel}: there was no usable answer"))
 
     def close(self) -> None:
-        """Hear nothing any more."""
+        """Remove all listeners of this extension."""
         while self._stops:
             self._stops.pop()()
 

@@ -1,7 +1,7 @@
-"""What an extension registers, wrapped so that the engine's rules hold for it whatever it does.
+"""Wrappers around what an extension registers, so that its errors follow the engine's rules.
 
-A tool ends in a result, a guard that fails denies, an observer that fails changes nothing, a model fails as models do.
-Must not know how extensions are found or loaded.
+A failing tool returns an error result, a failing guard denies, a failing observer changes nothing, a failing model
+returns a failed reply. Must not know how extensions are found or loaded.
 """
 
 import inspect
@@ -34,7 +34,7 @@ Function = Callable[..., Any]
 
 
 class ExtensionTool(Struct, frozen=True):
-    """A tool of an extension, as it was when it was registered."""
+    """A tool of an extension, as it was when registered."""
 
     extension: str
     path: str
@@ -46,10 +46,10 @@ class ExtensionTool(Struct, frozen=True):
     run: Function
     """Called with the arguments and the context."""
     deferred: bool = False
-    """Not shown to a model before it has looked for it."""
+    """Hidden from the model until found with `tool_search`."""
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Run it; whatever it raises but a cancel becomes an error result."""
+        """Run the tool; everything it raises except cancellation becomes an error result."""
         try:
             return await await_foreign(lambda: self.run(arguments, context))
         except ForeignFailed as error:
@@ -59,7 +59,7 @@ class ExtensionTool(Struct, frozen=True):
 
 
 def to_tool_call(function: Function) -> Function:
-    """A plain function as the call of a tool: arguments by name, `context` when it asks for it, any result."""
+    """Adapt a plain function to a tool call: arguments by name, `context` if it has that parameter, any result."""
     parameters = inspect.signature(function).parameters
     has_context = "context" in parameters
     is_async = _is_async(function)
@@ -74,7 +74,7 @@ def to_tool_call(function: Function) -> Function:
 
 
 def to_result(value: Any) -> ToolResult:
-    """What a function returned, as a result: text as it is, nothing as such, anything else as JSON."""
+    """Convert a function's return value to a tool result: text as it is, other values as JSON."""
     if isinstance(value, ToolResult):
         return value
     if value is None:
@@ -85,7 +85,7 @@ def to_result(value: Any) -> ToolResult:
 
 
 class ExtensionHook(Struct, frozen=True):
-    """A hook of an extension; it may have `before`, `after` or both."""
+    """A call hook of an extension with `before`, `after` or both."""
 
     extension: str
     path: str
@@ -93,15 +93,15 @@ class ExtensionHook(Struct, frozen=True):
 
     @property
     def wants(self) -> dict[str, bool]:
-        """What of a call made elsewhere must be known here: either answer counts."""
+        """Which parts of a remote call are needed here; True: the call waits for the answer."""
         names = {"call": "before", "result": "after"}
         return {kind: True for kind, name in names.items() if getattr(self.inner, name, None) is not None}
 
     async def before(self, call: ToolCall, tool: Tool) -> Answer:
-        """Ask it; a guard that fails denies the call."""
+        """Ask the hook; a failing hook denies the call."""
         if getattr(self.inner, "before", None) is None:
             return None
-        # A copy: what it writes into the arguments would be judged by nobody.
+        # A copy: changes to the arguments would bypass all checks.
         shown = structs.replace(call, arguments=deepcopy(call.arguments))
         try:
             answer = await await_foreign(lambda: self.inner.before(shown, tool))
@@ -115,7 +115,7 @@ class ExtensionHook(Struct, frozen=True):
         return ToolResult.of(text, {}, is_error=True)
 
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
-        """Show it the result; when it fails the result stays as it is."""
+        """Show the hook the result; if it fails, the result stays unchanged."""
         if getattr(self.inner, "after", None) is None:
             return result
         try:
@@ -127,7 +127,7 @@ class ExtensionHook(Struct, frozen=True):
 
 
 class ExtensionPoint(Struct, frozen=True):
-    """A function of an extension that is told or asked at a point of a run."""
+    """A function of an extension that is called at a hook point of a run."""
 
     extension: str
     path: str
@@ -135,27 +135,24 @@ class ExtensionPoint(Struct, frozen=True):
     function: Function
     priority: int = 0
     is_own: bool = True
-    """False for an extension that a project brings along."""
+    """False for an extension from a project."""
     fault: str = ""
-    """Why the extension could not be loaded: what it would have guarded is refused."""
+    """Why the extension could not be loaded; everything it would have guarded is denied."""
 
     @property
     def name(self) -> str:
-        """For messages."""
         return f"{self.extension}:{getattr(self.function, '__name__', 'hook')}"
 
     @property
     def kind(self) -> Kind:
-        """Its answer counts wherever answers do."""
         return "decision" if self.point in (*DECIDED, ANYWHERE) else "observer"
 
     @property
     def scope(self) -> Scope:
-        """How near it is to the run."""
         return "global" if self.is_own else "project"
 
     async def ask(self, payload: Mapping[str, Any]) -> Any:
-        """Call it. Raises HookFailed."""
+        """Raises HookFailed."""
         if self.fault:
             raise HookFailed(f"cannot be asked: {self.fault}; mend the extension, or move it away")
         try:
@@ -169,7 +166,7 @@ class ExtensionPoint(Struct, frozen=True):
 
 
 class ExtensionFeature:
-    """A feature of an extension around one run; made when the run begins."""
+    """A feature of an extension around one run; created when the run starts."""
 
     def __init__(self, extension: str, path: str, factory: Callable[[], Feature]) -> None:
         self.name = f"extension {extension}"
@@ -179,7 +176,7 @@ class ExtensionFeature:
         self._inner: Feature | None = None
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """Make it and let it change the setup. Raises RetinueError, which fails the run."""
+        """Create the feature and let it change the setup. Raises RetinueError, which fails the run."""
         try:
             self._inner = inner = call_foreign(self._factory)
             entered = await await_foreign(lambda: inner.enter(setup))
@@ -190,7 +187,7 @@ class ExtensionFeature:
         return entered
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """Let it undo what it did. Raises RetinueError, which is told in the outcome."""
+        """Let the feature clean up. Raises RetinueError, which is reported in the outcome."""
         inner = self._inner
         if inner is None:
             return outcome
@@ -202,15 +199,13 @@ class ExtensionFeature:
 
 
 class ExtensionModel(Struct, frozen=True):
-    """A model of an extension."""
-
     extension: str
     path: str
     inner: Model
     info: ModelInfo
 
     async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
-        """Ask it; what it raises is a failed reply that another attempt would not mend."""
+        """Call the model; an exception becomes a failed reply that is not retried."""
         try:
             reply = await await_foreign(lambda: self.inner.reply(request, draft))
         except ForeignFailed as error:
@@ -223,7 +218,7 @@ class ExtensionModel(Struct, frozen=True):
 
 
 class ExtensionCommand(Struct, frozen=True):
-    """A command of an extension, for faces that have commands."""
+    """A command of an extension, for front ends that have commands."""
 
     extension: str
     path: str
@@ -232,7 +227,7 @@ class ExtensionCommand(Struct, frozen=True):
     help: str = ""
 
     async def run(self, text: str) -> str:
-        """Give it what stands behind its name; returns what to show. Raises RetinueError."""
+        """Call the handler with the text after the command name; returns what to show. Raises RetinueError."""
         try:
             if _is_async(self.handler):
                 shown = await await_foreign(lambda: self.handler(text))
@@ -244,7 +239,7 @@ class ExtensionCommand(Struct, frozen=True):
 
 
 class ExtensionSurface(Struct, frozen=True):
-    """A surface of an extension: tools that are made for the seat of the run that gets them."""
+    """A surface of an extension, which builds tools for the calling run."""
 
     extension: str
     path: str
@@ -255,7 +250,7 @@ class ExtensionSurface(Struct, frozen=True):
         return str(self.inner.name)
 
     def build_tools(self, seat: Any) -> tuple[Any, ...]:
-        """Its tools, not checked yet. Raises RetinueError."""
+        """Return the surface's tools, not yet validated. Raises RetinueError."""
         try:
             return tuple(call_foreign(lambda: self.inner.build_tools(seat)))
         except (ForeignFailed, TypeError) as error:
@@ -264,7 +259,7 @@ class ExtensionSurface(Struct, frozen=True):
 
 
 class Renderer(Struct, frozen=True):
-    """How an extension shows one kind of data."""
+    """Renders one kind of data for an extension."""
 
     extension: str
     path: str
@@ -272,7 +267,7 @@ class Renderer(Struct, frozen=True):
     function: Function
 
     def render(self, data: Any) -> str | None:
-        """The text; None when the function has none or fails, and whoever asked shows it plainly."""
+        """Return the text; None if the function returns none or fails, so the caller shows the plain data."""
         try:
             shown = call_foreign(lambda: self.function(data))
         except ForeignFailed as error:
@@ -282,7 +277,7 @@ class Renderer(Struct, frozen=True):
 
 
 class Handler(Struct, frozen=True, eq=False):
-    """What an extension does when something has happened."""
+    """A function of an extension that is called after an event."""
 
     extension: str
     path: str
@@ -292,12 +287,11 @@ class Handler(Struct, frozen=True, eq=False):
 
 
 def make_handler(extension: str, path: str, events: frozenset[type], function: Function) -> Handler:
-    """A handler that knows whether it must be awaited."""
     return Handler(extension, path, events, function, _is_async(function))
 
 
 def get_log(extension: str) -> logging.Logger:
-    """Where an extension's own messages go, and ours about it."""
+    """Return the logger for messages of and about an extension."""
     return logging.getLogger(f"retinue.extension.{extension}")
 
 
@@ -307,7 +301,7 @@ def _is_async(function: Function) -> bool:
 
 
 def _tell(owner: Any, error: ForeignFailed) -> str:
-    """The failure with the extension and the place it comes from."""
+    """Describe the failure with the extension and the line in its code."""
     file, line = find_place(error.cause, owner.path)
     where = f", {file}:{line}" if line is not None else ""
     return f"{error} (extension {quote(owner.extension)}{where})"

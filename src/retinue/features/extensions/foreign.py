@@ -1,7 +1,7 @@
-"""Calls code that is not ours: its errors become one kind of error, it has a time limit, its prints go to stderr.
+"""Call untrusted extension code: errors become ForeignFailed, time is limited, prints go to stderr.
 
-Must not know what the code is for. What cannot be stopped is left behind: a thread in an endless loop goes on, but in
-nobody's way.
+Must not know what the code is for. Code that cannot be stopped is abandoned: a thread in an endless loop continues
+without blocking anything.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _is_diverted: ContextVar[bool] = ContextVar("retinue_is_diverted", default=False
 
 
 class _Divider:
-    """Stands in for `sys.stdout` and asks who is printing."""
+    """Replaces `sys.stdout` and sends prints of extensions to stderr."""
 
     lock = threading.Lock()
 
@@ -50,9 +50,9 @@ class _Divider:
 
 @contextmanager
 def divert_output() -> Iterator[None]:
-    """Inside, and in every task begun inside, prints go to standard error. May overlap with others of its kind."""
+    """Send prints of this block, and of tasks started in it, to stderr. Blocks may overlap."""
     with _Divider.lock:
-        # Typing has no room for a stand-in, and a program without a terminal may have no output at all.
+        # `sys.stdout` may be None, and typing does not allow a replacement.
         current: Any = sys.stdout
         divider = current if isinstance(current, _Divider) else _Divider(current)
         divider.users += 1
@@ -61,7 +61,7 @@ def divert_output() -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(ValueError):  # closed from elsewhere, as the last of a task that nobody waits for
+        with suppress(ValueError):  # closed in another context, e.g. as part of an abandoned task
             _is_diverted.reset(token)
         with _Divider.lock:
             divider.users -= 1
@@ -75,7 +75,7 @@ _NOT_FOREIGN = ("<", os.path.dirname(__file__), os.path.dirname(importlib.__file
 
 
 class ForeignFailed(RetinueError):
-    """Raised when foreign code failed; `cause` is what it raised, None when it took too long."""
+    """Raised when extension code failed; `cause` is what it raised, None if it took too long."""
 
     def __init__(self, text: str, cause: BaseException | None = None) -> None:
         super().__init__(text)
@@ -83,8 +83,6 @@ class ForeignFailed(RetinueError):
 
 
 class _Result(Generic[T]):
-    """What came of a call: a value, or what was raised."""
-
     def __init__(self, value: T | None = None, error: BaseException | None = None) -> None:
         self.value = value
         self.error = error
@@ -96,12 +94,12 @@ class _Result(Generic[T]):
 
 
 def call_foreign(function: Callable[[], T]) -> T:
-    """Call here and now; the function must not block. Raises ForeignFailed."""
+    """Call in this thread; the function must not block. Raises ForeignFailed."""
     return _call(function).unwrap()
 
 
 async def call_in_thread(function: Callable[[], T], limit_s: float | None = None) -> T:
-    """Call in a thread of its own, which is left behind at the limit or on cancel. Raises ForeignFailed."""
+    """Call in a new thread, which is abandoned at the limit or on cancel. Raises ForeignFailed."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_Result[T]] = loop.create_future()
 
@@ -113,10 +111,10 @@ async def call_in_thread(function: Callable[[], T], limit_s: float | None = None
 
     def work() -> None:
         result = _call(function)
-        with suppress(RuntimeError):  # the loop was closed in the meantime
+        with suppress(RuntimeError):  # the loop was closed meanwhile
             loop.call_soon_threadsafe(settle, result)
 
-    # A daemon and no pool: the program must be able to end while the code is stuck.
+    # A daemon thread and no pool: the program must be able to exit while the code hangs.
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(work,), name="retinue-extension", daemon=True).start()
     try:
@@ -128,12 +126,12 @@ async def call_in_thread(function: Callable[[], T], limit_s: float | None = None
 
 
 async def await_foreign(start: Callable[[], Awaitable[T]]) -> T:
-    """Start foreign work and wait as long as it takes. Raises ForeignFailed, and a cancel that is really one."""
+    """Await extension code without a limit. Raises ForeignFailed, or CancelledError if our task was cancelled."""
     return (await _await(start)).unwrap()
 
 
 async def await_limited(start: Callable[[], Awaitable[T]], limit_s: float) -> T:
-    """Wait for a limited time, also for work that does not let itself be cancelled. Raises ForeignFailed."""
+    """Await extension code with a limit, even if it ignores cancellation. Raises ForeignFailed."""
     try:
         async with asyncio.timeout(limit_s):
             [result] = await run_together([_await(start)])
@@ -143,7 +141,7 @@ async def await_limited(start: Callable[[], Awaitable[T]], limit_s: float) -> T:
 
 
 def describe_error(error: BaseException) -> str:
-    """The kind and the text of an exception in one bounded line, also of one that cannot say what it is."""
+    """Return type and text of an exception in one bounded line, even if its `__str__` fails."""
     if isinstance(error, RetinueError):
         return escape_line(str(error), MAX_TEXT_CHARS)
     kind = type(error).__name__
@@ -153,7 +151,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def find_place(error: BaseException | None, path: str = "") -> tuple[str, int | None]:
-    """The file and line an exception comes from: the last step inside `path`; without one the last foreign step."""
+    """Return file and line of an exception: the last frame in `path`, or without `path` the last extension frame."""
     if isinstance(error, SyntaxError) and error.filename and path in ("", error.filename):
         return error.filename, error.lineno
     found: tuple[str, int | None] = (path, None)
@@ -176,10 +174,10 @@ def _call(function: Callable[[], T]) -> _Result[T]:
             return _Result(function())
     except KeyboardInterrupt as error:
         if threading.current_thread() is threading.main_thread():
-            raise  # the user's, not the code's
+            raise  # the user pressed Ctrl+C
         return _Result(error=error)
     except BaseException as error:
-        # Also an exit: an extension's is not the program's.
+        # Includes SystemExit: an extension must not exit the program.
         return _Result(error=error)
 
 
@@ -195,6 +193,6 @@ async def _await(start: Callable[[], Awaitable[T]]) -> _Result[T]:
     except (GeneratorExit, KeyboardInterrupt):
         raise
     except ForeignFailed as error:
-        return _Result(error=error.cause or error)  # it was contained further in
+        return _Result(error=error.cause or error)  # already wrapped by an inner call
     except BaseException as error:
         return _Result(error=error)

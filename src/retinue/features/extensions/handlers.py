@@ -1,4 +1,4 @@
-"""Calls the handlers of extensions: plain ones at once, async ones in the background, in order and bounded."""
+"""Call the event handlers of extensions: plain ones immediately, async ones in the background, in order and bounded."""
 
 import asyncio
 import inspect
@@ -12,49 +12,49 @@ from retinue.features.extensions.contained import Handler, get_log
 from retinue.features.extensions.foreign import ForeignFailed, await_limited, call_foreign, find_place
 
 MAX_WAITING = 1000
-"""Events one async handler may be behind."""
+"""Maximum number of events that wait for one async handler."""
 MAX_LOGGED = 20
-"""Failures told per extension; the others are counted only."""
+"""Maximum number of logged failures per extension; the rest is only counted."""
 SLOW_S = 0.1
-"""A plain handler that takes longer holds up every run, and is told so."""
+"""A plain handler that takes longer blocks all runs, so a warning is logged."""
 _LEAVE = object()
 
 
 class RunningHandlers:
-    """The handlers at work; async ones have a task each in the group that it is opened with."""
+    """Runs handlers; each async handler has a task in the group passed to `open`."""
 
     def __init__(self, *, limit_s: float = 60.0, farewell_s: float = 2.0) -> None:
-        """`limit_s` is for one item and one async handler; `farewell_s` to work off what waits at the end."""
+        """`limit_s` is for one call of an async handler; `farewell_s` is for pending events at the end."""
         self._limit_s = limit_s
         self._farewell_s = farewell_s
         self._group: asyncio.TaskGroup | None = None
         self._queues: dict[Handler, asyncio.Queue[Any]] = {}
         self._tasks: dict[Handler, asyncio.Task[None]] = {}
         self.failures: Counter[str] = Counter()
-        """By extension."""
+        """Number of failures by extension."""
         self.dropped: Counter[str] = Counter()
 
     def open(self, group: asyncio.TaskGroup) -> None:
-        """Let async handlers work, also on what they were told before."""
+        """Start async handlers, including events that arrived before."""
         self._group = group
         for handler in self._queues:
             self._begin(handler)
 
     async def close(self, *, is_patient: bool = True) -> None:
-        """Let handlers end what waits for them, for a while, and then end them."""
+        """Let handlers finish pending events for a limited time, then cancel them."""
         try:
             async with asyncio.timeout(self._farewell_s if is_patient else 0):
                 for queue in list(self._queues.values()):
                     await queue.join()
         except TimeoutError:
-            pass  # what is still waiting was only news
+            pass  # pending events may be lost
         finally:
             self._group = None
             for task in self._tasks.values():
                 task.cancel()
 
     def tell(self, handler: Handler, item: Any) -> None:
-        """Tell one handler. Does not raise and does not wait."""
+        """Call or queue one handler. Does not raise or wait."""
         if not handler.is_async:
             self._tell_now(handler, item)
             return
@@ -69,7 +69,7 @@ class RunningHandlers:
                 get_log(handler.extension).warning("a handler is too slow; events are left out")
 
     def dismiss(self, handler: Handler) -> None:
-        """Tell this handler nothing any more; what it was told before it still works on."""
+        """Remove a handler; it still processes its pending events."""
         queue = self._queues.pop(handler, None)
         if queue is None:
             return
@@ -121,7 +121,7 @@ _PIECES = (MessageDelta, MessageStarted, ToolProgress)
 
 
 class Handlers:
-    """A listener for a bus. Without an audience that others share, use it as an async context manager."""
+    """An event listener for a bus. Use it as an async context manager unless `audience` is shared."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Handlers:
         limit_s: float = 60.0,
         farewell_s: float = 2.0,
     ) -> None:
-        """`leaving_out` are events that these handlers hear elsewhere."""
+        """`leaving_out` are events that these handlers receive elsewhere."""
         self._audience = audience or RunningHandlers(limit_s=limit_s, farewell_s=farewell_s)
         self._group = asyncio.TaskGroup()
         self._by_kind: dict[type, list[Handler]] = {}
@@ -143,24 +143,23 @@ class Handlers:
 
     @property
     def wants_pieces(self) -> bool:
-        """Whether any of them listens to replies as they arrive; that costs every reply something."""
+        """Whether any handler listens to streaming deltas, which makes every reply slower."""
         return any(kind in self._by_kind for kind in _PIECES)
 
     @property
     def failures(self) -> Counter[str]:
-        """By extension."""
         return self._audience.failures
 
     @property
     def dropped(self) -> Counter[str]:
-        """Events left out for handlers that were too slow, by extension."""
+        """Number of events dropped for slow handlers, by extension."""
         return self._audience.dropped
 
     def __bool__(self) -> bool:
         return bool(self._by_kind)
 
     def __call__(self, event: Event) -> None:
-        """Tell everybody who wants to know. Does not raise and does not wait."""
+        """Call all handlers of this event. Does not raise or wait."""
         for handler in self._by_kind.get(type(event), ()):
             self._audience.tell(handler, event)
 
@@ -173,5 +172,5 @@ class Handlers:
         try:
             await self._audience.close(is_patient=kind is None)
         finally:
-            # The group is not told of an error, which it would wrap: its tasks know nothing of it.
+            # The group must not see the error, which it would wrap: its tasks are unrelated to it.
             await self._group.__aexit__(None, None, None)

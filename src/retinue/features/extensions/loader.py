@@ -1,6 +1,6 @@
-"""Loads extensions: imports the wanted ones, each at most once, calls their `register`, and tells what failed.
+"""Load extensions: import each wanted one at most once, call its `register`, and report failures.
 
-One failing extension disables itself and nothing else. Knows no settings and no run; what is wanted is passed in.
+A failing extension disables only itself. Must not know settings or runs; what is wanted is passed in.
 """
 
 import asyncio
@@ -41,13 +41,11 @@ from retinue.features.hooks.spec import ANYWHERE
 from retinue.tools.selectors import Offer
 
 LOAD_LIMIT_S = 10.0
-"""For importing with a plain `register`, and again for an async one."""
+"""For the import and a plain `register`; again for an async one."""
 _READY = "ready"
 
 
 class Extension(Struct, frozen=True):
-    """One that is loaded."""
-
     name: str
     source: Source
     place: str
@@ -55,18 +53,18 @@ class Extension(Struct, frozen=True):
 
 
 class LoadedExtensions(Struct, frozen=True):
-    """The extensions of one run, the strongest first, and what was wrong with others."""
+    """The extensions of one run, highest precedence first, and diagnostics."""
 
     extensions: tuple[Extension, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     tools: Mapping[str, ExtensionTool] = {}
-    """Of one name only the strongest extension's."""
+    """By name; the first extension wins if several have a tool of the same name."""
     failed: tuple[str, ...] = ()
-    """Those that were wanted and could not be loaded."""
+    """Names of wanted extensions that could not be loaded."""
 
     @property
     def offers(self) -> dict[str, Offer]:
-        """The tools, as the policy wants to know of them."""
+        """The tools in the form that the tool policy needs."""
         approved = {extension.name for extension in self.extensions if extension.source == "path"}
         return {
             name: Offer(
@@ -79,11 +77,11 @@ class LoadedExtensions(Struct, frozen=True):
         }
 
     def collect(self, verb: str) -> tuple[Any, ...]:
-        """All that was registered with a verb, by the field of `Registrations`, in order."""
+        """Return all registrations of one kind, named by the field of `Registrations`, in order."""
         return tuple(item for extension in self.extensions for item in getattr(extension.registrations, verb))
 
     def list_points(self) -> tuple[ExtensionPoint, ...]:
-        """The functions at points of a run, each knowing whether it is the user's or a project's."""
+        """Return the hook point functions, marked as the user's or a project's."""
         return tuple(
             structs.replace(point, is_own=extension.source != "project")
             for extension in self.extensions
@@ -91,12 +89,11 @@ class LoadedExtensions(Struct, frozen=True):
         )
 
     def make_features(self) -> tuple[Feature, ...]:
-        """New features for one run."""
         return tuple(make() for make in self.collect("features"))
 
 
 class Library:
-    """The extensions of one program: found once, loaded when a run first wants them, kept."""
+    """The extensions of one program: found once, loaded when a run first needs them, and kept."""
 
     def __init__(
         self,
@@ -108,22 +105,22 @@ class Library:
         channels: Channels | None = None,
         judge: Callable[[str, bytes], str] = lambda path, source: "",
     ) -> None:
-        """`found` when somebody has looked already; `reserved` are the names of tools that no extension may take.
+        """`found` is an earlier search result; `reserved` are tool names that extensions may not use.
 
-        `judge` says why a file is not loaded with this content; nothing: it is.
+        `judge` returns why a file with this content must not be loaded, or an empty string.
         """
         self._places = places
         self._channels = channels
         self._judge = judge
         self.found = find_extensions(places) if found is None else found
-        """What there is; nothing of it has run."""
+        """All extensions that exist; none of their code has run."""
         self._reserved = reserved
         self._limit_s = limit_s
         self._loaded: dict[Candidate, tuple[Extension | None, tuple[Diagnostic, ...]]] = {}
         self._lock = asyncio.Lock()
 
     async def load(self, wanted: Wanted | None = None) -> LoadedExtensions:
-        """The wanted extensions, loaded; no code of any other one runs."""
+        """Load the wanted extensions; no code of others runs."""
         wanted = wanted or Wanted()
         if wanted.is_none:
             return LoadedExtensions()
@@ -141,7 +138,7 @@ class Library:
         return LoadedExtensions(tuple(extensions), (*problems, *clashes), tools, tuple(failed))
 
     def _find_named(self, wanted: Wanted) -> tuple[list[Candidate], list[Diagnostic]]:
-        """The files a list names, whether or not they lie where extensions are looked for."""
+        """Return the files that a list names, even outside of the extension folders."""
         by_path = {candidate.path: candidate for candidate in self.found.candidates if candidate.path}
         by_name = {candidate.name.lower(): candidate for candidate in self.found.candidates}
         named: list[Candidate] = []
@@ -172,7 +169,7 @@ class Library:
             source = b"" if candidate.entry else read_source(candidate, self._places)
             if len(source) > MAX_SOURCE_BYTES:
                 raise RetinueError(f"has more than {MAX_SOURCE_BYTES} bytes")
-            # The user's own folder may hold links to files that agents can change.
+            # The user's own folder may contain links to files that agents can change.
             is_asked_about = candidate.source in ("path", "user") and candidate.path not in self._places.chosen
             if is_asked_about and (problem := self._judge(candidate.path, source)):
                 raise RetinueError(problem)
@@ -205,7 +202,7 @@ async def load_extensions(
 
 
 def merge_tools(extensions: Collection[Extension]) -> tuple[dict[str, ExtensionTool], list[Diagnostic]]:
-    """The tools of several extensions; where two have the same name the first keeps it."""
+    """Merge the tools of several extensions; the first one of each name wins."""
     tools: dict[str, ExtensionTool] = {}
     clashes: list[Diagnostic] = []
     owners: dict[str, str] = {}
@@ -224,7 +221,7 @@ def merge_tools(extensions: Collection[Extension]) -> tuple[dict[str, ExtensionT
 
 
 def import_source(name: str, path: str, source: bytes) -> ModuleType:
-    """The module of a file: one per path and content in this process, under a name that nothing else has."""
+    """Import a file as a module with a unique name; one module per path and content in this process."""
     digest = hashlib.sha256(path.encode("utf-8", "surrogateescape") + b"\0" + source).hexdigest()[:16]
     base = f"retinue_extension_{re.sub(r'[^a-zA-Z0-9]', '_', name)}_{digest}"
     for number in count():
@@ -232,7 +229,7 @@ def import_source(name: str, path: str, source: bytes) -> ModuleType:
         module = sys.modules.get(full)
         if module is None:
             break
-        # Another thread may be in the middle of the same import, or stuck there for good: then it gets one of its own.
+        # Another thread may still be importing it, or hang there forever; then create a separate module.
         if module.__spec__ is not None and module.__spec__.loader_state == _READY:
             return module
     spec = ModuleSpec(full, None, origin=path)
@@ -240,7 +237,7 @@ def import_source(name: str, path: str, source: bytes) -> ModuleType:
     module.__file__, module.__spec__, module.__package__ = path, spec, ""
     sys.modules[full] = module
     try:
-        # Compiled here and not by the import system, which would leave bytecode beside the file.
+        # Compiled here because the import system would write bytecode beside the file.
         exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
     except BaseException:
         sys.modules.pop(full, None)
@@ -250,7 +247,7 @@ def import_source(name: str, path: str, source: bytes) -> ModuleType:
 
 
 def _register(candidate: Candidate, source: bytes, api: Api) -> Awaitable[Any] | None:
-    """In a thread: import, and call `register`; an async one is returned for the loop to wait for."""
+    """In a thread: import the extension and call `register`; returns the awaitable of an async `register`."""
     register = _find_register(candidate, source)
     if not callable(register):
         raise RetinueError("has no function register(api)")
@@ -268,7 +265,6 @@ def _find_register(candidate: Candidate, source: bytes) -> Callable[[Api], Any] 
 
 
 def _tell_failure(candidate: Candidate, problem: str, error: RetinueError | None) -> Diagnostic:
-    """What went wrong, with the place in the extension's own code."""
     cause = error.cause if isinstance(error, ForeignFailed) else None
     file, line = find_place(cause, candidate.path) if cause is not None else (candidate.path, None)
     where = f"{file}:{line}" if line is not None else candidate.place
@@ -279,7 +275,7 @@ def _tell_failure(candidate: Candidate, problem: str, error: RetinueError | None
 def _give_up(
     candidate: Candidate, problem: Diagnostic, source: bytes
 ) -> tuple[Extension | None, tuple[Diagnostic, ...]]:
-    """Nothing of an extension that cannot be loaded, but for a guard that refuses where it speaks of hooks."""
+    """Drop an extension that cannot be loaded; if it mentions hooks, replace it by a guard that denies."""
     if b"hook" not in source:
         return None, (problem,)
     point = ExtensionPoint(candidate.name, candidate.path, ANYWHERE, print, fault=problem.message)
@@ -287,7 +283,7 @@ def _give_up(
 
 
 def _hint(candidate: Candidate, cause: BaseException | None) -> str:
-    """What an author may not know about imports."""
+    """Return a hint about imports that authors may not know."""
     if not isinstance(cause, ImportError) or not candidate.path:
         return ""
     beside = Path(candidate.path).with_name(f"{(cause.name or '').partition('.')[0]}.py")

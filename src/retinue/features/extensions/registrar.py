@@ -1,7 +1,7 @@
-"""What an extension is given to register with: eight verbs that collect, and the channels it shares with others.
+"""The API that `register(api)` receives: methods that collect registrations, and the shared event channels.
 
-Knows the shape of what is registered, not what becomes of it. Every verb belongs to the time of `register`; `events`
-is there for as long as the program.
+Checks the form of registrations but does not use them. The methods work only during `register`; `events` works for the
+life of the program.
 """
 
 import inspect
@@ -49,24 +49,22 @@ _FOREIGN_PREFIX = "mcp__"
 
 
 class Registrations(Struct, frozen=True):
-    """All that one extension has registered."""
-
     tools: tuple[ExtensionTool, ...] = ()
     models: tuple[ExtensionModel, ...] = ()
     providers: tuple[Provider, ...] = ()
     commands: tuple[ExtensionCommand, ...] = ()
     hooks: tuple[CallHook, ...] = ()
     points: tuple[ExtensionPoint, ...] = ()
-    """Functions at points of a run."""
+    """Functions at hook points of a run."""
     features: tuple[Callable[[], Feature], ...] = ()
-    """Each makes a new feature for one run."""
+    """Factories that create a feature for one run."""
     surfaces: tuple[ExtensionSurface, ...] = ()
     renderers: tuple[Renderer, ...] = ()
     handlers: tuple[Handler, ...] = ()
 
 
 class Api:
-    """What `register(api)` gets."""
+    """The object that `register(api)` receives."""
 
     def __init__(
         self,
@@ -77,7 +75,7 @@ class Api:
         reserved: Collection[str] = (),
         channels: Channels | None = None,
     ) -> None:
-        """`reserved` are names of tools that are taken, whatever their case."""
+        """`reserved` are tool names that are taken, ignoring case."""
         self.name = name
         self.cwd = cwd
         self.events = ExtensionEvents(name, path, channels)
@@ -100,9 +98,10 @@ class Api:
         guidelines: Sequence[str] = (),
         deferred: bool = False,
     ) -> Any:
-        """Add a tool; without one, a decorator that makes a tool of a function. An effect nobody names is execute.
+        """Add a tool; without `tool`, return a decorator that makes a tool of a function. The default effect is
+        execute.
 
-        A `deferred` one is shown to a model only after it has looked for it with `tool_search`.
+        A `deferred` tool is hidden from the model until found with `tool_search`.
         """
         self._check_open("tool")
         if tool is not None:
@@ -120,7 +119,7 @@ class Api:
         return register
 
     def model(self, model: Any) -> None:
-        """Add a model, or a provider with all of its models."""
+        """Add a model, or a provider with all its models."""
         self._check_open("model")
         if isinstance(model, Provider):
             self._kept["providers"].append(model)
@@ -130,7 +129,7 @@ class Api:
             raise UsageError(f"api.model: expected a Model or a Provider, not {_name_type(model)}")
 
     def command(self, name: str, handler: Function | None = None, help: str = "") -> Any:
-        """Add a command; the handler gets the text behind its name and returns what to show, or nothing."""
+        """Add a command; the handler gets the text after its name and returns the text to show, or None."""
         self._check_open("command")
         if not _COMMAND_NAME.fullmatch(name):
             raise UsageError(f"api.command: {quote(name)}: expected a-z, then a-z, 0-9, hyphens and underscores")
@@ -141,10 +140,10 @@ class Api:
         return None
 
     def hook(self, hook: Any = None, *, point: str = "", priority: int = 0) -> Any:
-        """Ask an object around every tool call: `before`, `after` or both.
+        """Call an object around every tool call: `before`, `after` or both.
 
-        With a point of a run, ask a function there instead; without one, a decorator. It gets the payload and returns
-        a decision object or nothing.
+        With `point`, call a function at that hook point instead; without `hook`, return a decorator. The function gets
+        the payload and returns a decision object or None.
         """
         self._check_open("hook")
         if point:
@@ -162,21 +161,21 @@ class Api:
         return None
 
     def feature(self, factory: Callable[[], Feature]) -> None:
-        """Put a feature around every run that gets this extension; the factory makes one for each."""
+        """Add a feature to every run that gets this extension; the factory creates one per run."""
         self._check_open("feature")
         _check_callable("feature", factory)
         name, path = self.name, self._path
         self._kept["features"].append(lambda: ExtensionFeature(name, path, factory))
 
     def surface(self, surface: Any) -> None:
-        """Offer the main agent another way to ask for runs: an object with a `name` and `build_tools(seat)`."""
+        """Add a surface for the main agent: an object with a `name` and `build_tools(seat)`."""
         self._check_open("surface")
         if not isinstance(getattr(surface, "name", None), str) or not callable(getattr(surface, "build_tools", None)):
             raise UsageError(f"api.surface: expected a name and a method build_tools(seat), not {_name_type(surface)}")
         self._kept["surfaces"].append(ExtensionSurface(self.name, self._path, surface))
 
     def renderer(self, kind: str, function: Function) -> None:
-        """Show one kind of data as text."""
+        """Add a function that renders one kind of data as text."""
         self._check_open("renderer")
         _check_callable("renderer", function)
         if not isinstance(kind, str) or not kind:
@@ -184,7 +183,7 @@ class Api:
         self._kept["renderers"].append(Renderer(self.name, self._path, kind, function))
 
     def on(self, event: str | type, handler: Function | None = None) -> Any:
-        """Call the handler after an event (its class, its name, `*` for all); async handlers work in the background.
+        """Call the handler after an event (its class, its name, or `*` for all); async handlers run in the background.
 
         A name with a colon, such as `subagents:completed`, is a channel.
         """
@@ -227,7 +226,7 @@ class Api:
         self._kept["tools"].append(tool)
 
     def _to_spec(self, spec: ToolSpec) -> ToolSpec:
-        """A copy that the extension cannot change afterwards."""
+        """Return a validated copy that the extension cannot change later."""
         if not isinstance(spec.name, str) or not _TOOL_NAME.fullmatch(spec.name):
             raise UsageError(f"api.tool: name {quote(spec.name)}: expected a letter, then letters, digits, _ and -")
         if not isinstance(spec.description, str) or not spec.description.strip():
@@ -245,7 +244,6 @@ class Api:
         return ToolSpec(spec.name, spec.description, schema)
 
     def _find_line(self) -> int | None:
-        """The line of the extension that is calling."""
         frame: Any = sys._getframe()
         while frame is not None and frame.f_code.co_filename != self._path:
             frame = frame.f_back
@@ -260,7 +258,7 @@ class Api:
 
 
 def close_api(api: Api) -> tuple[Registrations, tuple[Diagnostic, ...]]:
-    """What was registered; nothing more can be."""
+    """End registration and return what was registered."""
     api._is_open = False
     kept = {field: tuple(values) for field, values in api._kept.items()}
     return Registrations(**kept), tuple(api._diagnostics)
@@ -269,7 +267,7 @@ def close_api(api: Api) -> tuple[Registrations, tuple[Diagnostic, ...]]:
 def open_surfaces(
     surfaces: Iterable[ExtensionSurface], seat: Any, cwd: Path, *, reserved: Collection[str] = ()
 ) -> tuple[dict[str, ExtensionTool], tuple[Diagnostic, ...]]:
-    """The tools of surfaces for one seat, under the rules for all tools of extensions."""
+    """Build the tools of surfaces for one caller, with the checks for all extension tools."""
     tools: dict[str, ExtensionTool] = {}
     problems: list[Diagnostic] = []
     for surface in surfaces:
@@ -288,7 +286,7 @@ def open_surfaces(
 
 def _to_effect(value: object, name: str) -> Effect:
     if value is None:
-        return Effect.EXECUTE  # what nobody vouches for may do anything
+        return Effect.EXECUTE  # without a declared effect a tool may do anything
     try:
         return Effect(value)  # type: ignore[arg-type]
     except ValueError:
@@ -306,7 +304,7 @@ def _to_kinds(event: object) -> frozenset[type]:
 
 
 def _check_parameters(function: Function, spec: ToolSpec) -> None:
-    """Find out now, not when a model calls, that the schema and the function do not fit."""
+    """Check that schema and function match at registration, not when a model calls the tool."""
     _check_callable("tool", function)
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.POSITIONAL_ONLY for parameter in parameters):

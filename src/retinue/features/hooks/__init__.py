@@ -1,1 +1,1 @@
-"""What others want to be told or asked while runs work: points, decisions, commands, and the features that ask them."""
+"""Hooks: commands and functions that are notified or asked at points of a run."""

@@ -1,6 +1,6 @@
-"""The hooks of one run, in their order: tells observers, asks deciders, and knows what a failure of each means.
+"""The hooks of one run, in order: notifies observers, asks deciding hooks, and handles their failures.
 
-Must not know what a point is about: payloads and consequences are the business of whoever stands at it.
+Must not know what a point means: the caller provides payloads and applies decisions.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from retinue.features.hooks.spec import (
 _RANKS: Mapping[Scope, int] = {"session": 2, "project": 1, "global": 0}
 _LOG = logging.getLogger("retinue.hooks")
 Fit: TypeAlias = Callable[[dict[str, Any]], tuple[dict[str, Any], list[str]]]
-"""Makes arguments fit a tool; the list says what is wrong with them."""
+"""Makes arguments fit a tool; the list describes what is wrong with them."""
 
 
 class Hook(Protocol):
-    """Somebody who wants to be told or asked."""
+    """A command or function that is notified or asked at one point."""
 
     @property
     def name(self) -> str: ...
@@ -51,17 +51,15 @@ class Hook(Protocol):
 
     @property
     def is_own(self) -> bool:
-        """Whether it is the user's; what a project brings may refuse, and never permits."""
+        """Whether it is the user's; a project's hook may deny but never allow."""
         ...
 
     async def ask(self, payload: Mapping[str, Any]) -> Any:
-        """Its answer as a decision object, or None. Raises HookFailed."""
+        """Return its answer as a decision object, or None. Raises HookFailed."""
         ...
 
 
 class CommandHook:
-    """A hook that is a program."""
-
     def __init__(self, spec: HookSpec, place: Workplace) -> None:
         self._spec = spec
         self._place = place
@@ -73,15 +71,12 @@ class CommandHook:
         self.is_own = spec.is_own
 
     async def ask(self, payload: Mapping[str, Any]) -> Any:
-        """Run it. Raises HookFailed."""
         return await run_command(self._spec, payload, self._place)
 
 
 class Board:
-    """The hooks of one run."""
-
     def __init__(self, hooks: Iterable[Hook], warn: Callable[[str], None]) -> None:
-        """`warn` is told once of each hook that fails."""
+        """`warn` is called once for each hook that fails."""
         self._by_point: dict[str, list[Hook]] = {}
         for hook in sorted(hooks, key=lambda hook: (-_RANKS[hook.scope], -hook.priority)):
             for point in GUARDS if hook.point == ANYWHERE else (hook.point,):
@@ -89,25 +84,24 @@ class Board:
         self._warn = warn
         self._told: set[str] = set()
         self._late: set[str] = set()
-        """Observers that took too long once: a run is not held up by them a second time."""
+        """Names of observers that timed out once; they are not called again."""
         self.facts: dict[str, Any] = {}
-        """What every payload carries: the project, the session, the run."""
+        """Fields in every payload: the project, the session, the run."""
         self.boundary: Confining | None = None
-        """Of the run, while it works: what a project's programs are confined by."""
+        """The run's sandbox while it works; confines a project's programs."""
 
     def __bool__(self) -> bool:
         return bool(self._by_point)
 
     def has(self, *points: str) -> bool:
-        """Whether anybody is at one of these points."""
         return any(point in self._by_point for point in points)
 
     def decides(self, point: str) -> bool:
-        """Whether anybody at a point is asked, not only told."""
+        """Return whether a hook at a point is asked for a decision."""
         return any(hook.kind == "decision" for hook in self._by_point.get(point, ()))
 
     async def tell(self, point: str, payload: Mapping[str, Any]) -> None:
-        """Tell everybody at a point, side by side; nothing they do comes back."""
+        """Notify all hooks at a point concurrently; their answers are ignored."""
         hooks = self._by_point.get(point)
         if hooks:
             whole = self._complete(point, payload)
@@ -116,11 +110,11 @@ class Board:
     async def decide(
         self, point: str, payload: Mapping[str, Any], *, fit: Fit | None = None, leaving_out: str = ""
     ) -> HookDecision | None:
-        """The first opinion anybody has; None when nobody has one.
+        """Ask the hooks at a point in order and return the first opinion; None if there is none.
 
-        A hook that fails has none, and the next is asked. At a guarded point that is not enough to pass: unless another
-        refuses, the failure does. Those that only observe are told. `fit` checks changed arguments; `leaving_out` is
-        the key of the hook whose own change this is about.
+        If a hook fails, the next one is asked; at a guarded point the failure denies unless another hook does.
+        Observers are notified. `fit` checks changed arguments; `leaving_out` is the key of the hook whose own change is
+        being checked.
         """
         hooks = self._by_point.get(point)
         if not hooks:
@@ -148,7 +142,7 @@ class Board:
         return found
 
     async def revise(self, point: str, payload: Mapping[str, Any], field: str) -> tuple[str, list[str]]:
-        """Let everybody at a point change a text of the payload, one after the other: the text, and who did."""
+        """Let all hooks at a point change a text of the payload in turn; returns it and the names of those that did."""
         whole = self._complete(point, payload)
         by: list[str] = []
         for hook in self._by_point.get(point, ()):
@@ -180,7 +174,7 @@ class Board:
 
     def _note(self, hook: Hook, error: HookFailed) -> None:
         text = f"hook {quote(hook.name)} at {hook.point} {error}"
-        # Below what Python prints by itself: a face shows the first one, and a terminal is not for raw lines.
+        # Info, which Python does not print by default: a front end shows the first warning.
         _LOG.info("%s", text)
         if hook.name not in self._told:
             self._told.add(hook.name)
@@ -188,7 +182,7 @@ class Board:
 
 
 def _read_answer(hook: Hook, point: str, raw: Any, fit: Fit | None) -> HookDecision | None:
-    """What a hook says, as far as it may say it. Raises HookFailed."""
+    """Parse a hook's answer and drop what it may not decide. Raises HookFailed."""
     said = parse_decision(raw, point)
     if said is None:
         return None
@@ -201,21 +195,21 @@ def _read_answer(hook: Hook, point: str, raw: Any, fit: Fit | None) -> HookDecis
     if hook.is_own or said.word == "deny":
         return said
     if said.modified_input is not None:
-        return replace(said, word="ask")  # a project may propose; what it proposes needs a person's word
-    # A project cannot answer for the user; who comes next may.
+        return replace(said, word="ask")  # a project may propose a change, which the user must approve
+    # A project's hook cannot allow on behalf of the user; the next hook may.
     return None if said.word == "allow" or (said.word == "continue" and point in GUARDS) else said
 
 
 def _is_settled(found: HookDecision, point: str) -> bool:
-    """Whether nobody else need be asked: what a project wants to be asked about, a guard of the user may still refuse.
+    """Return whether no other hook need be asked; after an `ask` of a project, the user's guards may still deny.
 
-    Who changes a call ends this round as well; all the others are asked about the changed one.
+    A changed call also ends this round; the other hooks are asked about the changed call.
     """
     return found.is_own or found.word == "deny" or found.modified_input is not None or point not in GUARDS
 
 
 def _join(first: HookDecision | None, second: HookDecision | None) -> HookDecision | None:
-    """Two opinions, of which the first wants a person to be asked: that stays so, unless the second refuses."""
+    """Merge two opinions: an `ask` of the first stays in force unless the second denies."""
     if first is None or second is None:
         return first or second
     return second if second.word == "deny" else replace(second, word="ask", reason=first.reason or second.reason)

@@ -1,6 +1,6 @@
-"""Runs the command of a hook: no shell, the payload as JSON on standard input, a deadline, bounded output.
+"""Run the command of a hook: no shell, the payload as JSON on stdin, a time limit, bounded output.
 
-Whatever the program does, it and all it started are gone when the call returns. Must not know points or decisions.
+The program and all its children are gone when the call returns. Must not know points or decisions.
 """
 
 import os
@@ -30,22 +30,20 @@ _DEEPEST = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Where hooks are run."""
-
     cwd: Path
     project: Path
     environment: Mapping[str, str]
     trees: TreeProbe = field(default_factory=TreeProbe)
     limit_s: float = LIMIT_S
     find_boundary: Callable[[], Confining | None] = lambda: None
-    """What a project's hooks are confined by, as the run is that they are told of."""
+    """Returns the sandbox for a project's hooks: that of the run they are called for."""
 
 
 async def run_command(spec: HookSpec, payload: Mapping[str, Any], place: Workplace) -> Any:
-    """What the hook answered, read as JSON; None when it said nothing. Raises HookFailed."""
+    """Run the hook and return its JSON answer; None if it printed nothing. Raises HookFailed."""
     if spec.fault:
         raise HookFailed(f"cannot be run: {spec.fault}")
-    # It runs outside of the sandbox, and an agent inside may have written the file since.
+    # It may run outside of the sandbox, and an agent inside may have changed the file since.
     if path := find_change(spec.files):
         raise HookFailed(f"cannot be run: its file {quote(path, 200)} has changed since it was approved")
     program = find_command(spec, place)
@@ -84,14 +82,14 @@ async def run_command(spec: HookSpec, payload: Mapping[str, Any], place: Workpla
 async def _prepare(
     spec: HookSpec, program: str, place: Workplace, stdin: int
 ) -> AsyncIterator[tuple[ProcessCommand, Tree]]:
-    """The command as it is started: a project's inside the boundary of the run, the user's own as the user's."""
+    """Prepare the command: a project's hook runs in the run's sandbox, the user's own hook without one."""
     argv, env = [program, *spec.args], build_environment(place.environment, spec.env)
     confining = None if spec.is_own else place.find_boundary()
     confinement = None if confining is None else await confining.open()
     if confinement is None:
         yield ProcessCommand(argv, str(place.cwd), env, stdin=stdin), await place.trees.find()
         return
-    # The project is not the workspace of a run in a copy, and must be seen all the same, and so must its scripts.
+    # For a run in a worktree the project is not the workspace, but the project and its scripts must be readable.
     visible = (str(place.project), str(place.cwd), *_find_scripts(argv))
     with confinement.wrap(argv, env, str(place.cwd), visible=visible) as launch:
         command, tree = to_command(launch, stdin=stdin)
@@ -99,9 +97,10 @@ async def _prepare(
 
 
 def find_command(spec: HookSpec, place: Workplace) -> str:
-    """The program an entry names. Raises HookFailed.
+    """Return the program that an entry names. Raises HookFailed.
 
-    A name is looked for where the user's programs are, never in the project: a clone must not bring its own.
+    A bare name is searched on the user's PATH, never in the project: a cloned repository must not bring its own
+    program.
     """
     name = os.path.expanduser(spec.command)
     if os.sep in name:
@@ -116,7 +115,7 @@ def find_command(spec: HookSpec, place: Workplace) -> str:
 
 
 def list_folders(place: Workplace) -> list[str]:
-    """Where programs are looked for: the PATH without what is relative or lies in the project."""
+    """Return the PATH without relative folders and folders in the project."""
     project = os.path.realpath(place.project)
     folders = []
     for folder in place.environment.get("PATH", os.defpath).split(os.pathsep):
@@ -127,12 +126,12 @@ def list_folders(place: Workplace) -> list[str]:
 
 
 def build_environment(inherited: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
-    """What a hook sees: what a program needs, and what its entry sets."""
+    """Return the hook's environment: a basic selection and the variables of its entry."""
     return {**select(inherited, HOOK), **_mark_level(inherited), **configured}
 
 
 def _mark_level(inherited: Mapping[str, str]) -> dict[str, str]:
-    """A hook counts as one level of agents: one that starts agents must not begin at the top."""
+    """Count a hook as one level of agents, so that agents it starts do not begin at the top level."""
     depth, limit = inherited.get("PI_SUBAGENT_DEPTH", "").strip(), inherited.get("PI_SUBAGENT_MAX_DEPTH", "")
     own = min(int(depth[:1000]), _DEEPEST) if depth.isascii() and depth.isdigit() else 0
     return {"PI_SUBAGENT_DEPTH": str(own + 1), **({"PI_SUBAGENT_MAX_DEPTH": limit} if limit else {})}

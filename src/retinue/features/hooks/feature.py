@@ -1,6 +1,6 @@
-"""Puts the hooks of a run around it: its prompt, its steps, the requests to its model, its tool calls, its end.
+"""Connect hooks to a run: its start and end, model requests, tool calls and stop.
 
-What a hook wants is decided on the Board; here is only where it is asked and what follows. Must not know approvals.
+The Board makes the decisions; this module calls it and applies them. Must not know approvals.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from retinue.features.hooks.board import Board
 from retinue.features.hooks.spec import AFTER, FAILED, STEP, STOP
 
 MAX_CONTINUATIONS = 2
-"""How often hooks may send a run back that would stop."""
+"""How often hooks may make a run continue that would stop."""
 CONTINUE_TEXT = "(continue)"
 LOOP_TEXT = "[AGENT_LOOP_DETECTED] Stop hooks sent the run back more than {} times"
 _MODEL_POINTS = (STEP, "llm.request.before", "llm.response.after", "llm.response.error")
@@ -30,8 +30,6 @@ _ENDS = {Reason.TURN_LIMIT: "maxSteps", Reason.TURN_LIMIT_WRAPPED: "maxSteps"}
 
 
 class Hooking:
-    """The hooks of one run, as a feature."""
-
     name = "hooks"
 
     def __init__(self, board: Board, clock: Clock, *, max_continuations: int = MAX_CONTINUATIONS) -> None:
@@ -42,7 +40,7 @@ class Hooking:
         self._farewell_s = 1.0
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """Stand at every point somebody listens to, and tell that the run begins."""
+        """Wrap the model and tool calls as far as hooks need it, and notify that the run starts."""
         board = self._board
         self._turns += 1
         self._farewell_s = setup.limits.cleanup_s * 0.8
@@ -59,7 +57,7 @@ class Hooking:
         return setup
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """Tell that the run is over; all it said is on disk by now. Whoever is slow does not spoil the outcome."""
+        """Notify that the run ended, after its session was saved; slow hooks do not change the outcome."""
         facts = {"status": describe_end(outcome), **({"error": outcome.error} if outcome.error else {})}
         with suppress(TimeoutError):
             async with asyncio.timeout(self._farewell_s):
@@ -71,7 +69,7 @@ class Hooking:
 
 
 def describe_end(outcome: Outcome) -> str:
-    """done, error, maxSteps or aborted."""
+    """Return done, error, maxSteps or aborted."""
     if (word := _ENDS.get(outcome.reason)) is not None:
         return word
     if outcome.status is Status.COMPLETED:
@@ -80,7 +78,7 @@ def describe_end(outcome: Outcome) -> str:
 
 
 class StopReview:
-    """Lets hooks send a run back when it would stop, a bounded number of times."""
+    """Lets hooks make a run continue when it would stop, a limited number of times."""
 
     def __init__(self, board: Board, most: int) -> None:
         self._board = board
@@ -88,7 +86,7 @@ class StopReview:
         self._count = 0
 
     async def review(self, outcome: Outcome) -> str | Outcome | None:
-        """The words to go on with; a failure when they come too often."""
+        """Return the message to continue with; a failed outcome if that happened too often."""
         decision = await self._board.decide(STOP, {"content": outcome.text})
         if decision is None or decision.word != "continue":
             return None
@@ -100,34 +98,32 @@ class StopReview:
 
 
 class HookedModel:
-    """A model around whose requests hooks are told, and before which they may stop the run."""
+    """A model whose requests are announced to hooks, which may stop the run."""
 
     def __init__(self, model: Model, board: Board) -> None:
         self.inner_model = model
-        """For whoever needs the model without this run's hooks."""
+        """The model without this run's hooks."""
         self._board = board
         self._steps = 0
 
     @property
     def info(self) -> ModelInfo:
-        """The model's own."""
         return self.inner_model.info
 
     def rewrap(self, model: Model) -> "HookedModel":
-        """The same hooks around another model."""
         other = HookedModel(model, self._board)
         other._steps = self._steps
         return other
 
     @property
     def wants(self) -> dict[str, bool]:
-        """Which parts of a request made elsewhere must be known here, and whether it waits for an answer."""
+        """Which parts of a remote model request are needed here, and whether it waits for an answer."""
         has = self._board.has
         told = {"reply": False} if has("llm.response.after", "llm.response.error") else {}
         return {"step": has(STEP), **told}
 
     async def begin(self, facts: Mapping[str, Any]) -> str:
-        """Why the model must not be asked; empty when it may be. `facts` are of the request."""
+        """Ask the hooks before a request; returns why the model must not be called, or an empty string."""
         board = self._board
         self._steps += 1
         decision = await board.decide(STEP, {"step": self._steps})
@@ -137,12 +133,10 @@ class HookedModel:
         return ""
 
     async def finish(self, facts: Mapping[str, Any]) -> None:
-        """Tell of a reply, or of its failure."""
         point = "llm.response.error" if "error" in facts else "llm.response.after"
         await self._board.tell(point, {"step": self._steps, **facts})
 
     async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
-        """Ask the hooks, then the model."""
         ref = self.inner_model.info.ref
         sent = {"messages": len(request.messages), "tools": [tool.name for tool in request.tools]}
         if text := await self.begin({"model": ref, **sent}):
@@ -159,9 +153,9 @@ class HookedModel:
 
 
 class CallWatch:
-    """Tells of the tool calls that are really made, and lets hooks change what the model sees of their results.
+    """Notifies hooks of executed tool calls, and lets them change the results that the model sees.
 
-    Stands behind whatever may still refuse or change a call.
+    Comes after everything that may deny or change a call.
     """
 
     def __init__(self, board: Board, clock: Clock) -> None:
@@ -171,24 +165,22 @@ class CallWatch:
 
     @property
     def wants(self) -> dict[str, bool]:
-        """Which parts of a call made elsewhere must be known here; nobody waits for those who only watch."""
+        """Which parts of a remote call are needed here; calls wait only for hooks that decide."""
         board = self._board
         begun = {"call": False} if board.has("tool.execute.before") else {}
         return begun | ({"result": board.decides(AFTER) or board.decides(FAILED)} if board.has(AFTER, FAILED) else {})
 
     async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
-        """Tell that a call begins."""
         await self._board.tell("tool.execute.before", describe_call(call))
         self._begun_s[call.id] = self._clock.steady_s()
         return None
 
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
-        """Tell how it ended."""
         begun_s = self._begun_s.pop(call.id, self._clock.steady_s())
         return await self.tell_end(call, result, round((self._clock.steady_s() - begun_s) * 1000))
 
     async def tell_end(self, call: ToolCall, result: ToolResult, duration_ms: int) -> ToolResult:
-        """Tell how a call ended that took so long, wherever it was made; the result, changed or not."""
+        """Notify hooks that a call ended, wherever it ran; returns the result, changed or not."""
         self._begun_s.pop(call.id, None)
         text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
         point, field = (FAILED, "error") if result.is_error else (AFTER, "result")
@@ -205,5 +197,4 @@ class CallWatch:
 
 
 def describe_call(call: ToolCall) -> Mapping[str, Any]:
-    """A tool call in a payload."""
     return {"toolName": call.name, "args": call.arguments, "callId": call.id}

@@ -1,6 +1,6 @@
-"""One hook as a file describes it: its point, its command, its priority; and what a hook may answer. Pure.
+"""The entry of a hook in a configuration file, and the decisions a hook may answer. Pure.
 
-Files of the user, of a project and of an agent have the same entries; where one comes from is said by whoever reads it.
+Files of the user, a project and an agent have the same entries; the caller says where an entry comes from.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,29 +19,29 @@ STOP = "agent.turn.stop"
 STEP = "agent.step.before"
 AFTER, FAILED = "tool.execute.after", "tool.execute.error"
 RESULTS = frozenset((AFTER, FAILED))
-"""Where a hook may change what the model sees of a result, and nothing else."""
+"""Points where a hook may change the result that the model sees, and nothing else."""
 DECIDED = (APPROVAL, SPAWN, STOP, STEP, AFTER, FAILED)
-"""Where an answer counts."""
+"""Points where an answer counts."""
 GUARDS = frozenset((APPROVAL, SPAWN))
-"""Where a hook stands guard: what could not be asked there has not agreed."""
+"""Points where a hook is a guard: if it cannot be asked, the action is denied."""
 ANYWHERE = "any guarded point"
-"""Where a hook stands of which nobody can tell where it belongs: at all of those."""
+"""The point of a broken hook whose real point is unknown: all guarded points."""
 OBSERVED = (
     *("tool.execute.before", "tool.execute.denied", "tool.approval.post"),
     *("llm.request.before", "llm.response.after", "llm.response.error", "session.save.after"),
     *("agent.turn.start", "agent.turn.end", "agent.subagent.spawn.after", "agent.subagent.complete"),
 )
 SILENT = {"session.save.before": "sessions are written while a run works, so nothing comes before that"}
-"""Points that other programs know and nothing is told at."""
+"""Points of other programs that are accepted here but never called."""
 POINTS = (*DECIDED, *OBSERVED, *SILENT)
 LIMIT_S = 30.0
-"""For one hook to answer."""
+"""Time limit for one hook."""
 MAX_WORDS = 4_000
-"""Of a reason or an injection."""
+"""Maximum length of a reason or an injection."""
 
 
 class HookFailed(RetinueError):
-    """Raised when a hook could not be asked, or gave no answer that can be read."""
+    """Raised when a hook could not be asked or its answer is invalid."""
 
 
 class HookLate(HookFailed):
@@ -49,27 +49,25 @@ class HookLate(HookFailed):
 
 
 class HookDecision(Struct, frozen=True):
-    """What a hook answers."""
-
     word: Word
     reason: str = ""
     injection: str = ""
     hook: str = ""
-    """Who said so."""
+    """The name of the hook."""
     is_own: bool = True
-    """Said by a hook of the user, not of a project."""
+    """From a hook of the user, not of a project."""
     key: str = ""
-    """Which hook that was, told apart from others of its name."""
+    """Identifies the hook uniquely."""
     modified_input: dict[str, Any] | None = None
-    """What the call is to be made with."""
+    """Arguments that replace those of the call."""
     modified_output: str | None = None
-    """What the model is to see of the result."""
+    """Text that replaces the result for the model."""
 
 
 def parse_decision(raw: Any, point: str = "") -> HookDecision | None:
-    """The decision object of a hook; None for no opinion. Raises HookFailed for what is none.
+    """Parse a hook's answer; None means no opinion. Raises HookFailed if it is invalid.
 
-    Changes are read where they count. There they are an opinion even if nothing else is said.
+    Changes are read only at points where they apply; there, a change alone is an opinion.
     """
     if raw is None:
         return None
@@ -110,11 +108,11 @@ FIELDS = ("name", "description", "point", "type", "command", "args", "env", "pri
 MAX_PRIORITY = 1_000_000
 NO_NAME = "(no name)"
 Report: TypeAlias = Callable[[str, str], None]
-"""Takes a field and what is wrong with it."""
+"""Called with a field and what is wrong with it."""
 
 
 class HookSpec(Struct, frozen=True, kw_only=True):
-    """A command that is run at a point."""
+    """A command that runs at a point."""
 
     name: str
     point: str
@@ -126,31 +124,30 @@ class HookSpec(Struct, frozen=True, kw_only=True):
     enabled: bool = True
     scope: Scope = "global"
     is_own: bool = True
-    """The user's own file says so, not a project's."""
+    """From the user's own file, not a project's."""
     path: str = ""
     folder: str = ""
-    """What a relative command is relative to."""
+    """The base of a relative command."""
     files: dict[str, str] = {}
-    """Files of the project that a hook of the user's runs, with what they held when the user agreed to it."""
+    """Project files that a user's hook runs, with their digests when the user approved it."""
     fault: str = ""
-    """Why it cannot be run as it is written. At a point where it would stand guard, it then lets nothing through."""
+    """Why it cannot run as configured; a guard with a fault denies everything."""
 
     @property
     def is_guard(self) -> bool:
         return self.kind == "decision" and self.point in (*GUARDS, ANYWHERE)
 
     def describe(self) -> str:
-        """The hook in one line for a person who decides about it."""
+        """Describe the hook in one line, for the user who approves it."""
         words = " ".join(quote(word, 200) for word in (self.command, *self.args))
         names = f" with {', '.join(sorted(self.env))} set" if self.env else ""
         return f"{quote(self.name)} at {self.point}: {words}{names}"
 
 
 def parse_hook(raw: Any, report: Report) -> HookSpec | None:
-    """The hook that an entry describes; None for one that is off, or only observes, and has a mistake.
+    """Parse an entry; None for an observer or a disabled hook with a mistake.
 
-    A mistake in a guard does not remove it: it stands with its fault, and refuses. Where nobody can tell what an entry
-    would have guarded, it stands everywhere.
+    A guard with a mistake is kept with its fault and denies. If its point is unknown, it denies at every guarded point.
     """
     if not isinstance(raw, Mapping):
         text = f"found {show_value(raw)}; expected an object with name, point, type and command"
@@ -186,20 +183,18 @@ def parse_hook(raw: Any, report: Report) -> HookSpec | None:
 
 
 def stand_in(name: str, fault: str) -> HookSpec:
-    """A guard in place of whatever could not be read: nobody can tell what it guarded, so nothing passes."""
+    """Create a guard in place of an unreadable entry; it denies at every guarded point."""
     return HookSpec(name=name, point=ANYWHERE, kind="decision", fault=fault)
 
 
 class _Entry:
-    """One entry while it is read."""
-
     def __init__(self, raw: Mapping[str, Any], report: Report) -> None:
         self._raw = raw
         self._report = report
         self.faults: list[str] = []
-        """What keeps it from being run."""
+        """Mistakes that prevent it from running."""
         self.doubts: list[str] = []
-        """What does not, unless it stands guard."""
+        """Mistakes that matter only for guards."""
 
     def warn(self, field: str, text: str) -> None:
         self._report(field, text)
@@ -230,11 +225,10 @@ class _Entry:
         return ANYWHERE
 
     def read_kind(self, point: str) -> tuple[Kind, str]:
-        """What it is, and where that stands."""
         value = self._raw.get("type")
         if value not in ("observer", "decision"):
             self.reject("type", "observer or decision")
-        # In doubt it decides: an observer would let pass what it was meant to stop.
+        # If unclear, it decides: an observer would let through what it was meant to stop.
         if point == ANYWHERE or (value != "observer" and point in DECIDED):
             return "decision", point
         if value == "decision":
@@ -279,5 +273,5 @@ class _Entry:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether it can be passed on as it was written; of numbers only whole ones can."""
+    """Return whether a value can be passed on as written; of numbers only integers can."""
     return (isinstance(value, str) and "\0" not in value) or (isinstance(value, int) and not isinstance(value, bool))

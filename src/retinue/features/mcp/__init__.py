@@ -1,4 +1,4 @@
-"""Tools of MCP servers: one connection a server, shared by all runs that hold a lease on it.
+"""MCP client: tools of MCP servers, with one connection per server that runs share by leases.
 
-Only `session`, `stdio` and `http` touch the library, and only they import it: a crew without servers never pays for it.
+Only `session`, `stdio` and `http` import the MCP library, so a session without servers never loads it.
 """

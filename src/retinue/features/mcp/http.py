@@ -1,7 +1,7 @@
-"""The wire to a server that listens at an address (streamable HTTP): the library's, with bounds on what comes back.
+"""Connect to an MCP server over streamable HTTP, with limits on response sizes.
 
-Signs in nowhere: a server that wants OAuth is told no, so nothing it says about signing in is followed. Imports the
-library, so nothing imports this file before a server is used.
+Does not sign in: a server that requires OAuth is refused and its sign-in instructions are ignored. Imports the MCP
+library, so it must be imported only when a server is used.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -19,7 +19,7 @@ from retinue.features.mcp.stdio import MessageGuard
 
 CONNECT_S = 10.0
 SILENCE_S = 300.0
-"""A stream of news may be quiet for long; a call has a limit of its own."""
+"""An event stream may be quiet for long; calls have their own time limit."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -27,14 +27,14 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 async def open_http(
     url: str, headers: Mapping[str, str], trouble: ServerTrouble, on_asked: Callable[[str], None]
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """The streams of a server at an address. `on_asked` hears what it asks of us."""
+    """Open the streams of a server at a URL. `on_asked` receives the method of each request from the server."""
 
     async def check(response: httpx2.Response) -> None:
         if response.status_code in (401, 403):
             how = "it wants a sign-in, which retinue does not do; give it a header such as Authorization"
             trouble.note(f"{how} (HTTP {response.status_code})")
         if response.headers.get("content-encoding", "identity").lower() != "identity":
-            # A few packed bytes may be gigabytes; nothing packed was asked for.
+            # A few compressed bytes may expand to gigabytes, and no compression was requested.
             trouble.note("the answer is compressed, which was not asked for")
             raise httpx2.RemoteProtocolError(trouble.reason, request=response.request)
         is_news = response.headers.get("content-type", "").lower().startswith("text/event-stream")
@@ -58,7 +58,7 @@ async def open_http(
 async def _open_watch(
     theirs: Any, ours: Any, guard: MessageGuard, trouble: ServerTrouble
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """The same streams, with a look at every message; the first that must not be ends them."""
+    """Check every message on the streams; the first forbidden one closes them."""
     to_us, read_stream = anyio.create_memory_object_stream[Any](0)
     write_stream, from_us = anyio.create_memory_object_stream[Any](0)
 
@@ -94,7 +94,7 @@ async def _open_watch(
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """A body that may not be larger than a message."""
+    """A response body that may not be larger than a message."""
 
     def __init__(self, stream: Any, request: httpx2.Request, trouble: ServerTrouble) -> None:
         self._stream = stream

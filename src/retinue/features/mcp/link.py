@@ -1,7 +1,7 @@
-"""The connection to a server that runs share: made when needed, made again patiently, given up for a reason.
+"""The connection to an MCP server, shared by runs: connects when needed, reconnects with back-off, gives up after that.
 
-A call that was on its way when the connection ended is never made again. Knows no library: how a session is opened is
-handed in.
+A call that was in progress when the connection ended is never repeated. Must not know the MCP library: the function
+that opens a session is passed in.
 """
 
 import asyncio
@@ -18,15 +18,13 @@ RECONNECTS = 3
 BACK_OFF_S = 1.0
 LONGEST_S = 10.0
 REST_S = 60.0
-"""After this a server that was given up may be tried once more."""
+"""A server that was given up may be tried again after this time."""
 LIST_S = 10.0
 
 Progress = Callable[[float, float | None, str | None], Any]
 
 
 class LiveSession(Protocol):
-    """What a connection offers."""
-
     is_stale: bool
 
     @property
@@ -41,7 +39,7 @@ OpenSession = Callable[[McpServer, ServerTrouble], AbstractAsyncContextManager[L
 
 
 class _Line:
-    """One attempt to connect and, if it succeeds, the connection."""
+    """One connection attempt and, if it succeeds, the connection."""
 
     def __init__(self) -> None:
         self.trouble = ServerTrouble()
@@ -52,7 +50,7 @@ class _Line:
 
 
 class ServerLink:
-    """A server and what is known of it."""
+    """A server, its connection and its known tools."""
 
     def __init__(
         self,
@@ -65,7 +63,7 @@ class ServerLink:
     ) -> None:
         self.server = server
         self.is_confined = is_confined
-        """Its process is inside the boundary of read-only runs."""
+        """Its process runs in the sandbox of read-only runs."""
         self._open = open_session
         self._clock = clock
         self._group = group
@@ -75,43 +73,40 @@ class ServerLink:
         self._failed_s = 0.0
         self._reason = ""
         self._known: dict[str, str] | None = None
-        """The tools as they were listed first."""
+        """Fingerprints of the tools when first listed, by name."""
         self._changed: set[str] = set()
         self._leases: set[object] = set()
 
     @property
     def is_connected(self) -> bool:
-        """Whether it can be asked now."""
         line = self._line
         return line is not None and line.ready.done() and not line.over.is_set()
 
     def hold(self, lease: object) -> None:
-        """Somebody may use it."""
         self._leases.add(lease)
 
     def let_go(self, lease: object) -> None:
-        """Somebody is done with it; the last one closes the connection."""
+        """Remove a lease; the connection closes with the last one."""
         self._leases.discard(lease)
         if not self._leases:
             self.disconnect()
 
     def disconnect(self) -> None:
-        """Close the connection, soon."""
+        """Ask the connection to close, without waiting."""
         if self._line is not None:
             self._line.stop.set()
 
     def abort(self) -> None:
-        """Close the connection now."""
+        """Cancel the connection immediately."""
         if self._line is not None and self._line.task is not None:
             self._line.task.cancel()
 
     async def wait_closed(self) -> None:
-        """Return when nothing of it runs."""
         if self._line is not None:
             await self._line.over.wait()
 
     async def list_tools(self) -> tuple[list[ListedTool], list[str]]:
-        """Its tools now, and what is wrong with them. Raises McpFailed; does not try twice."""
+        """Return the current tools and problems with them. Raises McpFailed; does not retry."""
         session = await self._reach(patient=False)
         async with asyncio.timeout(LIST_S):
             return await self._list(session)
@@ -121,7 +116,7 @@ class ServerLink:
         tools = [tool for tool in found if not self.server.is_hidden(tool.name)]
         if self._known is None:
             self._known = {tool.name: tool.fingerprint for tool in tools}
-        # Whoever saw the first list agreed to that one: a tool that is another now, or new, waits for a new session.
+        # The user approved the first list, so a changed or new tool is blocked until a new session.
         for tool in tools:
             known = self._known.setdefault(tool.name, "")
             if known != tool.fingerprint and tool.name not in self._changed:
@@ -155,7 +150,7 @@ class ServerLink:
         return result
 
     async def _reach(self, *, patient: bool) -> LiveSession:
-        """A live session; a patient caller waits through all attempts. Raises McpFailed."""
+        """Return an open session; a patient caller waits through all attempts. Raises McpFailed."""
         while True:
             line = self._line
             if line is None or line.stop.is_set() or line.over.is_set():
@@ -178,7 +173,7 @@ class ServerLink:
             await line.over.wait()
 
     async def _pause(self, *, patient: bool) -> None:
-        """Wait as long as the failures so far ask for. Raises McpFailed when it is no use."""
+        """Wait for the back-off time. Raises McpFailed if the server was given up."""
         if not self._failures:
             return
         waited_s = self._clock.steady_s() - self._failed_s
@@ -200,7 +195,7 @@ class ServerLink:
         return line
 
     async def _serve(self, line: _Line) -> None:
-        """Connect, stay until told to go or the server is gone. Never raises: the group is everybody's."""
+        """Connect and stay connected until stopped or the server ends. Must not raise: servers share the task group."""
         try:
             async with self._open(self.server, line.trouble) as session:
                 session.is_stale = self._known is not None
@@ -225,7 +220,7 @@ class ServerLink:
 def _fail(line: _Line, failure: McpFailed) -> None:
     if not line.ready.done():
         line.ready.set_exception(failure)
-        line.ready.exception()  # nobody may be waiting any more, which is no mistake
+        line.ready.exception()  # marks the exception as retrieved, because nobody may be waiting
 
 
 async def _wait_either(first: asyncio.Event, second: asyncio.Event) -> None:

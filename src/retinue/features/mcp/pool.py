@@ -1,4 +1,4 @@
-"""All servers of one crew: connected side by side when somebody needs them, each closed when nobody does any more."""
+"""All MCP servers of a session: connected concurrently when first needed, each closed with its last lease."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,14 +10,14 @@ from retinue.features.mcp.server import McpFailed, McpServer, name_tools
 from retinue.features.mcp.tool import McpTool
 
 WAIT_S = 10.0
-"""How long a run waits for the tools of its servers; who is later is there for the next one."""
+"""How long a run waits for tools; slower servers are available to the next run."""
 LATE_S = 0.3
-"""How long the next ones wait for a server that kept somebody waiting in vain."""
+"""How long later runs wait for a server that was too slow before."""
 CLOSE_S = 1.6
 
 
 class ServerLease:
-    """Somebody's use of some servers."""
+    """Keeps some servers connected for a run."""
 
     def __init__(self, links: Sequence[ServerLink]) -> None:
         self._links = links
@@ -25,14 +25,14 @@ class ServerLease:
             link.hold(self)
 
     def release(self) -> None:
-        """Done with them; may be said more than once."""
+        """End the lease; may be called repeatedly."""
         links, self._links = self._links, ()
         for link in links:
             link.let_go(self)
 
 
 class ServerPool:
-    """The servers that may be used. Use it as an async context manager."""
+    """The servers of a session. Use it as an async context manager."""
 
     def __init__(
         self,
@@ -43,10 +43,10 @@ class ServerPool:
         *,
         open_confined: OpenSession | None = None,
     ) -> None:
-        """`tell` gets one sentence for each problem, once; `open_confined` starts processes for read-only runs."""
+        """`tell` receives each problem once; `open_confined` starts server processes for read-only runs."""
         self._group = asyncio.TaskGroup()
         self._links = {server.name: ServerLink(server, open_session, clock, self._group) for server in servers}
-        # What a server is that somebody else runs does not depend on who asks it.
+        # A remote server is the same for all runs, so it needs no confined variant.
         self._confined = {
             name: link
             if open_confined is None or link.server.url
@@ -60,12 +60,10 @@ class ServerPool:
 
     @property
     def servers(self) -> Mapping[str, McpServer]:
-        """By name."""
         return {name: link.server for name, link in self._links.items()}
 
     @property
     def connected(self) -> list[str]:
-        """The servers that can be asked now."""
         return [*dict.fromkeys(link.server.name for link in self._all if link.is_connected)]
 
     async def __aenter__(self) -> Self:
@@ -76,7 +74,7 @@ class ServerPool:
         await self.close()
 
     async def close(self) -> None:
-        """Disconnect all, side by side; returns soon, whatever the servers do."""
+        """Disconnect all servers concurrently; returns after a limited time."""
         for link in self._all:
             link.disconnect()
         try:
@@ -89,22 +87,21 @@ class ServerPool:
         await self._group.__aexit__(None, None, None)
 
     def lease(self, names: Iterable[str], *, readonly: bool = False) -> ServerLease:
-        """Take a share in some servers; they stay connected until it is given back."""
         return ServerLease(self._choose(names, readonly=readonly))
 
     def _choose(self, names: Iterable[str], *, readonly: bool) -> list[ServerLink]:
-        """A read-only run has nothing to do with a process that may write."""
+        """Return the links; a read-only run never shares a process that may write."""
         return [(self._confined if readonly else self._links)[name] for name in names]
 
     async def list_tools(
         self, names: Iterable[str], limit_s: float = WAIT_S, *, readonly: bool = False
     ) -> dict[str, McpTool]:
-        """The tools of some servers by the names the model sees; a server that fails or is late has none."""
+        """Return the tools of some servers by the name the model sees; failing or slow servers contribute none."""
         links = self._choose(names, readonly=readonly)
         if not links:
             return {}
         tasks = {link: self._group.create_task(self._list(link)) for link in links}
-        # Only ours is cancelled: the connection a late one is making serves the next run.
+        # Only these tasks are cancelled: a slow server's connection attempt continues for the next run.
         try:
             prompt = [task for link, task in tasks.items() if link not in self._late]
             if prompt:
@@ -127,7 +124,7 @@ class ServerPool:
         return found
 
     async def _list(self, link: ServerLink) -> list[McpTool]:
-        """Its tools; none when it fails. Never raises: the group is everybody's."""
+        """Return a server's tools; empty if it fails. Must not raise: all servers share the task group."""
         try:
             listed, problems = await link.list_tools()
         except McpFailed as failure:

@@ -1,6 +1,6 @@
-"""A server as a process: its pipes, the last of what it complains about, and a certain end to it and all it starts.
+"""An MCP server process: its pipes, the end of its error output, and its reliable termination.
 
-Knows nothing of the protocol.
+Must not know the protocol.
 """
 
 import asyncio
@@ -26,24 +26,24 @@ from retinue.tools.process_usage import Census, Excess
 from retinue.tools.truncate import render_size
 
 MAX_MESSAGE = 10 * 1024 * 1024
-"""Bytes of one line: room for an image, none for a flood."""
+"""Bytes of one line: enough for an image."""
 MAX_COMPLAINT = 4_000
 GRACE_S = 0.3
-"""Between the polite end of the input, SIGTERM and SIGKILL."""
+"""Delay between closing the input, SIGTERM and SIGKILL."""
 REAP_S = 0.5
 _POLL_S = 0.01
 
 
 def choose_environment(inherited: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
-    """What a server may see: a few harmless variables and those that its entry names."""
+    """Return a server's environment: a few harmless variables and those of its entry."""
     return {**select(inherited, SERVER), **configured}
 
 
 def find_command(server: McpServer, command: str, cwd: Path, path: str) -> str:
-    """The program to start. Raises McpFailed.
+    """Return the program to start. Raises McpFailed.
 
-    A bare name is looked for outside the working directory only: a clone may bring its own `npx`. A relative path is a
-    project's own business, so only a project's entry may have one.
+    A bare name is searched outside of the working directory only: a cloned repository may contain its own `npx`. Only a
+    project's entry may have a relative path.
     """
     if os.sep in command:
         if not os.path.isabs(command) and server.level != "project":
@@ -62,8 +62,6 @@ def find_command(server: McpServer, command: str, cwd: Path, path: str) -> str:
 
 
 class Program:
-    """A running server."""
-
     def __init__(self, process: "subprocess.Popen[bytes] | Spawned", tree: Tree, lifeline: int) -> None:
         self._process = process
         self._tree = tree
@@ -82,7 +80,7 @@ class Program:
     async def start(
         cls, argv: list[str], cwd: str, env: Mapping[str, str], trees: TreeProbe, confining: Confining | None = None
     ) -> Self:
-        """Start it in a tree of its own, inside a boundary if there is one to be. Raises McpFailed."""
+        """Start the server in its own process tree, and in the sandbox if there is one. Raises McpFailed."""
         confinement = None if confining is None else await confining.open()
         try:
             if confinement is None:
@@ -98,7 +96,7 @@ class Program:
     async def _start(cls, command: ProcessCommand, tree: Tree, release: Callable[[], None] | None) -> Self:
         ours: list[int] = []
         theirs: list[int] = []
-        for is_input in (True, False, False, True):  # what it reads, prints and complains of, and its lifeline
+        for is_input in (True, False, False, True):  # stdin, stdout, stderr and the lifeline
             reading, writing = os.pipe()
             ours.append(writing if is_input else reading)
             theirs.append(reading if is_input else writing)
@@ -136,12 +134,11 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Of what was started; 0 while somebody else who started it has not said."""
+        """The pid; 0 until the fork server has reported it."""
         return self._process.pid
 
     @property
     def _code(self) -> int | None:
-        """How it ended, once it has."""
         if self._status is None:
             try:
                 self._status = self._process.poll()
@@ -151,7 +148,7 @@ class Program:
         return self._status
 
     async def read_complaints(self) -> None:
-        """Take what it writes to its error output, however much, and keep the end."""
+        """Read all error output and keep its end."""
         with suppress(OSError):
             while piece := await self._errors.read(65_536):
                 self._complaint = (self._complaint + piece)[-MAX_COMPLAINT:]
@@ -161,7 +158,6 @@ class Program:
         self._kill()
 
     def describe_end(self) -> str:
-        """Why it is gone, as far as it says."""
         if self._excess.memory:
             return f"it was ended by the sandbox: more than {render_size(self._excess.memory)} of memory"
         code = self._code
@@ -173,7 +169,7 @@ class Program:
         return f"{how}: {last[:300]}" if last else how
 
     async def stop(self) -> None:
-        """End it and all it has started; asked first, but not for long."""
+        """End the server and its children: close its input, then SIGTERM, then SIGKILL."""
         try:
             self.input.close()
             if not await self.wait_ended(GRACE_S):
@@ -186,7 +182,7 @@ class Program:
         self.cut()
 
     def cut(self) -> None:
-        """End it without waiting, and let go of its pipes; may be done more than once."""
+        """Kill the server without waiting and close its pipes; may be called repeatedly."""
         if self._census is not None:
             self._census.stop()
         self._kill()
@@ -200,7 +196,7 @@ class Program:
         if not isinstance(process, subprocess.Popen):
             process.close()
         elif self._code is None:
-            # Somebody must wait for it, whenever it dies.
+            # The process must be reaped whenever it ends.
             threading.Thread(target=process.wait, daemon=True).start()
 
     def _kill(self) -> None:
@@ -208,17 +204,16 @@ class Program:
             os.close(self._lifeline)
             self._lifeline = -1
         if self._tree.kind == "plain":
-            # Its group outlives it when it has left children behind.
+            # The process group outlives its leader if there are children.
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
-        # A supervisor must live to end the others: it alone sees every descendant.
+        # A supervisor must stay alive to end the others: it alone knows every descendant.
         if self._tree.kind != "supervisor" and self._code is None and isinstance(self._process, subprocess.Popen):
             if self._tree.kind == "namespace":
                 kill_launcher(self.pid)
             self._process.kill()
 
     async def wait_ended(self, limit_s: float) -> bool:
-        """Whether it has ended within the limit."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + limit_s
         while self._code is None and loop.time() < until_s:  # noqa: ASYNC110
@@ -227,14 +222,14 @@ class Program:
 
 
 class PipeInlet:
-    """The end of a pipe that a server reads from."""
+    """The write end of a server's standard input."""
 
     def __init__(self, handle: int) -> None:
         os.set_blocking(handle, False)
         self._handle = handle
 
     async def write(self, data: bytes) -> None:
-        """Give it all, as fast as it reads. Raises OSError when nobody does any longer."""
+        """Write all data as fast as the server reads. Raises OSError if the pipe is closed."""
         rest = memoryview(data)
         while rest:
             try:
@@ -251,7 +246,6 @@ class PipeInlet:
             loop.remove_writer(self._handle)
 
     def close(self) -> None:
-        """Tell it that nothing more comes."""
         if self._handle >= 0:
             asyncio.get_running_loop().remove_writer(self._handle)
             os.close(self._handle)
@@ -259,10 +253,10 @@ class PipeInlet:
 
 
 def _confine(confinement: Confinement, argv: list[str], cwd: str, env: Mapping[str, str]) -> Launch:
-    """The program inside a boundary; a script of its own is visible there wherever it lies."""
+    """Wrap the program in a sandbox; scripts on its command line are readable there."""
     visible = [word for word in argv if os.path.isabs(word) and os.path.isfile(word)]
     launch = confinement.wrap(argv, env, cwd, visible=visible)
-    # What its entry names it gets: the boundary only knows what commands may see.
+    # The server gets all variables of its entry; the sandbox would only pass those allowed for commands.
     return replace(launch, env={**env, **launch.env})
 
 

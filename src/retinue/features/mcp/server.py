@@ -1,4 +1,4 @@
-"""One configured MCP server: how it is reached, what its tools are called, who may need it, what went wrong."""
+"""Configuration of one MCP server, the names of its tools, and the selection of servers for a run."""
 
 import asyncio
 import hashlib
@@ -24,72 +24,70 @@ CONCURRENCY = 3
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """How one server is reached, and what the user says about it."""
+    """How to reach one server, and the user's settings for it."""
 
     name: str
     command: str = ""
-    """A program, for a server on standard input and output; else `url` is where it listens."""
+    """A program, for a stdio server; otherwise `url` is set."""
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What it gets beside a few harmless variables; a value may be `!command`, whose output it then is."""
+    """Variables besides a few harmless ones; the value `!command` is replaced by the command's output."""
     cwd: str = ""
-    """Where it runs; relative to the session's folder, which it is when empty."""
+    """Working directory, relative to the session's directory; empty means that directory."""
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     concurrency: int = CONCURRENCY
-    """Calls at once."""
+    """Maximum number of concurrent calls."""
     auto_reconnect: bool = True
     timeout_s: float = CALL_S
-    """For one call; news of its progress starts it again."""
+    """For one call; progress notifications restart it."""
     enabled: bool = True
     read_only_tools: tuple[str, ...] = ()
-    """Tools that read-only agents may use; the user's word, which no server can give. `*` stands for any characters."""
+    """Tools that read-only agents may use; only the user decides this. `*` matches any characters."""
     hidden_tools: tuple[str, ...] = ()
     shown_tools: tuple[str, ...] = ()
-    """Exceptions from the hidden ones."""
+    """Exceptions from `hidden_tools`."""
     deferred_tools: tuple[str, ...] = ()
-    """Tools that a model is shown only after it has looked for them."""
+    """Tools that are hidden until the model finds them with `tool_search`."""
     direct_tools: tuple[str, ...] = ()
-    """Exceptions from the deferred ones."""
+    """Exceptions from `deferred_tools`."""
     level: Level = "user"
     path: str = ""
-    """The file that says all this."""
+    """The configuration file."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Files of the project that it runs, with what they held when the user agreed to it."""
+    """Project files that it runs, with their digests when the user approved it."""
 
     @property
     def secrets(self) -> list[str]:
-        """What of its entry nobody should read again: variables and headers that hold keys."""
-        # A header is a scheme and a key, or a key alone.
+        """Values of variables and headers that contain keys."""
+        # A header is a scheme and a key, or only a key.
         words = [word for value in self.headers.values() for word in value.split()[-1:] if not is_command(value)]
         return [*collect_secrets({name: value for name, value in self.env.items() if not is_command(value)}), *words]
 
     @property
     def place(self) -> str:
-        """What is started or reached, for people; without arguments and queries, which may hold secrets."""
+        """The command or URL for messages, without arguments and query, which may contain secrets."""
         return self.command or self.url.partition("?")[0]
 
     def find_effect(self, tool: str) -> Effect:
-        """The most that one of its tools can do, as far as the user vouches for it."""
+        """Return the effect of a tool; only the user's settings can declare it read-only."""
         if _matches(tool, self.read_only_tools):
             return Effect.READ
         return Effect.EXECUTE if self.command else Effect.NETWORK
 
     def is_hidden(self, tool: str) -> bool:
-        """Whether the user keeps one of its tools from everybody."""
         if tool in self.shown_tools or tool in self.hidden_tools:
             return tool in self.hidden_tools
         return _matches(tool, self.hidden_tools) and not _matches(tool, self.shown_tools)
 
     def is_deferred(self, tool: str) -> bool:
-        """Whether one of its tools waits until it is looked for."""
         if tool in self.deferred_tools or tool in self.direct_tools:
             return tool in self.deferred_tools
         return _matches(tool, self.deferred_tools) and not _matches(tool, self.direct_tools)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
-    # Only the star is special here, so brackets and question marks of a name mean themselves.
+    # Only `*` is special, so escape brackets and question marks.
     return any(fnmatchcase(name, pattern.replace("[", "[[]").replace("?", "[?]")) for pattern in patterns)
 
 
@@ -100,7 +98,7 @@ _HASH_CHARS = 8
 
 
 def name_tools(server: str, tools: Iterable[str]) -> dict[str, str]:
-    """For each tool of a server the name the model sees; names that would be the same all get a hash."""
+    """Return the name the model sees for each tool; names that would collide or are too long get a hash."""
     plain = {tool: f"{PREFIX}{_ODD.sub('_', server)}__{_ODD.sub('_', tool)}" for tool in tools}
     uses = Counter(plain.values())
     return {
@@ -110,12 +108,12 @@ def name_tools(server: str, tools: Iterable[str]) -> dict[str, str]:
 
 
 def fold_name(name: str) -> str:
-    """A name in letters, digits and `_`, for comparison: `-` and `_` are the same."""
+    """Normalise a name for comparison: `-` and `_` are equal."""
     return _ODD.sub("_", name).replace("-", "_")
 
 
 def find_server(name: str, servers: Iterable[str]) -> str | None:
-    """The server whose tool a name would be, folded or not; of several the one with the longest name."""
+    """Return the server that a tool name belongs to; the longest matching server name wins."""
     folded = fold_name(name)
     fitting = [server for server in servers if folded.startswith(f"{PREFIX}{fold_name(server)}__")]
     return max(fitting, key=len, default=None)
@@ -134,7 +132,7 @@ def choose_servers(
     exact: bool = False,
     always: Collection[str] = (),
 ) -> list[str]:
-    """The servers a run of a definition may need; `exact` when it gets only what its file lists."""
+    """Return the servers that a run of a definition may need; with `exact` only those its file lists."""
     if isolated or definition.isolated or definition.extensions is False:
         return []
     if MCP in {to_extension_name(name) for name in definition.exclude_extensions}:
@@ -149,7 +147,7 @@ def choose_servers(
         searches = not exact and SEARCH in (definition.tools.names or ())
         chosen = _choose_named(definition, servers, exact=exact or definition.dialect != "pi", searches=searches)
     if definition.readonly:
-        # Only the user's word lets a tool into a read-only agent.
+        # Only the user's setting gives a tool to a read-only agent.
         return [name for name in chosen if servers[name].read_only_tools]
     return chosen
 
@@ -165,7 +163,7 @@ def _choose_named(
 
 
 def find_named(words: Iterable[str], servers: Mapping[str, McpServer]) -> list[str]:
-    """The servers whose tools some words of a file or a command line may mean."""
+    """Return the servers whose tools the given selectors may mean."""
     found: set[str | None] = set()
     for word in words:
         named = word
@@ -174,7 +172,7 @@ def find_named(words: Iterable[str], servers: Mapping[str, McpServer]) -> list[s
             if extension.strip().lower() != MCP:
                 continue
             if ":" not in named and find_server(named, servers) is None:
-                return list(servers)  # a tool by its own name may be any server's
+                return list(servers)  # an unqualified tool name may belong to any server
         found.update(server for server in servers if named.startswith(f"{server}:"))
         found.add(find_server(named, servers))
     return [name for name in servers if name in found]
@@ -184,18 +182,18 @@ MAX_REASON_CHARS = 600
 
 
 class McpFailed(RetinueError):
-    """Raised when a server cannot do what it is asked; the message says why, without naming the server."""
+    """Raised when a server cannot do what it is asked; the message does not name the server."""
 
 
 class ServerTrouble:
-    """Why a connection has ended, if it has; the first reason given stays."""
+    """Why a connection ended; the first reason is kept."""
 
     def __init__(self) -> None:
         self.reason = ""
         self.ended = asyncio.Event()
 
     def note(self, reason: str) -> None:
-        """The connection has ended, or must."""
+        """Record that the connection ended or must end."""
         if not self.ended.is_set():
             self.reason = reason[:MAX_REASON_CHARS]
             self.ended.set()

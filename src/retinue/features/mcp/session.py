@@ -1,7 +1,7 @@
-"""A conversation with one server through the library: connect, initialise, list, call.
+"""A session with one MCP server through the MCP library: connect, initialise, list tools, call tools.
 
-The library may fail in any way the server chooses, so here, and nowhere else around MCP, any exception is caught.
-Imports the library, so nothing imports this file before a server is used.
+The library can raise anything that the server provokes, so only this module catches all exceptions. Imports the MCP
+library, so it must be imported only when a server is used.
 """
 
 import asyncio
@@ -45,21 +45,18 @@ T = TypeVar("T")
 
 
 class McpSession:
-    """An initialised connection."""
-
     def __init__(self, client: Client, trouble: ServerTrouble) -> None:
         self._client = client
         self._trouble = trouble
         self.is_stale = False
-        """The server says that its tools have changed."""
+        """The server announced that its tools changed."""
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can be asked any more."""
         return self._trouble.ended.is_set()
 
     async def list_tools(self) -> list[dict[str, Any]]:
-        """All its tools, as it says them. Raises McpFailed."""
+        """Return all tools as the server lists them. Raises McpFailed."""
         self.is_stale = False
         return await self._guard(self._list_tools())
 
@@ -76,9 +73,9 @@ class McpSession:
         return found
 
     async def call(self, tool: str, arguments: dict[str, Any], on_progress: ProgressFnT) -> dict[str, Any]:
-        """Call a tool once, whatever happens. Raises McpFailed."""
-        # Not the library's own call: that checks the result against a schema of the server, whose patterns could
-        # keep us busy for ever.
+        """Call a tool once, without retries. Raises McpFailed."""
+        # Not the library's call_tool: that validates the result against the server's schema, whose patterns could hang
+        # us.
         request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
         asked = self._client.session.send_request(request, CallToolResult, progress_callback=on_progress)
         result = await self._guard(asked)
@@ -104,7 +101,7 @@ class McpSession:
 
 @asynccontextmanager
 async def open_session(wire: Any, trouble: ServerTrouble, limit_s: float, version: str) -> AsyncIterator[McpSession]:
-    """A session over a wire, which is an async context manager of two streams. Raises McpFailed."""
+    """Open a session; `wire` is an async context manager of two streams. Raises McpFailed."""
     session: McpSession | None = None
 
     async def hear(message: Any) -> None:
@@ -138,7 +135,7 @@ async def open_session(wire: Any, trouble: ServerTrouble, limit_s: float, versio
 
 
 def describe_failure(error: BaseException) -> str:
-    """The innermost reason of a failure, in one line."""
+    """Return the innermost reason of a failure, in one line."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     if isinstance(error, ValidationError):
@@ -148,7 +145,7 @@ def describe_failure(error: BaseException) -> str:
 
 
 def silence_library() -> None:
-    """Keep the library's own log off the terminal: what a server sends would be in it, unescaped."""
+    """Keep the library's log off the terminal: it would contain unescaped data from the server."""
     for name in ("mcp", "client", "httpx2"):
         logger = logging.getLogger(name)
         if not logger.handlers:
@@ -161,13 +158,13 @@ MISSING = "the package mcp is not installed: pip install 'retinue[mcp]'"
 
 
 def has_library() -> bool:
-    """Whether servers can be used at all; does not load it."""
+    """Return whether the MCP library is installed, without importing it."""
     return find_spec("mcp") is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where servers are started and what they may see."""
+    """Where servers are started, and with which environment."""
 
     cwd: Path
     environment: Mapping[str, str]
@@ -176,15 +173,15 @@ class Surroundings:
     tell: Callable[[str], None] = lambda text: None
     initialise_s: float = INITIALISE_S
     marks: Mapping[str, str] = field(default_factory=dict)
-    """Variables that tell a server how deep inside of agents it is: it may be retinue itself."""
+    """Variables with the nesting depth of agents, because a server may itself be retinue."""
     confining: Confining | None = None
-    """The boundary of the processes; None: they are the user's own programs, and have none."""
+    """The sandbox of the processes; None means none, as for the user's own programs."""
     learn: Callable[[str], None] = lambda secret: None
-    """Hears what commands print that stand for keys."""
+    """Called with each secret that a `!command` printed, so that it can be redacted."""
 
 
 class Opener:
-    """Opens sessions. Calling it gives an async context manager."""
+    """Opens sessions; calling it returns an async context manager."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -192,10 +189,10 @@ class Opener:
 
     @asynccontextmanager
     async def __call__(self, server: McpServer, trouble: ServerTrouble) -> "AsyncIterator[LiveSession]":
-        """Connect, initialise, and end everything afterwards. Raises McpFailed."""
+        """Connect and initialise; closes everything on exit. Raises McpFailed."""
         if not has_library():
             raise McpFailed(MISSING)
-        # In a thread: loading it takes longer than a prompt may be unusable.
+        # In a thread: the import takes longer than the prompt may be blocked.
         await asyncio.to_thread(_load_library)
         from retinue.features.mcp.stdio import open_stdio
 
@@ -226,7 +223,7 @@ class Opener:
         return await Program.start(argv, str(cwd), env, around.trees, around.confining)
 
     async def _resolve(self, server: McpServer, values: Mapping[str, str]) -> dict[str, str]:
-        """Values with what commands print in their places. Raises McpFailed."""
+        """Replace `!command` values by the command's output. Raises McpFailed."""
         if not any(is_command(value) for value in values.values()):
             return dict(values)
         from retinue.models.auth import Vault
@@ -243,17 +240,14 @@ class Opener:
         return found
 
     def _note_asked(self, server: McpServer, method: str) -> None:
-        """A server wants something of us. It gets a no from the library; the user hears of it once."""
+        """Tell the user once that the server sent a request, which the library refuses."""
         if method != "ping" and (server.name, method) not in self._asked and len(self._asked) < 100:
             self._asked.add((server.name, method))
             self._around.tell(f"MCP server {server.name!r} asked for {method[:60]!r}, which is refused")
 
 
 def _check_files(server: McpServer) -> None:
-    """Refuse what somebody has changed since: an agent that may write in the project could, and this runs outside.
-
-    Raises McpFailed.
-    """
+    """Raise McpFailed if a file changed since approval: an agent can change it, and it may run outside the sandbox."""
     if path := find_change(server.files):
         raise McpFailed(
             f"its file {quote(path, 200)} has changed since it was approved (to approve it again: "

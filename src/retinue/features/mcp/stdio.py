@@ -1,7 +1,7 @@
-"""The connection to a server that is a process: one message a line, each checked before the library sees it.
+"""Connect to an MCP server process over stdio: one message per line, checked before the library sees it.
 
-What breaks the rules of the protocol, or floods us, ends the connection: a server that does either cannot be trusted to
-have meant the rest. Imports the library, so nothing imports this file before a server is used.
+A message that breaks the protocol, or a flood of messages, ends the connection. Imports the MCP library, so it must be
+imported only when a server is used.
 """
 
 import asyncio
@@ -17,29 +17,26 @@ from retinue.features.mcp.program import MAX_MESSAGE, Program
 from retinue.features.mcp.server import ServerTrouble
 
 MAX_NOTICES = 2_000
-"""Notifications within one window; more is a flood."""
+"""Maximum number of notifications in one window."""
 WINDOW_S = 10.0
 
 
 class MessageGuard:
-    """Knows what may come next."""
-
     def __init__(self, on_asked: Callable[[str], None]) -> None:
-        """`on_asked` hears what the server asks of us."""
+        """`on_asked` receives the method of each request from the server."""
         self._on_asked = on_asked
         self._sent: set[str | int] = set()
         self._window_s = 0.0
         self._notices = 0
 
     def note_sent(self, message: Any) -> None:
-        """We have asked something."""
         if isinstance(message, JSONRPCRequest):
             self._sent.add(message.id)
 
     def find_fault(self, message: Any) -> str:
-        """Why a message must be the last one; empty when it need not."""
+        """Return why a message must end the connection; empty if it is fine."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
-            # A late answer to what was given up is fine; an answer to what nobody asked is not.
+            # A late answer to a cancelled request is fine; an answer to a request we never sent is not.
             is_strange = message.id is not None and message.id not in self._sent
             return "it answered a question that was never asked" if is_strange else ""
         if isinstance(message, JSONRPCRequest):
@@ -65,7 +62,7 @@ _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
 async def open_stdio(
     start: Callable[[], Awaitable[Program]], trouble: ServerTrouble, on_asked: Callable[[str], None]
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """The streams of a server that is started here and ended on leaving. `on_asked` hears what it asks of us."""
+    """Start a server and open its streams; it ends on exit. `on_asked` receives the method of each of its requests."""
     program = await start()
     to_us, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_stream, from_us = anyio.create_memory_object_stream[SessionMessage](0)
@@ -85,7 +82,7 @@ async def open_stdio(
             if not reason and not is_leaving:
                 await program.wait_ended(0.2)
                 reason = program.describe_end()
-            # An end that we bring about is not the server's doing: whoever leaves knows why.
+            # If we are closing the connection, its end is not a failure of the server.
             if not is_leaving:
                 trouble.note(reason)
 
@@ -106,7 +103,7 @@ async def open_stdio(
                 yield read_stream, write_stream
             finally:
                 is_leaving = True
-                # The process must end whatever cancels us; every wait in there is bounded.
+                # The process must end even if we are cancelled; every wait in there is bounded.
                 with anyio.CancelScope(shield=True):
                     await program.stop()
                 group.cancel_scope.cancel()
@@ -133,7 +130,7 @@ async def _read_lines(program: Program, trouble: ServerTrouble) -> AsyncIterator
 
 
 def _parse(line: bytes, guard: MessageGuard) -> Any:
-    """The message of a line, or why it must be the last one."""
+    """Parse a line; returns the message, or a text that says why the connection must end."""
     try:
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A server's tool as a Tool: what the model sees of it, its calls and their results."""
+"""MCP tools as retinue tools: their specs, calls and results."""
 
 import json
 import os
@@ -19,14 +19,14 @@ from retinue.tools.truncate import MAX_BYTES
 
 MAX_IMAGES = 10
 MAX_IMAGE_CHARS = 7_000_000
-"""Of base64: five megabytes."""
+"""Base64 characters, about five megabytes."""
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 def to_result(
     tool: str, raw: Mapping[str, Any], spill_dir: Path | None, redact: Callable[[str], str] = str
 ) -> ToolResult:
-    """The result of a call for the model; `redact` takes secrets out of what is kept in a file."""
+    """Convert the result of a call for the model; `redact` removes secrets, also from text saved to a file."""
     texts: list[str] = []
     images: list[UserContent] = []
     for block in raw.get("content", ()):
@@ -45,7 +45,6 @@ def to_result(
 
 
 def fail_call(tool: str, reason: str) -> ToolResult:
-    """A call that came to nothing."""
     return ToolResult.of(f"MCP tool '{tool}' failed: {reason}", is_error=True)
 
 
@@ -75,7 +74,7 @@ def _tidy(value: Any) -> str:
 
 
 def _bound(text: str, spill_dir: Path | None) -> str:
-    """A text for the model; of a long one its ends, and where the whole of it is."""
+    """Return the text; if it is too long, its beginning and end and the path of a file with all of it."""
     data = text.encode("utf-8", "replace")
     if len(data) <= MAX_BYTES:
         return data.decode()
@@ -99,8 +98,6 @@ def _spill(data: bytes, folder: Path | None) -> str:
 
 
 class McpTool:
-    """One tool of one server."""
-
     hint = ""
     guidelines: tuple[str, ...] = ()
 
@@ -112,21 +109,20 @@ class McpTool:
 
     @property
     def effect(self) -> Effect:
-        """What the user vouches for; what a server says of its own harmlessness counts for nothing."""
+        """The effect by the user's settings; the server's own read-only hints are ignored."""
         return self._link.server.find_effect(self._listed.name)
 
     @property
     def deferred(self) -> bool:
-        """Whether a model is shown it only after it has looked for it."""
+        """Whether the tool is hidden until the model finds it with `tool_search`."""
         return self._link.server.is_deferred(self._listed.name)
 
     @property
     def offer(self) -> Offer:
-        """Where it comes from."""
         return Offer(self.effect, MCP, self._link.server.name, self._listed.name, is_deferred=self.deferred)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Ask the server, once."""
+        """Call the tool on the server once, without retries."""
         name = self._listed.name
 
         def tell(progress: float, total: float | None, message: str | None) -> None:

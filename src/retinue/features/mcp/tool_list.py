@@ -1,6 +1,6 @@
-"""What a server says of its tools, made fit to be shown to a model: bounded, without control characters. Pure.
+"""Sanitise the tool list of an MCP server for the model: bounded sizes, no control characters. Pure.
 
-Nothing a server sends is believed here but the names of its tools and what arguments they take.
+Only the names and argument schemas of tools are used; nothing else a server sends is trusted.
 """
 
 import hashlib
@@ -14,14 +14,14 @@ from msgspec import Struct
 from retinue.core.errors import quote
 
 MAX_TOOLS = 128
-"""Tools of one server; more would fill the context of every request."""
+"""Maximum number of tools of one server; more would fill the context of every request."""
 MAX_NAME = 128
 MAX_DESCRIPTION = 4_000
 MAX_SCHEMA = 32_000
 """Characters of a schema as JSON."""
 MAX_DEPTH = 24
 _TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
-# All controls but newline and tab, and what turns or hides text: bidi marks, zero-width and tag characters.
+# Control characters except newline and tab, and characters that reorder or hide text: bidi marks, zero-width, tags.
 _ODD = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
     "\U000e0000-\U000e007f]"
@@ -29,18 +29,16 @@ _ODD = re.compile(
 
 
 class ListedTool(Struct, frozen=True):
-    """One tool of a server."""
-
     name: str
-    """As the server calls it."""
+    """The server's name for it."""
     description: str
     schema: dict[str, Any]
     fingerprint: str
-    """Of everything the server says of it: when it changes, the tool is another one."""
+    """Digest of everything the server says about the tool; if it differs, the tool has changed."""
 
 
 def read_listing(raw: Iterable[Mapping[str, Any]]) -> tuple[list[ListedTool], list[str]]:
-    """The usable tools of a list, in its order, and one sentence for each that is not."""
+    """Return the usable tools in order, and one sentence for each problem."""
     found: dict[str, ListedTool] = {}
     problems: list[str] = []
     for item in raw:
@@ -64,13 +62,13 @@ def read_listing(raw: Iterable[Mapping[str, Any]]) -> tuple[list[ListedTool], li
 
 
 def clean_text(text: str, limit: int) -> str:
-    """Text of a server without what a terminal or a reader could be tricked with, and of bounded length."""
+    """Remove characters that could trick a terminal or a reader, and limit the length."""
     cleaned = _ODD.sub("", text[: limit * 2])
     return cleaned if len(cleaned) <= limit and len(text) <= limit * 2 else f"{cleaned[: limit - 1]}…"
 
 
 def clean_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema of an object that our own check of arguments can rely on; what makes no sense is left out."""
+    """Return an object schema that our argument check can rely on; invalid parts are dropped."""
     cleaned = _clean(schema, 0)
     return {**cleaned, "type": "object", "properties": cleaned.get("properties", {})}
 
@@ -103,7 +101,7 @@ def _clean_keyword(key: str, value: Any, depth: int) -> Any:
 
 
 def _clean_texts(value: Any, depth: int) -> Any:
-    """What our check ignores and a model may read."""
+    """Clean keywords that our check ignores but the model may read."""
     if isinstance(value, str):
         return clean_text(value, MAX_DESCRIPTION)
     if depth > MAX_DEPTH:
@@ -123,7 +121,7 @@ def _digest(text: str) -> str:
 
 
 def _to_json(value: Any) -> str | None:
-    """The one spelling of a value; None when it is nested beyond reason."""
+    """Return canonical JSON; None if it is nested too deeply."""
     try:
         return json.dumps(value, sort_keys=True, ensure_ascii=True)
     except (RecursionError, TypeError, ValueError):

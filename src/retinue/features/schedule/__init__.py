@@ -1,4 +1,4 @@
-"""Schedules: agents that start by themselves later, once or again and again, while their session is open.
+"""Schedules: agents that start later, once or repeatedly, while their session is open.
 
-Knows no surface and no engine: the scheduler takes what it needs from them as callables.
+Must not know surfaces or the engine: the scheduler gets what it needs as callables.
 """

@@ -1,6 +1,6 @@
-"""When jobs are due: the next time of one job, and which job of a session is next. Pure.
+"""Compute when jobs are due: the next time of one job, and the next job of a session. Pure.
 
-Due times are instants in milliseconds; local time matters to cron alone.
+Due times are in milliseconds since the epoch; local time matters only for cron.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,14 +13,14 @@ from retinue.features.schedule.parse import MIN_GAP_S, check_cron, find_next_cro
 from retinue.features.schedule.zone import parse_iso, to_local, to_ms
 
 _CORRECTED_MS: Final = 48 * 3_600_000
-"""A last run further ahead than this was dated by a wrong clock, and does not hold up the next one."""
+"""A last run further in the future than this came from a wrong clock and does not delay the next one."""
 
 
 def find_due(job: Job, now_ms: int, zone: tzinfo) -> int | None:
-    """When an armed job is due, which may be past; None when it is not armed. Raises UsageError for a bad schedule.
+    """Return when a job is due, maybe in the past; None if it is disabled. Raises UsageError for a bad schedule.
 
-    A stored time that has passed stands: that fire was missed. One that lies ahead is worked out again, because the
-    clock or the zone may have changed since.
+    A stored time in the past is kept, because that run was missed. A future time is computed again, because the clock
+    or the zone may have changed.
     """
     if not job.is_enabled:
         return None
@@ -37,7 +37,7 @@ def find_due(job: Job, now_ms: int, zone: tzinfo) -> int | None:
 
 
 def find_next(job: Job, now_ms: int, zone: tzinfo, *, due_ms: int | None = None) -> int | None:
-    """The first due time after now, `due_ms` being the one that fires; None after the only one."""
+    """Return the first due time after now; None if there is none. `due_ms` is the time that fires now."""
     _check(job)
     if job.schedule_type == "once":
         return None
@@ -45,10 +45,10 @@ def find_next(job: Job, now_ms: int, zone: tzinfo, *, due_ms: int | None = None)
         assert isinstance(job.interval_ms, int)
         if due_ms is None or due_ms > now_ms:
             return now_ms + job.interval_ms
-        # The beat is kept; what was missed is left out.
+        # Keep the rhythm and skip missed times.
         return due_ms + ((now_ms - due_ms) // job.interval_ms + 1) * job.interval_ms
     done_ms = max(_read(job.last_run) or 0, due_ms or 0)
-    # A due time that has run does not run again when the clock is set back over it.
+    # If the clock is set back, a time that has already fired does not fire again.
     start_ms = done_ms if now_ms < done_ms <= now_ms + _CORRECTED_MS else now_ms
     moment = find_next_cron(job.schedule, to_local(start_ms, zone))
     return None if moment is None else to_ms(moment)
@@ -62,7 +62,7 @@ def _find_once(job: Job) -> int:
 
 
 def _check(job: Job) -> None:
-    """Files are written by others too: what parse_schedule would refuse is refused here."""
+    """Other programs write the file, too, so reject what parse_schedule would reject. Raises UsageError."""
     if job.schedule_type == "cron":
         check_cron(job.schedule)
     if job.schedule_type == "interval" and not (
@@ -76,7 +76,7 @@ def _read(text: object) -> int | None:
 
 
 class Agenda:
-    """Due times by job id. A job that is not armed is not in it."""
+    """Due times by job id, of enabled jobs only."""
 
     def __init__(self, zone: tzinfo) -> None:
         self._zone = zone
@@ -84,7 +84,7 @@ class Agenda:
         self._faults: dict[str, str] = {}
 
     def load(self, jobs: Iterable[Job], now_ms: int) -> dict[str, str]:
-        """Arm these jobs and forget all others; gives back what is newly wrong with which."""
+        """Replace all jobs; returns new faults by job id."""
         known = self._faults
         self._due_ms, self._faults = {}, {}
         for job in jobs:
@@ -92,7 +92,6 @@ class Agenda:
         return {job_id: fault for job_id, fault in self._faults.items() if known.get(job_id) != fault}
 
     def arm(self, job: Job, now_ms: int) -> None:
-        """Work out when a job is due."""
         self._faults.pop(job.id, None)
         due_ms = None
         try:
@@ -105,22 +104,19 @@ class Agenda:
             self._due_ms[job.id] = due_ms
 
     def forget(self, job_id: str) -> None:
-        """Disarm a job."""
         self._due_ms.pop(job_id, None)
         self._faults.pop(job_id, None)
 
     def find(self, job_id: str) -> int | None:
-        """When a job is due."""
         return self._due_ms.get(job_id)
 
     def pick_due(self, now_ms: int, room: int, busy: Collection[str]) -> list[tuple[str, int]]:
-        """Up to `room` jobs that are due and not busy, with their due times, the one that has waited longest first."""
+        """Return up to `room` due jobs that are not busy, with their due times, longest waiting first."""
         if room <= 0:
             return []
         due = [(at_ms, job_id) for job_id, at_ms in self._due_ms.items() if at_ms <= now_ms and job_id not in busy]
-        # Equal times keep the order in which the jobs were made.
+        # The sort is stable: jobs with equal times keep their order.
         return [(job_id, at_ms) for at_ms, job_id in sorted(due, key=lambda item: item[0])[:room]]
 
     def find_next_ms(self, busy: Collection[str]) -> int | None:
-        """The earliest due time of a job that is not busy."""
         return min((at_ms for job_id, at_ms in self._due_ms.items() if job_id not in busy), default=None)

@@ -1,6 +1,6 @@
-"""Reads what people write as a schedule: once, at an interval, or by cron, and when a cron text is due next.
+"""Parse schedules (once, interval, cron) and compute the next time of a cron expression.
 
-Pure: the moment it is read at is an argument. Must not know jobs or files.
+Pure: the current time is an argument. Must not know jobs or files.
 """
 
 import re
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cronsim import CronSim
 
 MIN_GAP_S: Final = 5
-"""The shortest time between two fires of one job."""
+"""Minimum time between two runs of one job."""
 
 _FIELDS: Final = (
     ("second", "0-59"),
@@ -28,12 +28,12 @@ _FIELDS: Final = (
 )
 _FIELD: Final = re.compile(r"[0-9A-Za-z*?,/#-]+", re.ASCII)
 _NEVER: Final = "it never fires, since no date matches"
-# Any time without a zone will do for looking at the fields alone.
+# Any time without a zone is enough to check the fields.
 _SOME_DAY: Final = datetime(2024, 1, 1)
 
 
 def check_cron(text: str) -> str:
-    """The text with single blanks, or UsageError saying what is wrong with it."""
+    """Return the expression with single spaces. Raises UsageError that says what is wrong."""
     parts = text.split()
     if len(parts) != len(_FIELDS):
         raise UsageError(_explain_count(parts))
@@ -50,7 +50,7 @@ def check_cron(text: str) -> str:
 
 
 def find_next_cron(text: str, after: datetime) -> datetime | None:
-    """The first due time after a moment, in that moment's zone; None when there is none or the text is wrong."""
+    """Return the first due time after a moment, in its zone; None if there is none or the expression is invalid."""
     zone = after.tzinfo
     simulation = _open(text, after if zone is None else after.replace(tzinfo=None, fold=0))
     if simulation is None:
@@ -59,22 +59,22 @@ def find_next_cron(text: str, after: datetime) -> datetime | None:
         if zone is None:
             return next(simulation, None)
         if len(simulation.hours) == 24:
-            # Due in every hour: follows the hours as they pass, so the hour that comes twice is served twice.
+            # Due in every hour: follow elapsed hours, so that a repeated hour fires twice.
             every = _open(text, after)
             return None if every is None else next(every, None)
         after_ms = to_ms(after)
         for wall in simulation:
             moment = resolve_wall(wall, zone)[0]
-            # What came before is the first pass of the hour that is now repeated, or the end of the gap.
+            # Skip times up to `after`: the first pass of a repeated hour, or the end of a gap.
             if to_ms(moment) > after_ms:
                 return moment
     except (OverflowError, ValueError):
-        return None  # beyond the calendar's last year
+        return None  # after the last year of the calendar
     return None
 
 
 def _open(text: str, after: datetime) -> "CronSim | None":
-    from cronsim import CronSim, CronSimError  # only schedules pay for this import
+    from cronsim import CronSim, CronSimError  # imported only for schedules
 
     try:
         return CronSim(text.replace("?", "*"), after)
@@ -83,7 +83,7 @@ def _open(text: str, after: datetime) -> "CronSim | None":
 
 
 def _explain_field(parts: list[str]) -> str:
-    """Which field is wrong: each is tried alone, since the library names neither its text nor what it accepts."""
+    """Say which field is wrong; each is tried alone, because the library does not name it."""
     for index, (part, (name, accepted)) in enumerate(zip(parts, _FIELDS, strict=True)):
         alone = ["*"] * len(_FIELDS)
         alone[index] = part
@@ -147,25 +147,24 @@ _MISTAKES: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When something is due: the normalised text, and what a person should know about it."""
+    """A parsed schedule: the normalised text, and what the user should know about it."""
 
     kind: Kind
     text: str
-    """As stored: ISO in UTC for one time, else as it was written."""
+    """As stored: ISO in UTC for a single time, otherwise as written."""
     fires: tuple[datetime, ...]
-    """The next three due times in local time; one for one time."""
+    """The next three due times in local time; only one for a single time."""
     interval_ms: int | None = None
     note: str = ""
     """What was assumed, as a sentence."""
 
     @property
     def first_ms(self) -> int:
-        """The instant of the first fire."""
         return to_ms(self.fires[0])
 
 
 def parse_schedule(text: str, now: datetime) -> Schedule:
-    """Read a schedule, `now` being local time with its zone; raises UsageError naming what is accepted."""
+    """Parse a schedule; `now` is local time with its zone. Raises UsageError that lists the accepted forms."""
     zone = now.tzinfo
     if zone is None:
         raise UsageError("parse_schedule needs a time with a zone")
@@ -180,7 +179,7 @@ def parse_schedule(text: str, now: datetime) -> Schedule:
 
 
 def render_preview(schedule: Schedule) -> str:
-    """The next fires and what was assumed, for whoever made the schedule."""
+    """Render the next due times and assumptions for the user."""
     times = ", ".join(moment.isoformat(timespec="seconds") for moment in schedule.fires)
     return " ".join(filter(None, (f"Next: {times} ({name_zone(schedule.fires[0])}).", schedule.note)))
 
@@ -243,7 +242,7 @@ def _parse_moment(text: str, now: datetime, zone: tzinfo) -> Schedule:
 
 
 def _explain_word(text: str) -> str:
-    """Why something that is no cron is no schedule either."""
+    """Say why a text that is not cron is not a valid schedule."""
     if text.lower() in _NICKNAMES:
         return f'short names are not read; write "{_NICKNAMES[text.lower()]}"'
     if not text.isascii():

@@ -1,8 +1,8 @@
-"""Starts scheduled agents when they are due: one timer for all jobs, each due time exactly once.
+"""Start scheduled agents when they are due: one timer for all jobs, each due time exactly once.
 
-A fire is on disk before its agent starts, and starting the same fire again gives the same run: after a crash a fire
-that has no run gets it, and one that has is only waited for. What starts an agent and how it ends are callables; must
-not know the engine, surfaces or settings.
+A due time is claimed on disk before its agent starts, and starting is idempotent: after a crash, a claimed time without
+a run gets one, and an existing run is only awaited. Starting an agent and waiting for it are callables; must not know
+the engine, surfaces or settings.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from retinue.features.schedule.zone import LocalZone, parse_iso, to_iso
 
 @dataclass(frozen=True, slots=True)
 class Fire:
-    """A due time that was claimed: its agent may be started, once."""
+    """A claimed due time: its agent may be started once."""
 
     store: ScheduleStore
     job: Job
@@ -34,23 +34,21 @@ class Fire:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Tells jobs apart across sessions."""
+        """Identifies the job across sessions."""
         return str(self.store.path), self.job.id
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a fire ended."""
-
     fire: Fire
     succeeded: bool
     counts: bool
-    """A run has ended; False when none could be started."""
+    """Whether a run has ended; False if none could be started."""
     error: str = ""
 
 
 def claim(due_ms: int, now_ms: int, zone: tzinfo) -> Edit:
-    """Record a due time as running and set the next one; a job that must not fire stays as it is."""
+    """Return an edit that records a due time as running and sets the next one; a disabled job stays unchanged."""
 
     def edit(job: Job) -> Job:
         if not job.is_enabled:
@@ -58,7 +56,7 @@ def claim(due_ms: int, now_ms: int, zone: tzinfo) -> Edit:
         try:
             next_ms = find_next(job, now_ms, zone, due_ms=due_ms)
         except UsageError:
-            return job  # edited into something that cannot be used; arming it again says so
+            return job  # became invalid by an edit, which arming it reports
         return replace(
             job,
             enabled=next_ms is not None,
@@ -71,11 +69,11 @@ def claim(due_ms: int, now_ms: int, zone: tzinfo) -> Edit:
 
 
 def settle(ended: Ended, now_ms: int, zone: tzinfo) -> Edit:
-    """Record how a fire ended."""
+    """Return an edit that records how a run ended."""
     due_ms = ended.fire.due_ms
 
     def edit(job: Job) -> Job:
-        # What fell due while the run went on is left out: a job does not overlap or chase itself.
+        # Skip times that passed during the run: a job never overlaps itself or catches up.
         try:
             next_ms = find_next(job, now_ms, zone, due_ms=due_ms) if job.is_enabled else None
         except UsageError:
@@ -92,47 +90,49 @@ def settle(ended: Ended, now_ms: int, zone: tzinfo) -> Edit:
 
 
 def interrupt(job: Job) -> Job:
-    """Record that nobody knows how the last fire ended; its due time stays in `last_run`."""
+    """Record that the result of the last run is unknown; its due time stays in `last_run`."""
     return replace(job, last_status="error")
 
 
 def date(due_ms: int) -> Edit:
-    """Record when a job is due."""
+    """Return an edit that records when a job is due."""
     return lambda job: replace(job, next_run=to_iso(due_ms))
 
 
 ChangeKind = Literal["added", "updated", "removed", "fired", "error"]
 
 LOOK_S: Final = 30.0
-"""How long the timer sleeps at most: then a changed clock, zone or file is noticed."""
+"""Maximum sleep of the timer, so that a changed clock, zone or file is noticed."""
 
 _LATE_MS: Final = 60_000
 _SET_BACK_MS: Final = 1000
 _LOCK_WAIT_S: Final = 0.05
-"""How long the event loop may stand still for another process's lock; after that, a later look tries again."""
+"""How long the event loop may block for another process's lock; after that it is retried later."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobChange:
-    """Something that happened to a job, for whoever shows it."""
+    """A change of a job, for front ends."""
 
     kind: ChangeKind
     job_id: str
     job: Job | None = None
-    """The record after the change; of a removed one, the last."""
+    """The job after the change; for a removed job, before it."""
     run_id: str = ""
     error: str = ""
     note: str = ""
-    """On a fire that comes late: since when it was due."""
+    """For a late run: since when it was due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What the scheduler needs of the rest. They may raise RetinueError, and nothing else."""
+    """What the scheduler needs from other components. They may raise only RetinueError."""
 
     spawn: Callable[[Job], Awaitable[str]]
-    """Start the agent of a job, past the queue; gives the run's id. For a due time (`last_run`) that has had its run,
-    in this process or an earlier one, it is that one's."""
+    """Start the agent of a job, bypassing the queue, and return the run id.
+
+    If the due time (`last_run`) already has a run, of this or an earlier process, return that run's id.
+    """
     settled: Callable[[str], Awaitable[Status]]
     """Wait until a run has ended."""
     announce: Callable[[JobChange], None]
@@ -140,30 +140,30 @@ class Ports:
 
 @dataclass(slots=True)
 class _Scope:
-    """The session whose jobs are armed."""
+    """The session whose jobs are active."""
 
     store: ScheduleStore
     agenda: Agenda
     is_fresh: bool = True
-    """Not looked at yet: what a crash left behind is still to be settled."""
+    """Not examined yet: runs left by a crash must still be handled."""
     revision: int = 0
-    """Of the file, as it was last armed from."""
+    """The file's revision when jobs were last loaded."""
 
 
 class Scheduler:
-    """Fires the jobs of one session at a time. `run` is its life; the rest may be called before or during it."""
+    """Fires the jobs of one session. `run` is its main loop; other methods may be called before or during it."""
 
     def __init__(self, ports: Ports, *, clock: Clock, zone: tzinfo | None = None, max_concurrent: int = 4) -> None:
         self._ports = ports
         self._clock = clock
         self._zone = zone or LocalZone()
         self.max_concurrent = max_concurrent
-        """Runs at once."""
+        """Maximum number of concurrent runs."""
         self._scope: _Scope | None = None
         self._live: dict[tuple[str, str], Fire] = {}
         self._ended: list[Ended] = []
         self._revived: list[Fire] = []
-        """Those of an earlier process, to be carried out again."""
+        """Claims of an earlier process that must be executed again."""
         self._timer: asyncio.Task[None] | None = None
         self._is_stale = False
         self._is_held = False
@@ -172,22 +172,22 @@ class Scheduler:
 
     @property
     def store(self) -> ScheduleStore | None:
-        """The jobs of the session that is on; None when there is none."""
+        """The jobs of the active session; None if there is none."""
         return None if self._scope is None else self._scope.store
 
     def start(self, store: ScheduleStore) -> int:
-        """Arm a session's jobs in place of any other's; gives the number of all jobs, also disabled ones."""
+        """Activate a session's jobs, replacing another session's; returns the number of jobs, also disabled ones."""
         self._scope = _Scope(store, Agenda(self._zone))
         self._wake()
         return len(store.jobs)
 
     def stop(self) -> None:
-        """Fire nothing more; runs that were started go on and are settled in their session's file."""
+        """Fire nothing more; runs in progress continue and are recorded in their session's file."""
         self._scope = None
         self._wake()
 
     def add(self, job: Job) -> None:
-        """Keep and arm a new job; raises UsageError without a session or for a name that is taken."""
+        """Add a job. Raises UsageError if there is no session or the name is taken."""
         scope = self._require_scope()
         scope.store.add(job)
         scope.agenda.arm(job, self._clock.now_ms())
@@ -195,7 +195,7 @@ class Scheduler:
         self._wake()
 
     def cancel(self, job_id: str) -> bool:
-        """Forget a job; its run, if there is one, goes on. False when there is no such job."""
+        """Remove a job; its current run continues. False if there is no such job."""
         scope = self._require_scope()
         job = scope.store.remove(job_id)
         scope.agenda.forget(job_id)
@@ -205,7 +205,7 @@ class Scheduler:
         return job is not None
 
     async def run(self) -> None:
-        """Fire what is due until cancelled. Runs are waited for inside, so cancel it after they were stopped."""
+        """Fire due jobs until cancelled. It awaits the runs, so cancel it after they were stopped."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._is_stale = False
@@ -224,10 +224,10 @@ class Scheduler:
             self._timer.cancel()
 
     async def _pause(self) -> None:
-        """Sleep until the next due time, at most LOOK_S; ends early when something has changed."""
+        """Sleep until the next due time, at most LOOK_S; ends early if something changed."""
         if self._is_stale:
             return
-        # A group of one, so that cancelling the sleep is no cancelling of the scheduler.
+        # A separate task group, so that cancelling the sleep does not cancel the scheduler.
         try:
             async with asyncio.TaskGroup() as group:
                 self._timer = group.create_task(self._clock.sleep(self._find_delay_s()))
@@ -244,7 +244,7 @@ class Scheduler:
         return min(LOOK_S, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
     def _look(self) -> list[Fire]:
-        """Settle what has ended and claim what is due; a file that cannot be written holds everything until later."""
+        """Record ended runs and claim due jobs; if the file cannot be written, everything waits."""
         now_ms = self._clock.now_ms()
         was_held, self._is_held = self._is_held, False
         try:
@@ -263,7 +263,7 @@ class Scheduler:
             return []
 
     def _follow(self, scope: _Scope, now_ms: int) -> None:
-        """Arm everything again when the file, the clock or the zone is not what it was."""
+        """Reload all jobs if the file, the clock or the zone changed."""
         store = scope.store
         zone = self._zone.refresh() if isinstance(self._zone, LocalZone) else ()
         has_moved = now_ms < self._last_ms - _SET_BACK_MS or zone != self._last_zone
@@ -283,7 +283,7 @@ class Scheduler:
         scope.is_fresh, scope.revision = False, store.revision
 
     def _recover(self, scope: _Scope) -> None:
-        """Go on with what was recorded as running when the last process died."""
+        """Continue the runs that were recorded as running when the last process died."""
         busy, strange = self._find_busy(scope), []
         for job in scope.store.jobs:
             if not job.is_running or job.id in busy:
@@ -299,7 +299,7 @@ class Scheduler:
             self._announce("error", job, error="Its last run was interrupted, and nobody knows when it was due.")
 
     def _date_jobs(self, scope: _Scope) -> None:
-        """Write down due times that differ from the stored ones."""
+        """Save due times that differ from the stored ones."""
         edits: dict[str, Edit] = {}
         for job in scope.store.jobs:
             due_ms = scope.agenda.find(job.id)
@@ -309,7 +309,7 @@ class Scheduler:
             self._announce("updated", job)
 
     def _claim(self, scope: _Scope, now_ms: int) -> list[Fire]:
-        """Record the fires that there is room for, all in one write; only what was recorded may start."""
+        """Claim as many due jobs as there is room for, in one write; only claimed jobs may start."""
         picked = dict(scope.agenda.pick_due(now_ms, self._find_room(), self._find_busy(scope)))
         edits = {job_id: claim(due_ms, now_ms, self._zone) for job_id, due_ms in picked.items()}
         claimed = scope.store.update(edits, wait_s=_LOCK_WAIT_S)
@@ -317,7 +317,7 @@ class Scheduler:
         for job_id, due_ms in picked.items():
             job = claimed.get(job_id)
             if job is None:
-                # Removed or switched off by another process since it was armed.
+                # Another process removed or disabled it meanwhile.
                 scope.agenda.forget(job_id)
                 continue
             scope.agenda.arm(job, now_ms)
@@ -329,7 +329,6 @@ class Scheduler:
         return fires
 
     async def _carry_out(self, fire: Fire) -> None:
-        """Start the agent of a recorded fire and wait for its end."""
         self._announce("updated", fire.job)
         try:
             run_id = await self._ports.spawn(fire.job)
@@ -353,7 +352,7 @@ class Scheduler:
         self._wake()
 
     def _save_ended(self, now_ms: int) -> None:
-        """Write down how runs ended, those of one file together; a job may fire again only after that."""
+        """Record how runs ended, with one write per file; a job may fire again only after that."""
         for store in {id(ended.fire.store): ended.fire.store for ended in self._ended}.values():
             mine = [ended for ended in self._ended if ended.fire.store is store]
             edits = {ended.fire.job.id: settle(ended, now_ms, self._zone) for ended in mine}
@@ -362,7 +361,7 @@ class Scheduler:
             except StoreError as error:
                 if store is self.store:
                     raise
-                # A session that was left: the next start of it settles this as after a crash.
+                # For a session that is no longer active, the next start recovers this as after a crash.
                 saved = {}
                 self._ports.announce(JobChange("error", "", error=str(error)))
             self._ended = [ended for ended in self._ended if ended.fire.store is not store]

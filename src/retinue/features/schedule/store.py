@@ -1,6 +1,6 @@
-"""The jobs of one session in their file: read once, changed under a lock between processes, never lost.
+"""The job file of one session: read into memory, changed under a lock between processes.
 
-Must not know when jobs are due. Everything here blocks, for well under a millisecond unless another process writes.
+Must not know when jobs are due. All calls block, usually for less than a millisecond.
 """
 
 import fcntl
@@ -27,15 +27,15 @@ _LONGEST_PAUSE_S: Final = 0.05
 
 @contextmanager
 def hold_lock(name: str, *, folder: int, wait_s: float) -> Iterator[None]:
-    """Hold the lock `name` in an open folder; raises TimeoutError when another process keeps it for so long."""
+    """Hold the lock file `name` in an open folder. Raises TimeoutError if another process keeps it."""
     descriptor = _take(name, folder, time.monotonic() + wait_s)
     try:
-        # For people, and for programs that take the file itself for the lock.
+        # For people, and for programs that treat the file itself as the lock.
         os.ftruncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
         yield
     finally:
-        # Removed while it is still held: whoever waits for this very file sees that it has no name any more.
+        # Removed while still locked: a process that waits for this file notices that it has no name any more.
         with suppress(OSError):
             os.unlink(name, dir_fd=folder)
         os.close(descriptor)
@@ -79,15 +79,15 @@ _READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK 
 Document = dict[str, Any]
 Edit = Callable[[Job], Job]
 Changes = dict[str, Job | None]
-"""What a change did, by job id; None for a job that is gone."""
+"""The jobs that changed, by id; None for a removed job."""
 
 
 class StoreError(RetinueError):
-    """Raised when jobs cannot be written; the file is as before the attempt."""
+    """Raised when jobs cannot be written; the file is unchanged."""
 
 
 class ScheduleStore:
-    """The scheduled jobs of one session. Reads see the copy in memory; every change re-reads the file first."""
+    """The scheduled jobs of one session. Reads use the copy in memory; every change reads the file first."""
 
     def __init__(self, project: Path, session_id: str, *, wait_s: float = 5.0) -> None:
         if _SESSION_ID.fullmatch(session_id) is None:
@@ -95,7 +95,7 @@ class ScheduleStore:
         self.session_id = session_id
         self.path = project.joinpath(*FOLDERS, f"{session_id}.json")
         self.problems: list[Diagnostic] = []
-        """What was wrong with the file when it was last read."""
+        """Problems found when the file was last read."""
         self._project = project
         self._wait_s = wait_s
         self._jobs: dict[str, Job] = {}
@@ -103,20 +103,19 @@ class ScheduleStore:
         self._data: bytes | None = None
         self._document: Document = {}
         self.revision = 0
-        """Grows whenever the file is found to be another one than we wrote or read."""
+        """Increases when the file was changed by another process."""
         self.reload()
 
     @property
     def jobs(self) -> list[Job]:
-        """All jobs, also disabled ones, in the order they were made."""
+        """All jobs, including disabled ones, in creation order."""
         return list(self._jobs.values())
 
     def find(self, job_id: str) -> Job | None:
-        """The job with this id, as last read."""
         return self._jobs.get(job_id)
 
     def add(self, job: Job) -> None:
-        """Keep a new job; raises UsageError when its name is taken."""
+        """Add a job. Raises UsageError if its name is taken."""
 
         def append(document: Document) -> Changes:
             if any(known.name == job.name for known in self._jobs.values()):
@@ -127,7 +126,7 @@ class ScheduleStore:
         self._change(append, make=True)
 
     def update(self, edits: Mapping[str, Edit], *, wait_s: float | None = None) -> dict[str, Job]:
-        """Change jobs in one write; gives back those that are now different. Unknown ids touch nothing."""
+        """Change jobs in one write; returns those that changed. Unknown ids are ignored."""
         changed: dict[str, Job] = {}
 
         def apply(document: Document) -> Changes:
@@ -146,7 +145,7 @@ class ScheduleStore:
         return changed
 
     def remove(self, job_id: str) -> Job | None:
-        """Forget a job and give it back; None when there is none, and then nothing is touched."""
+        """Remove and return a job; None if there is none."""
         removed: list[Job] = []
 
         def drop(document: Document) -> Changes:
@@ -162,7 +161,7 @@ class ScheduleStore:
         return removed[0] if removed else None
 
     def reload(self) -> None:
-        """Read the file again if somebody else has written it."""
+        """Read the file if it changed."""
         if _read_stamp(self.path) != self._stamp:
             with self._open_folder(make=False) as folder:
                 self._read(folder)
@@ -186,7 +185,7 @@ class ScheduleStore:
                     if document is None:
                         self._refuse()
                         return
-                    # Unknown until it is written: a failure must not leave a changed document behind.
+                    # Unset until written: a failure must not leave a changed document in the cache.
                     before, self._data = self._data, None
                     changes = change(document)
                     if not changes:
@@ -206,7 +205,7 @@ class ScheduleStore:
 
     @contextmanager
     def _open_folder(self, *, make: bool) -> Iterator[int | None]:
-        """The folder of the file without following links below the project; None when there is none to use."""
+        """Open the file's folder without following links below the project; yields None if it cannot be used."""
         self.problems = []
         opened: list[int] = []
         try:
@@ -232,7 +231,7 @@ class ScheduleStore:
                 os.close(descriptor)
 
     def _read(self, folder: int | None) -> tuple[Document | None, bool]:
-        """The document and whether a broken one is behind it; None when it must not be replaced."""
+        """Return the document, and whether the file is broken; None if the file must not be replaced."""
         stamp = self._stamp
         found = self._read_document(folder)
         self.revision += self._stamp != stamp
@@ -249,7 +248,7 @@ class ScheduleStore:
         except FileNotFoundError:
             return empty, False
         except OSError as error:
-            self._jobs = before  # a failing disk says nothing about the jobs
+            self._jobs = before  # a disk error says nothing about the jobs
             self._complain(self.path, f"cannot be read: {(error.strerror or str(error)).lower()}")
             return None, False
         if data == known:
@@ -272,7 +271,7 @@ class ScheduleStore:
             return None, False
         self._take(document["jobs"])
         if not self.problems:
-            # Parsed again only when the bytes differ; what is partly wrong is complained about each time.
+            # Parse again only if the bytes differ; a file with problems reports them each time.
             self._data, self._document = data, document
         return document, False
 
@@ -329,7 +328,7 @@ class ScheduleStore:
 
 
 def list_sessions(project: Path) -> list[str]:
-    """The ids of the sessions of a project that have a file of jobs; links are not followed."""
+    """Return the ids of a project's sessions that have a job file; links are not followed."""
     folder = project
     for name in FOLDERS:
         folder = folder / name
@@ -382,7 +381,7 @@ def _to_stamp(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _set_aside(name: str, folder: int) -> None:
-    """Keep a broken file under the first free of a few names; the last one is used again."""
+    """Rename a broken file to the first free backup name; the last name is overwritten."""
     for turn in range(1, 10):
         kept = f"{name}.broken-{turn}"
         try:

@@ -1,6 +1,6 @@
-"""Local time and instants: the zone this machine is in, hours that a change of the clocks skips or repeats, ISO texts.
+"""Convert between local time, instants and ISO texts, including hours that a clock change skips or repeats.
 
-Instants are milliseconds since the epoch. Pure but for the zone's own rules; must not know schedules.
+Instants are milliseconds since the epoch. Pure except for the system's zone rules; must not know schedules.
 """
 
 import time
@@ -14,60 +14,56 @@ Wall = Literal["plain", "skipped", "repeated"]
 
 
 class LocalZone(tzinfo):
-    """The machine's time zone with all its rules; `datetime.astimezone()` alone gives only today's offset."""
+    """The machine's time zone with all its rules; `datetime.astimezone()` alone gives only the current offset."""
 
     def utcoffset(self, moment: datetime | None) -> timedelta | None:
-        """How far local time is ahead of UTC at this wall time."""
         if moment is None:
             return None
         return _to_offset(moment.replace(tzinfo=None))
 
     def dst(self, moment: datetime | None) -> timedelta | None:
-        """Not known apart from the offset."""
+        """Unknown: the system reports only the total offset."""
         return None
 
     def tzname(self, moment: datetime | None) -> str | None:
-        """The abbreviation in force at this wall time."""
         return None if moment is None else moment.replace(tzinfo=None).astimezone().tzname()
 
     def fromutc(self, moment: datetime) -> datetime:
-        """Local time of an instant; a repeated hour's second pass has `fold` set."""
+        """Return the local time of an instant; `fold` is set in the second pass of a repeated hour."""
         instant = moment.replace(tzinfo=UTC)
         wall = instant.astimezone().replace(tzinfo=None)
         return wall.replace(tzinfo=self, fold=int(wall - _to_offset(wall) != moment.replace(tzinfo=None)))
 
     def refresh(self) -> tuple[object, ...]:
-        """Read the machine's zone again; the result differs when it was changed."""
+        """Read the system's zone again; the result differs if it changed."""
         if hasattr(time, "tzset"):
             time.tzset()
         return time.tzname, time.timezone, time.altzone
 
 
 def _to_offset(wall: datetime) -> timedelta:
-    # Not by astimezone: in a gap that takes the offset of the other side.
+    # Not astimezone: in a gap it uses the offset of the other side.
     whole = wall.replace(microsecond=0)
     instant = EPOCH + timedelta(seconds=round(whole.timestamp()))
     return whole.replace(fold=0) - instant.replace(tzinfo=None)
 
 
 def to_ms(moment: datetime) -> int:
-    """The instant of an aware time."""
     return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
 def to_local(instant_ms: int, zone: tzinfo) -> datetime:
-    """An instant as a clock in the zone shows it."""
     return (EPOCH + timedelta(milliseconds=instant_ms)).astimezone(zone)
 
 
 def to_iso(instant_ms: int) -> str:
-    """An instant as job files hold it: UTC, milliseconds, `Z`."""
+    """Return an instant as stored in job files: UTC, milliseconds, `Z`."""
     moment = EPOCH + timedelta(milliseconds=instant_ms)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_iso(text: str | None) -> int | None:
-    """The instant in a job file; None when there is none that can be read."""
+    """Parse an instant of a job file; None if it is missing or invalid."""
     try:
         moment = datetime.fromisoformat(text or "")
         return None if moment.tzinfo is None else to_ms(moment.astimezone(UTC))
@@ -76,7 +72,7 @@ def parse_iso(text: str | None) -> int | None:
 
 
 def resolve_wall(wall: datetime, zone: tzinfo) -> tuple[datetime, Wall]:
-    """The one instant of a local time: the first of two, or the end of the gap when clocks skip it."""
+    """Return the instant of a local time: the first of two, or the end of the gap if the clocks skip it."""
     first, second = wall.replace(tzinfo=zone, fold=0), wall.replace(tzinfo=zone, fold=1)
     before, after = first.utcoffset(), second.utcoffset()
     assert before is not None and after is not None
@@ -93,7 +89,7 @@ def resolve_wall(wall: datetime, zone: tzinfo) -> tuple[datetime, Wall]:
 
 
 def name_zone(moment: datetime) -> str:
-    """The zone of an aware time in words, such as `Europe/Berlin, UTC+01:00`."""
+    """Return the zone's name and offset, such as `Europe/Berlin, UTC+01:00`."""
     offset = moment.strftime("%z")
     name = str(getattr(moment.tzinfo, "key", "") or moment.tzname() or "local time")
     return f"{name}, UTC{offset[:3]}:{offset[3:5]}"

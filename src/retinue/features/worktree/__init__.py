@@ -1,1 +1,1 @@
-"""A run in a private copy of the repository, from which no work is lost."""
+"""Run an agent in its own git worktree and save its work to a branch."""

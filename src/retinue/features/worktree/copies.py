@@ -1,6 +1,6 @@
-"""Makes a private copy of a repository's last commit, and takes it away again. Strict: a whole copy or nothing.
+"""Create and remove worktrees: private checkouts of a repository's last commit, complete or not at all.
 
-Must not know runs, nor what is worth keeping.
+Must not know runs or what must be saved.
 """
 
 import asyncio
@@ -29,30 +29,28 @@ _ATTEMPTS = 4
 _DISTURBED = ("fatal: failed to read", "fatal: could not create directory")
 _PATIENCE_S = 30.0
 MAX_DESCRIPTION = 200
-"""Characters of a description in a commit."""
+"""Maximum number of characters of a description in a commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRequest:
-    """Which copy a run wants."""
-
     run_id: str
     cwd: Path
-    """Where it would work without a copy."""
+    """Where the run would work without a worktree."""
     description: str = ""
     keeps_place: bool = False
-    """Work in the sub-directory that `cwd` is in the checkout: the caller chose it. Else at the top."""
+    """Whether to work in the same subdirectory as `cwd`, because the caller chose it; otherwise at the top."""
     branch: str = ""
-    """Continue this branch, after a resume, instead of beginning at HEAD."""
+    """The branch to continue after a resume; empty starts at HEAD."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy that somebody may work in."""
+    """A worktree that is ready to use."""
 
     record: CopyRecord
     cwd: Path
-    """Where to work in it."""
+    """The directory to work in."""
 
     @property
     def root(self) -> Path:
@@ -61,21 +59,21 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class _Repository:
-    """The checkout a directory belongs to."""
+    """The checkout that contains a directory."""
 
     top: str
     prefix: str
-    """Of the directory inside of it; ends with a slash, or is empty."""
+    """The directory relative to the checkout, with a trailing slash; empty at the top."""
     common: str
 
 
 async def create_copy(request: CopyRequest, records: Records, *, tmp: Path | None = None) -> Copy:
-    """Make a copy, recorded before it exists. Raises IsolationFailed with nothing left behind."""
+    """Create a worktree, recorded before it exists. Raises IsolationFailed and then leaves nothing behind."""
     check_name(request.run_id)
     repository = await _find_repository(request.cwd)
     asker = records.find_by_repository(repository.common)
     if asker is not None:
-        # It is started in a copy: what that one began with is the repository of both.
+        # The run is started from another worktree, so use the repository of that worktree.
         repository = replace(repository, top=asker.top, common=asker.common)
     base = await (_find_base(request, repository) if asker is None or request.branch else _lend_base(asker, records))
     root = _choose_root(request, repository, tmp)
@@ -106,21 +104,22 @@ async def create_copy(request: CopyRequest, records: Records, *, tmp: Path | Non
         await asyncio.to_thread(discard_copy, record, records)
         refuse(f"{quote(error.filename or root, 200)}: {error.strerror or error}")
     except BaseException:
-        # In a thread a second cancel cannot interrupt it. All else that writes is not in one: it could come late.
+        # In a thread, so that a second cancel cannot interrupt it. Other writes are not in a thread: they could finish
+        # late.
         await asyncio.to_thread(discard_copy, record, records)
         raise
     return Copy(record, cwd)
 
 
 async def check_place(cwd: Path, *, tmp: Path | None = None) -> None:
-    """Find out, without making one, that a copy for a run in this directory can be made. Raises IsolationFailed."""
+    """Check that a worktree can be created for this directory. Raises IsolationFailed."""
     request, repository = CopyRequest("", cwd), await _find_repository(cwd)
     await _find_base(request, repository)
     _choose_root(request, repository, tmp)
 
 
 async def adopt_copy(record: CopyRecord, request: CopyRequest, records: Records) -> Copy:
-    """Go on in a copy that is there already; from now on it is ours."""
+    """Continue in an existing worktree and take ownership of it."""
     prefix = (await _find_repository(request.cwd)).prefix if request.keeps_place else ""
     cwd = _enter_place(Path(record.path), prefix)
     record = records.claim(msgspec.structs.replace(record, branch=request.branch or record.branch))
@@ -129,22 +128,18 @@ async def adopt_copy(record: CopyRecord, request: CopyRequest, records: Records)
 
 
 def is_directory(path: str) -> bool:
-    """Whether a directory is there."""
     return os.path.isdir(path)
 
 
 def is_file(path: str) -> bool:
-    """Whether a file is there."""
     return os.path.isfile(path)
 
 
 def is_link(path: str) -> bool:
-    """Whether a symbolic link is there."""
     return os.path.islink(path)
 
 
 def refuse(reason: str) -> NoReturn:
-    """Say that a run cannot be isolated."""
     raise IsolationFailed(f'Cannot run with isolation: "worktree": {reason}')
 
 
@@ -165,7 +160,7 @@ def _read_repository(lines: list[str], cwd: Path) -> _Repository:
     if len(lines) != 4:
         refuse(f"the name of the directory {quote(str(cwd), 200)} has a line break in it")
     _, top, prefix, common = lines
-    # A repository may claim another directory as its checkout; the run's must really be in it.
+    # A repository may claim another directory as its checkout; `cwd` must really be in it.
     if os.path.realpath(os.path.join(top, prefix)) != os.path.realpath(cwd):
         refuse(f"{quote(str(cwd), 200)} is not where its repository says its checkout is, {quote(top, 200)}")
     return _Repository(top, prefix, os.path.realpath(common))
@@ -185,7 +180,7 @@ async def _find_base(request: CopyRequest, repository: _Repository) -> str:
 
 
 async def _lend_base(asker: CopyRecord, records: Records) -> str:
-    """The commit that another run is at in its copy, brought to where both can see it."""
+    """Return the current commit of the parent run's worktree, after copying it to the user's repository."""
     head = read_head(records.repository_path(asker.run_id)) or asker.base
     guard = await load_guard(asker.common, env={"GIT_DIR": asker.common})
     if not isinstance(guard, GitGuard):
@@ -201,7 +196,7 @@ async def _lend_base(asker: CopyRecord, records: Records) -> str:
 
 def _choose_root(request: CopyRequest, repository: _Repository, tmp: Path | None) -> Path:
     folder = os.path.realpath(tmp or tempfile.gettempdir())
-    # There a command in a damaged copy would find the user's checkout above it.
+    # Otherwise a command in a damaged worktree would find the user's checkout above it.
     if os.path.commonpath((folder, repository.top)) == repository.top:
         refuse(
             f"the temporary directory {quote(folder, 200)} is inside the checkout {quote(repository.top, 200)}; "
@@ -211,7 +206,7 @@ def _choose_root(request: CopyRequest, repository: _Repository, tmp: Path | None
 
 
 async def _check_out(record: CopyRecord, records: Records) -> str:
-    """Fill the copy and keep an index of it that only we write; gives the copy's git directory."""
+    """Check out the files and save a private index of them; returns the worktree's git directory."""
     guard = await load_guard(record.top)
     if not isinstance(guard, GitGuard):
         refuse(guard.problem)
@@ -238,7 +233,7 @@ async def _check_out(record: CopyRecord, records: Records) -> str:
 
 
 async def _register(record: CopyRecord, records: Records, guard: GitGuard) -> None:
-    """Let git make a copy without files: with them it would start a second git, which a kill of ours does not reach."""
+    """Register the worktree without files; with files git would start a second process that our kill does not reach."""
     for attempt in range(_ATTEMPTS):
         async with hold_registry(record.common):
             added = await run_git(
@@ -250,7 +245,7 @@ async def _register(record: CopyRecord, records: Records, guard: GitGuard) -> No
             )
         if added.ok:
             return
-        # Somebody else, not of us, makes or removes a worktree this very moment.
+        # Another program is creating or removing a worktree at this moment.
         if not added.error.startswith(_DISTURBED) or attempt == _ATTEMPTS - 1:
             refuse(added.problem)
         await asyncio.sleep(0.05 * 2**attempt)
@@ -258,7 +253,7 @@ async def _register(record: CopyRecord, records: Records, guard: GitGuard) -> No
 
 @asynccontextmanager
 async def hold_registry(common: str) -> AsyncIterator[None]:
-    """Be the only one of us who asks git about all worktrees of a repository: git dies of a half-made one."""
+    """Lock the worktree list of a repository between our processes: git fails on a half-made worktree."""
     handle = os.open(common, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for _ in range(round(_PATIENCE_S / 0.01)):
@@ -268,7 +263,7 @@ async def hold_registry(common: str) -> AsyncIterator[None]:
             except BlockingIOError:
                 await asyncio.sleep(0.01)
             except OSError:
-                # No such locks on this file system: then trying again must do.
+                # This file system has no locks; rely on retries.
                 break
         yield
     finally:
@@ -276,10 +271,9 @@ async def hold_registry(common: str) -> AsyncIterator[None]:
 
 
 def _read_link(record: CopyRecord) -> str:
-    """Where git has put what it keeps about the copy."""
     with open(os.path.join(record.path, ".git"), "rb") as file:
         git_dir = os.fsdecode(file.read()).strip().removeprefix("gitdir: ")
-    # Links may be relative, by a setting of newer versions.
+    # Newer git versions may write relative links.
     git_dir = os.path.realpath(os.path.join(record.path, git_dir))
     if os.path.dirname(git_dir) != os.path.join(record.common, "worktrees"):
         refuse(f"git registered the copy where it was not expected: {quote(git_dir, 200)}")
@@ -287,7 +281,7 @@ def _read_link(record: CopyRecord) -> str:
 
 
 def _enter_place(root: Path, prefix: str) -> Path:
-    """The directory of a copy that corresponds to one of the checkout; it may not have been committed."""
+    """Return the worktree directory that corresponds to `prefix`; created if it was not committed."""
     place = root / prefix
     real = os.path.realpath(place)
     if os.path.commonpath((real, str(root))) != str(root):
@@ -300,7 +294,7 @@ def _enter_place(root: Path, prefix: str) -> Path:
 
 
 def discard_copy(record: CopyRecord, records: Records) -> None:
-    """Remove a copy, all that git knows about it, and last its record. Raises OSError when something resists."""
+    """Remove a worktree, git's record of it, and finally our record. Raises OSError if something cannot be removed."""
     if os.path.lexists(record.path):
         remove_tree(record.path)
     registered = os.path.join(record.common, "worktrees")
@@ -315,7 +309,7 @@ def discard_copy(record: CopyRecord, records: Records) -> None:
 
 
 def _remove_registry(common: str) -> None:
-    """As git does when nothing is registered any more; but not while one of us lets git register something."""
+    """Remove git's empty worktree list, as git does, but not while one of our processes registers a worktree."""
     with suppress(OSError):
         handle = os.open(common, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -326,7 +320,7 @@ def _remove_registry(common: str) -> None:
 
 
 def _is_about(git_dir: str, path: str) -> bool:
-    """Whether git's notes are about that copy; notes cut short by a kill name none."""
+    """Return whether git's record is about this worktree; a record that a kill cut short names none."""
     if not os.path.isdir(git_dir):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Lets a run work in a private copy, here or on another machine, and adds to its outcome where the changes are."""
+"""The worktree feature: runs an agent in its own worktree and adds the saved branch to its outcome."""
 
 import shlex
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from retinue.features.worktree.saved_work import KeptCopy, keep_work
 from retinue.features.worktree.workshop import resume_copy
 
 RULE = "\n\n---\n"
-"""Between a result and what is said about it."""
+"""Separator between a result and its notes."""
 
 
 class Worktree:
-    """The feature `isolation: worktree` of one run, entered for each of its prompts.
+    """`isolation: worktree` for one run, entered for each of its prompts.
 
-    `branch` is that of an earlier attempt's outcome; later prompts of the same object go on where the last one ended.
+    `branch` comes from an earlier attempt; later prompts continue where the last one ended.
     """
 
     name = "worktree"
@@ -43,13 +43,13 @@ class Worktree:
         self._copy: Copy | None = None
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """Move the run into a copy of the repository that its directory is in. Raises IsolationFailed."""
+        """Move the run into a worktree of its repository. Raises IsolationFailed."""
         request = CopyRequest(setup.run_id, setup.cwd, self._description, self._keeps_place, self._branch)
         self._copy = copy = await resume_copy(request, self._records, tmp=self._tmp)
         return setup.change(cwd=copy.cwd, sections=_tell_place(setup.sections, copy))
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """Save the work, remove the copy, and say where the work is, however the run ended."""
+        """Save the work, remove the worktree, and record the branch, however the run ended."""
         if self._copy is None:
             return outcome
         kept = await keep_work(self._copy.record, self._records)
@@ -59,13 +59,13 @@ class Worktree:
 
 
 def render_notes(kept: KeptCopy, record: CopyRecord) -> str:
-    """What is put under a run's result; nothing when there is nothing to say."""
+    """Render the notes below a run's result; empty if there is nothing to say."""
     lines = render_kept(kept, record.top if record.names_repo else "")
     return RULE + "\n".join(lines) if lines else ""
 
 
 def render_kept(kept: KeptCopy, repository: str = "") -> list[str]:
-    """Where the work of a copy is, one thing a line; with the repository when it is not plain which one."""
+    """Return one line per fact about the saved work, with the repository if it is not obvious."""
     lines = []
     if kept.branch:
         where = f" in `{repository}`" if repository else ""
@@ -77,7 +77,7 @@ def render_kept(kept: KeptCopy, repository: str = "") -> list[str]:
 
 
 def _tell_place(sections: Mapping[str, str], copy: Copy) -> dict[str, str]:
-    """The prompt's sections with the copy as the place to be, said right behind where the place is named."""
+    """Update the working directory in the prompt sections and explain the worktree right after it."""
     named = {
         "cwd": f"<cwd>\n{copy.cwd}\n</cwd>",
         "environment": render_environment(Place(str(copy.cwd), branch="")),
@@ -91,7 +91,6 @@ def _tell_place(sections: Mapping[str, str], copy: Copy) -> dict[str, str]:
 
 
 def render_isolation(copy: Copy) -> str:
-    """What the model must know about its copy."""
     top, root = to_line(copy.record.top), to_line(copy.record.path)
     return (
         "<worktree_isolation>\n"
@@ -105,15 +104,14 @@ def render_isolation(copy: Copy) -> str:
 
 
 class Abroad:
-    """The feature `isolation: worktree` of a run on another machine."""
+    """`isolation: worktree` for a run on another machine."""
 
     name = "worktree abroad"
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """Refuse before it is sent what would be refused here. Raises IsolationFailed."""
+        """Check here that a worktree can be created, before the run is sent. Raises IsolationFailed."""
         await check_place(setup.cwd)
         return setup
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """Its work comes home with it."""
         return outcome

@@ -1,7 +1,7 @@
-"""What is on disk about every copy that exists, so that a crash leaves no work behind unnoticed.
+"""Records of all existing worktrees on disk, so that no work is lost after a crash.
 
-`<id>.json` is one copy; `<owner>.lock` is flocked by the process whose copies they are, for its whole life. Must not
-know git.
+`<id>.json` describes one worktree; the owning process holds a lock on `<owner>.lock` for its whole life. Must not know
+git.
 """
 
 import json
@@ -23,7 +23,7 @@ from retinue.sessions.files import make_private
 from retinue.sessions.lock import Holder, take_flock
 
 State: TypeAlias = Literal["creating", "live", "removing"]
-"""Before `live` nobody has worked in it, and at `removing` all of it is in a commit: only `live` ones hold work."""
+"""In state `creating` it was never used, in `removing` everything is committed: only `live` worktrees contain work."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _OWNER = re.compile(r"\d+-\d+-[0-9a-f]{8}")
@@ -32,83 +32,78 @@ _MAX_RECORD = 64 * 1024
 
 
 class CopyRecord(Struct, frozen=True, kw_only=True):
-    """One copy."""
-
     run_id: str
     state: State
     path: str
-    """Where the copy is."""
+    """The worktree's directory."""
     top: str
     """The checkout it was made from."""
     common: str
     """The git directory that both share."""
     base: str
-    """The commit it began with."""
+    """The commit it started with."""
     description: str = ""
     git_dir: str = ""
-    """What git keeps about this copy alone, below `common`."""
+    """Git's own directory for this worktree, below `common`."""
     branch: str = ""
-    """The branch it continues, after a resume."""
+    """The branch it continues after a resume."""
     asker: str = ""
-    """The run in whose copy the run was started that works in this one; it is told of the branch."""
+    """The run whose worktree this run was started from; it also gets the branch."""
     names_repo: bool = False
-    """Whether the result says which repository; it does when the caller chose the directory."""
+    """Whether the result names the repository: only if the caller chose the directory."""
     owner: str = ""
     pid: int = 0
     created_ms: int = 0
 
 
 class Records:
-    """The records of one agent directory, as one process sees them. Close it at the end."""
+    """The records of one agent directory, as seen by one process. Close it at the end."""
 
     def __init__(self, directory: Path) -> None:
-        # Git is told of files in it, from other directories.
+        # Git gets these paths while running in other directories.
         self.directory = directory.absolute()
         self._owner = ""
         self._lock = -1
 
     @property
     def pass_fds(self) -> tuple[int, ...]:
-        """For processes that work on our copies: the lock is not free before they are gone too."""
+        """Descriptors for child processes that work on our worktrees, so that the lock is held until they end."""
         return (self._lock,) if self._lock >= 0 else ()
 
     def index_path(self, run_id: str) -> Path:
-        """Where our own index of a copy lies: the one in the copy is the agent's to spoil."""
+        """Return the path of our own index of a worktree; the agent can damage the index in the worktree."""
         return self.directory / f"{run_id}.index"
 
     def repository_path(self, run_id: str) -> str:
-        """Where the repository lies that the run itself writes; the sandbox knows this place."""
+        """Return the path of the repository that the run writes; the sandbox knows this location."""
         return str(self.directory / f"{run_id}.git")
 
     def refs_path(self, run_id: str) -> Path:
-        """Where the refs are noted that a run's repository began with."""
         return self.directory / f"{run_id}.refs"
 
     def make_store(self, run_id: str) -> str:
-        """A directory in which objects of a run are checked before the user's repository gets them."""
+        """Create a directory in which a run's objects are verified before they reach the user's repository."""
         return tempfile.mkdtemp("", f"{check_name(run_id)}.objects-", self.directory)
 
     def list_folders(self, run_id: str) -> list[str]:
-        """What a copy has beside its record, and is to be removed before it."""
+        """Return the folders of a worktree that must be removed before its record."""
         stores = [name for name in self._names() if name.startswith(f"{run_id}.objects-")]
         return [self.repository_path(run_id), *(str(self.directory / name) for name in stores)]
 
     def claim(self, record: CopyRecord) -> CopyRecord:
-        """The same record, owned by this process."""
         self._take_lock()
         return msgspec.structs.replace(record, owner=self._owner, pid=os.getpid())
 
     def is_own(self, record: CopyRecord) -> bool:
-        """Whether a copy is this process's."""
         return bool(self._owner) and record.owner == self._owner
 
     def save(self, record: CopyRecord) -> None:
-        """Write a record that survives whatever follows."""
+        """Write a record durably."""
         path = self._path(record.run_id)
         temporary = self.directory / f"{record.owner}.{record.run_id}.tmp"
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "wb") as file:
-            # Not by msgspec: names of files need not be text.
+            # Not msgspec: file names need not be valid text.
             file.write(json.dumps(msgspec.to_builtins(record)).encode())
             file.flush()
             os.fsync(handle)
@@ -116,7 +111,7 @@ class Records:
         self._sync()
 
     def remove(self, record: CopyRecord) -> None:
-        """Forget a copy."""
+        """Delete the record and our files of a worktree."""
         index = self.index_path(record.run_id)
         for ending in ("", ".lock", ".inner", ".inner.lock"):
             index.with_name(index.name + ending).unlink(missing_ok=True)
@@ -124,38 +119,37 @@ class Records:
         self._path(record.run_id).unlink(missing_ok=True)
 
     def find(self, run_id: str) -> CopyRecord | None:
-        """The copy of one run, if there is one."""
         return _load(self._path(run_id))
 
     def find_by_repository(self, path: str) -> CopyRecord | None:
-        """The copy whose run writes this repository, if it is that of one."""
+        """Return the worktree whose run writes this repository; None if there is none."""
         folder, name = os.path.split(path)
         run_id = name.removesuffix(".git")
         is_ours = folder == os.path.realpath(self.directory) and run_id != name and _NAME.fullmatch(run_id)
         return self.find(run_id) if is_ours else None
 
     def list_all(self) -> list[CopyRecord]:
-        """Every copy there is, oldest first."""
+        """Return all worktrees, oldest first."""
         names = [name for name in self._names() if name.endswith(".json")]
         found = [record for name in names if (record := _load(self.directory / name)) is not None]
         return sorted(found, key=lambda record: (record.created_ms, record.run_id))
 
     @contextmanager
     def take_over(self, owner: str) -> Iterator[bool]:
-        """Hold a dead owner's lock, so that nobody else tidies up after it; False when it lives."""
+        """Hold a dead owner's lock, so that no other process cleans up after it; yields False if the owner is alive."""
         if owner == self._owner:
             yield False
             return
-        # Owners that end in peace take their lock away; then it is made again, for whoever else tidies up now.
+        # An owner that exits normally removes its lock; then it is created again to exclude other cleaners.
         handle = os.open(self.directory / f"{owner}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            # Without a name it is the lock of somebody who has just tidied up.
+            # Without a name it is the lock of a process that has just cleaned up.
             yield _try_lock(handle) and os.fstat(handle).st_nlink > 0
         finally:
             os.close(handle)
 
     def is_dying(self, owner: str) -> bool:
-        """Whether an owner is gone, but not yet what it had started: its lock is still held."""
+        """Return whether an owner has ended but its child processes still hold its lock."""
         try:
             data = (self.directory / f"{owner}.lock").read_bytes()
             if msgspec.json.decode(data, type=Holder).is_alive:
@@ -166,7 +160,7 @@ class Records:
             return not is_free
 
     def forget_owner(self, owner: str) -> None:
-        """Remove what a dead owner left when none of its copies is left."""
+        """Remove a dead owner's temporary files, and its lock once it has no worktrees."""
         names = self._names()
         for name in names:
             if name.startswith(f"{owner}.") and name.endswith(".tmp"):
@@ -175,12 +169,11 @@ class Records:
             (self.directory / f"{owner}.lock").unlink(missing_ok=True)
 
     def list_owners(self) -> list[str]:
-        """Everyone who left a trace."""
         names = {match[1] for name in self._names() if (match := _OWNED.fullmatch(name))}
         return sorted(names | {record.owner for record in self.list_all()})
 
     def close(self) -> None:
-        """Give up the lock; copies that are still recorded become leftovers."""
+        """Release the lock; worktrees that are still recorded become leftovers."""
         if self._lock >= 0:
             with suppress(OSError):
                 (self.directory / f"{self._owner}.lock").unlink(missing_ok=True)
@@ -196,7 +189,7 @@ class Records:
                 self._lock, self._owner = self._make_lock()
                 return
             except FileNotFoundError:
-                # Somebody who was tidying up took it for a dead one's, in the moment before it was locked.
+                # A process that cleans up removed the file in the moment before it was locked.
                 if attempt == 2:
                     raise
 
@@ -209,7 +202,7 @@ class Records:
             os.write(handle, msgspec.json.encode(me))
             with suppress(OSError):
                 take_flock(handle)
-            # Under its name only once it is locked: an unlocked one counts as dead.
+            # Renamed only after it is locked: an unlocked file counts as dead.
             os.rename(temporary, self.directory / f"{owner}.lock")
         except BaseException:
             os.close(handle)
@@ -234,7 +227,7 @@ class Records:
 
 
 def check_name(run_id: str) -> str:
-    """A run id that may be part of file and branch names."""
+    """Return the run id if it may be part of file and branch names. Raises IsolationFailed."""
     if not _NAME.fullmatch(run_id):
         raise IsolationFailed(
             f'Cannot run with isolation: "worktree": the run id {quote(run_id)} cannot name a branch; '
@@ -244,7 +237,7 @@ def check_name(run_id: str) -> str:
 
 
 def _load(path: Path) -> CopyRecord | None:
-    # Records appear by renaming, so one that cannot be read was not written by us.
+    # Records appear by rename, so an unreadable file is not ours.
     try:
         with open(path, "rb") as file:
             record = msgspec.convert(json.loads(file.read(_MAX_RECORD)), type=CopyRecord)
@@ -260,7 +253,7 @@ def _try_lock(handle: int) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        # No flock on this file system: what the owner wrote down decides.
+        # This file system has no flock: decide by the recorded process.
         try:
             return not msgspec.json.decode(os.pread(handle, 4096, 0), type=Holder).is_alive
         except (OSError, msgspec.MsgspecError):

@@ -1,6 +1,6 @@
-"""The small repository that a run in a copy writes, and how its commits get into the user's repository.
+"""The small repository that a run in a worktree writes, and the import of its commits into the user's repository.
 
-Whatever is in it later was written by the run: we read files of it, never let git work with it, and follow no link.
+The run controls its content, so we only read its files, never run git on it, and follow no links.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _MAX_TEXT = 4 * 1024 * 1024
 
 
 def make_repository(record: CopyRecord, records: Records, git_dir: str, guard: GitGuard, refs: bytes) -> None:
-    """Lay it out, with the refs there are now, and let the copy's `.git` lead to it. Raises OSError."""
+    """Create the repository with the current refs, and make the worktree's `.git` point to it. Raises OSError."""
     own = records.repository_path(record.run_id)
     if os.path.lexists(own):
         shutil.rmtree(own)
@@ -46,12 +46,12 @@ def make_repository(record: CopyRecord, records: Records, git_dir: str, guard: G
     for folder, name in ((git_dir, "index"), (git_dir, "info/sparse-checkout"), *((record.common, n) for n in SHARED)):
         with suppress(FileNotFoundError):
             shutil.copyfile(os.path.join(folder, name), os.path.join(own, name))
-    # Git's own record of the copy stays: it keeps the commit that the run began with from being thrown away.
+    # Git's own record of the worktree stays: it protects the base commit from garbage collection.
     _write(record.path, ".git", b"gitdir: " + os.fsencode(own) + b"\n")
 
 
 def _render_config(record: CopyRecord, git_dir: str, guard: GitGuard) -> str:
-    """What the user has configured, wherever that says nothing of where files are."""
+    """Render a configuration that includes the user's, except for file locations."""
     is_long = len(record.base) == 64
     lines = ["[core]", f"\trepositoryformatversion = {int(is_long)}"]
     lines += ["[extensions]", "\tobjectFormat = sha256"] if is_long else []
@@ -62,7 +62,7 @@ def _render_config(record: CopyRecord, git_dir: str, guard: GitGuard) -> str:
     if not guard.has_hooks_path:
         lines.append(f"\thooksPath = {_escape(os.path.join(record.common, 'hooks'))}")
     if guard.author is not None:
-        # Also where the user's configuration gives it by the place of the repository.
+        # Also needed if the user's configuration sets it by repository location (includeIf).
         name, email = guard.author
         lines += ["[user]", f"\tname = {_escape(name)}", f"\temail = {_escape(email)}"]
     return "\n".join(lines) + "\n"
@@ -79,7 +79,7 @@ def _write(folder: str, name: str, data: bytes) -> None:
 
 
 def read_file(root: str, path: str, most: int = _MAX_TEXT) -> bytes:
-    """The end of a file below a directory; nothing where there is none, or a link, or something that is no file."""
+    """Read the end of a file below a directory; empty if it is missing, a link, or not a regular file."""
     try:
         handle = _open_file(root, path)
     except OSError:
@@ -90,7 +90,7 @@ def read_file(root: str, path: str, most: int = _MAX_TEXT) -> bytes:
 
 
 def copy_file(root: str, path: str, target: str) -> None:
-    """Copy an ordinary file below a directory. Raises OSError."""
+    """Copy a regular file below a directory. Raises OSError."""
     with os.fdopen(_open_file(root, path), "rb") as file, open(target, "wb") as copy:
         shutil.copyfileobj(file, copy)
 
@@ -105,7 +105,7 @@ def _open_file(root: str, path: str) -> int:
 
 
 def open_entry(name: str, parent: int) -> int:
-    """A descriptor of an ordinary file in a directory that is open. Raises OSError."""
+    """Open a regular file in an open directory. Raises OSError."""
     handle = os.open(name, _READING, dir_fd=parent)
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
@@ -114,7 +114,7 @@ def open_entry(name: str, parent: int) -> int:
 
 
 def write_ref(own: str, name: str, commit: str) -> None:
-    """Let a ref of a run's repository be a commit, whatever it was. Raises OSError."""
+    """Set a ref of a run's repository to a commit. Raises OSError."""
     folder, last = os.path.split(name)
     parent = open_beneath(own, folder, make=True)
     draft = f"{last}.{secrets.token_hex(4)}"
@@ -128,7 +128,7 @@ def write_ref(own: str, name: str, commit: str) -> None:
 
 
 def read_head(own: str) -> str:
-    """The commit that a run's repository is at; nothing when it has none."""
+    """Return the current commit of a run's repository; empty if it has none."""
     told = read_file(own, "HEAD", 4096).decode("utf-8", "replace").strip()
     name = told.removeprefix("ref:").strip()
     if name != told:
@@ -147,13 +147,13 @@ def _read_packed(own: str) -> dict[str, str]:
 
 
 def walk(top: str) -> Iterator[tuple[str, list[str], list[str], int]]:
-    """Directories with their open descriptors, as `os.fwalk` gives them; nothing where there is none, or a link."""
+    """Walk a tree like `os.fwalk`; yields nothing if it is missing or a link."""
     with suppress(FileNotFoundError):
         yield from os.fwalk(top)
 
 
 def list_refs(own: str, begun: bytes) -> Iterator[str]:
-    """The commits, or whatever it is, that refs of a run's repository name and did not name when it began."""
+    """Yield the object ids of refs in a run's repository that are new since it began."""
     known = set(begun.decode("utf-8", "replace").split("\n"))
     for name, sha in _read_packed(own).items():
         if f"{sha} {name}" not in known:
@@ -174,39 +174,39 @@ _LOOSE = re.compile(r"[0-9a-f]{38}(?:[0-9a-f]{24})?")
 _PACK = re.compile(r"pack-[0-9a-f]{40}(?:[0-9a-f]{24})?\.pack")
 _CHUNK = 1024 * 1024
 _FEW = 100
-"""Objects that are stored one by one, as git does after a fetch."""
+"""Up to this number, objects are stored individually, as git does after a fetch."""
 
 
 class Undone(Exception):
-    """A step that failed: nothing may be removed."""
+    """Raised when a step failed, so that nothing may be removed."""
 
 
 class ObjectStore:
-    """Objects of a run that are what their names say, beside those of the user's repository. Close it."""
+    """Verified objects of a run, readable together with those of the user's repository. Close it."""
 
     def __init__(self, run_id: str, common: str, records: Records, guard: GitGuard) -> None:
         self.path = records.make_store(run_id)
         self._common = common
         self._own = records.repository_path(run_id)
         self._pass_fds = records.pass_fds
-        # One pack, however small the user wants them.
+        # A single pack, even if the user limits pack sizes.
         self._guard = replace(guard, settings=(*guard.settings, ("pack.packSizeLimit", "0")))
 
     @property
     def environment(self) -> dict[str, str]:
-        """With it git reads the objects of both, and writes here."""
+        """With these variables git reads the objects of both, and writes here."""
         return {"GIT_OBJECT_DIRECTORY": self.path}
 
     async def fill(self) -> None:
-        """Copy what the run has made. Raises Undone and OSError."""
+        """Copy and verify the run's objects. Raises Undone and OSError."""
         for pack in await asyncio.to_thread(_copy_objects, self._own, self.path, self._common):
-            # Its index would be the run's word for what is in it.
+            # The run's own index of the pack is not trusted.
             await self._git("index-pack", pack)
 
     async def bring(self, commits: Sequence[str], base: str) -> None:
-        """Have commits, and all they need, in the user's repository. Raises Undone unless that is proven."""
+        """Copy commits and everything they need to the user's repository, and verify it. Raises Undone."""
         known = ("--not", base, "--branches", "--tags", "--remotes")
-        # A broken ref of the user's is no reason to keep anything from arriving.
+        # A broken ref in the user's repository must not prevent the copy.
         rows = (await self._git("rev-list", "--ignore-missing", "--boundary", *commits, *known)).text.split()
         edges = [f"^{row[1:]}" for row in rows if row.startswith("-")]
         if len(edges) < len(rows):
@@ -215,7 +215,6 @@ class ObjectStore:
         await self._git("rev-list", *whole, *commits, f"^{base}", *edges, is_shared=True)
 
     def close(self) -> None:
-        """Forget the copies."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     async def _copy(self, revisions: Sequence[str]) -> None:
@@ -225,7 +224,7 @@ class ObjectStore:
             wanted.seek(0)
             made = await self._git("pack-objects", "--quiet", "--revs", draft, stdin=wanted.fileno())
         path = f"{draft}-{made.text}.pack"
-        # What does not have the form that git wants is not let in.
+        # Reject malformed objects.
         await self._git("index-pack", "--fsck-objects", "-o", f"{draft}.idx", path)
         pack = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -236,7 +235,7 @@ class ObjectStore:
             os.close(pack)
 
     async def _git(self, *arguments: str, stdin: int = subprocess.DEVNULL, is_shared: bool = False) -> GitResult:
-        """In our directory, or in the user's repository."""
+        """Run git with our object directory, or with `is_shared` in the user's repository only. Raises Undone."""
         env = {"GIT_DIR": self._common, "GIT_NO_REPLACE_OBJECTS": "1"} | ({} if is_shared else self.environment)
         done = await run_git(
             arguments,
@@ -253,7 +252,7 @@ class ObjectStore:
 
 
 def _copy_objects(own: str, store: str, common: str) -> list[str]:
-    """Give the packs; single objects are checked already."""
+    """Copy the run's objects and return the packs; loose objects are already verified."""
     for name in ("info", "pack"):
         os.mkdir(os.path.join(store, name))
     with open(os.path.join(store, "info", "alternates"), "wb") as file:
@@ -281,7 +280,7 @@ def _copy_objects(own: str, store: str, common: str) -> list[str]:
 
 
 def _copy_checked(source: BinaryIO, copy: BinaryIO, name: str) -> bool:
-    """Copy a single object; whether it is the one that its name says."""
+    """Copy a loose object; returns whether its content matches its name."""
     unpacker = zlib.decompressobj()
     digest = hashlib.sha256() if len(name) == 64 else hashlib.sha1(usedforsecurity=False)
     try:

@@ -1,7 +1,7 @@
-"""Saves what was done in a copy to a branch, proves that it is there, and only then removes the copy.
+"""Save the work in a worktree to a branch, verify that it is complete, and only then remove the worktree.
 
-Whatever goes wrong, the copy stays and the result says where and why. All is done with an index of our own and without
-porcelain that could run a hook, so neither the agent's index nor its half-done merge has a say.
+If anything fails, the worktree stays and the result says where and why. Uses its own index and no git commands that run
+hooks, so the agent's index or an unfinished merge cannot interfere.
 """
 
 import asyncio
@@ -37,30 +37,28 @@ from retinue.features.worktree.traces import (
 from retinue.tools.git import GitGuard, GitResult, load_guard, run_git
 
 AUTHOR = ("pi-agent", "pi-agent@localhost")
-"""Of our commits where the user has configured nobody."""
+"""Author of our commits if the user has configured none."""
 ABANDONED_REFS = "refs/pi-agent"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-# Made by tools, not by agents: nobody wants to hear of them.
+# Created by tools, so they are not worth a note.
 _CACHE = re.compile(r"(?:^|/)(?:__pycache__|node_modules|\.venv|venv|target|\.[a-z]+_cache|\.tox|[^/]+\.pyc)/?$")
 _MAX_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class KeptCopy:
-    """What became of a copy."""
-
     branch: str = ""
-    """Where the work is; empty when nothing was done."""
+    """The branch with the work; empty if nothing was done."""
     path: str = ""
-    """The copy, when it had to stay."""
+    """The worktree, if it could not be removed."""
     problem: str = ""
-    """Why it had to stay."""
+    """Why it could not be removed."""
     notes: tuple[str, ...] = ()
-    """What else its owner should know."""
+    """Other notes for the user."""
 
 
 async def keep_work(record: CopyRecord, records: Records) -> KeptCopy:
-    """Bring the work of a copy into a branch and remove the copy. Raises nothing but a cancel, which loses nothing."""
+    """Save the work to a branch and remove the worktree. Raises only CancelledError, which loses nothing."""
     if record.state != "live":
         return await _remove(record, records, KeptCopy(branch=record.branch))
     saver = _Saver(record, records)
@@ -90,7 +88,7 @@ async def _remove(record: CopyRecord, records: Records, kept: KeptCopy) -> KeptC
 
 
 class _Saver:
-    """The steps of saving one copy, each of which can be repeated after a crash."""
+    """The steps of saving one worktree; each can be repeated after a crash."""
 
     def __init__(self, record: CopyRecord, records: Records) -> None:
         self.branch = ""
@@ -101,10 +99,10 @@ class _Saver:
         self._store: ObjectStore | None = None
         own = records.repository_path(record.run_id)
         self._own = own if is_directory(own) else ""
-        """What the run writes; copies of earlier versions have none and are all in the user's repository."""
+        """The repository that the run writes; empty for worktrees of earlier versions, which wrote to the user's."""
         self._env = {
             "GIT_DIR": record.git_dir,
-            # Said to git, not left to its notes about the copy: an agent may write those.
+            # Set explicitly, because an agent may change git's record of the worktree.
             "GIT_COMMON_DIR": record.common,
             "GIT_WORK_TREE": record.path,
             "GIT_INDEX_FILE": str(records.index_path(record.run_id)),
@@ -112,12 +110,11 @@ class _Saver:
         }
 
     def close(self) -> None:
-        """Remove what was needed on the way."""
         if self._store is not None:
             self._store.close()
 
     async def save(self) -> None:
-        """All of the work into commits, the commits into refs. Raises Undone when that is not proven."""
+        """Put all work into commits, and the commits into refs. Raises Undone if that cannot be verified."""
         record = self._record
         has_files, has_git = is_directory(record.path), is_directory(record.git_dir)
         if is_link(record.path):
@@ -140,7 +137,7 @@ class _Saver:
         head = await self._find_head()
         commit, unsafe = await self._save_files(head) if has_files else (head, [])
         left = await self._find_abandoned(commit)
-        # First the objects, then what names them: a ref of the user's repository never leads to nothing.
+        # Objects first, then refs: a ref in the user's repository must never point to a missing object.
         await self._store.bring([commit, *left], record.base)
         await self._git("update-ref", "--no-deref", "-m", "pi-agent: keep the work", "HEAD", commit, is_kept=True)
         if self._own:
@@ -155,9 +152,8 @@ class _Saver:
             await self._prove(commit, unsafe)
 
     async def _find_head(self) -> str:
-        """The commit that the run is at."""
         if self._own:
-            # An agent may have begun a history of its own, without a commit so far.
+            # An agent may have started a new history that has no commit yet.
             head = read_head(self._own) or self._record.base
             if not (await self._try("rev-parse", "--verify", f"{head}^{{commit}}")).ok:
                 raise Undone(f"its last commit {head} cannot be read")
@@ -166,14 +162,14 @@ class _Saver:
         return found.text if found.ok else self._record.base
 
     def _tell_asker(self, commit: str) -> None:
-        """Let the run that asked for the work have the branch too, should it still be there."""
+        """Give the branch to the run that requested the work, too, if its repository still exists."""
         asker = self._records.repository_path(self._record.asker) if self._record.asker else ""
         if self.branch and is_directory(asker):
             with suppress(OSError):
                 write_ref(asker, f"refs/heads/{self.branch}", commit)
 
     async def _save_files(self, head: str) -> tuple[str, list[str]]:
-        """A commit with all files of the copy, and the directories that no commit can hold."""
+        """Return a commit with all files, and the directories that cannot be committed."""
         record = self._record
         ignored = (await self._git("ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory")).fields
         nested = await asyncio.to_thread(find_nested, record.path, ignored)
@@ -192,10 +188,10 @@ class _Saver:
         return head, unsafe
 
     async def _begin_index(self, head: str) -> None:
-        """Let our index be that of the agent's last commit, knowing which files are as they were checked out."""
+        """Set our index to the agent's last commit, keeping the file states of the checkout."""
         index = self._env["GIT_INDEX_FILE"]
         if self._guard.is_sparse and head != self._record.base:
-            # Only the agent's own index knows which of the files that came with its commits were not checked out.
+            # In a sparse checkout only the agent's index knows which files of its commits were not checked out.
             copy_file(self._own or self._record.git_dir, "index", index)
         elif is_file(index):
             await self._git("read-tree", "-m", "-i", head)
@@ -220,7 +216,7 @@ class _Saver:
         raise Undone(f"git commit-tree: {done.problem}")
 
     async def _note_filters(self, commit: str) -> None:
-        """Say which changed files a filter of the user's would have rewritten: it was not run."""
+        """Note changed files for which the user has configured a filter, which was not run."""
         if not self._guard.filters:
             return
         changed = await self._git("diff", "--name-only", "-z", "--no-renames", "--diff-filter=d", f"{commit}^", commit)
@@ -235,7 +231,7 @@ class _Saver:
             )
 
     async def _find_abandoned(self, commit: str) -> list[str]:
-        """Commits the agent made and left: no branch leads to them, and what git knows about the copy will go."""
+        """Return commits that the agent made but no branch contains, and that would be lost with the worktree."""
         record, refs = self._record, self._records.refs_path(self._record.run_id)
         begun = refs.read_bytes() if self._own and refs.exists() else b""
         tips = [sha for sha in find_tips(self._own or record.git_dir, begun) if sha not in (commit, record.base)]
@@ -256,7 +252,7 @@ class _Saver:
             self.notes.append(f"Commits that the agent had left behind are kept as `{name}`")
 
     async def _save_branch(self, commit: str) -> str:
-        """A branch at the commit: a new one, or the run's own moved forward; nobody else's is touched."""
+        """Create a branch at the commit, or move the run's own branch forward; other branches are not touched."""
         name = BRANCH_PREFIX + self._record.run_id
         known = await self._list_refs("%(objectname)", f"refs/heads/{name}", f"refs/heads/{name}-*")
         for other, sha in known.items():
@@ -269,14 +265,14 @@ class _Saver:
         done = GitResult(1)
         for number in range(5):
             wanted = f"{name}-{now_ms + number - 1}" if number else name
-            # The empty old value: only if there is no such branch.
+            # The empty old value means: only if the branch does not exist.
             done = await self._try("update-ref", f"refs/heads/{wanted}", commit, "", is_shared=True)
             if done.ok:
                 return wanted
         raise Undone(f"git update-ref: {done.problem}")
 
     async def _move_branch(self, name: str, before: str, commit: str) -> bool:
-        """Move a branch forward, unless it is checked out somewhere or has gone another way; whether it was moved."""
+        """Move a branch forward unless it is checked out or has diverged; returns whether it moved."""
         async with hold_registry(self._record.common):
             used = await self._list_refs("%(worktreepath)", f"refs/heads/{name}")
         if used.get(name) or not (await self._try("merge-base", "--is-ancestor", before, commit)).ok:
@@ -284,13 +280,12 @@ class _Saver:
         return (await self._try("update-ref", f"refs/heads/{name}", commit, before, is_shared=True)).ok
 
     async def _list_refs(self, field: str, *patterns: str) -> dict[str, str]:
-        """One fact about each branch that fits."""
         rows = await self._git("for-each-ref", f"--format=%(refname:lstrip=2)%00{field}%00", *patterns, is_shared=True)
         fields = [each.removeprefix("\n") for each in rows.fields]
         return dict(zip(fields[::2], fields[1::2], strict=False))
 
     async def _prove(self, commit: str, unsafe: Sequence[str]) -> None:
-        """Raise Undone unless every file of the copy is in the commit and a ref leads to it."""
+        """Raise Undone unless every file is in the commit and a ref points to it."""
         if unsafe:
             raise Undone(f"git repositories inside of it cannot be put on a branch: {list_some(sorted(unsafe))}")
         asked = ("--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
@@ -308,12 +303,12 @@ class _Saver:
     async def _try(
         self, *arguments: str, env: Mapping[str, str] | None = None, is_shared: bool = False, is_kept: bool = False
     ) -> GitResult:
-        """Ask git about the copy, or about the repository that it shares with the user.
+        """Run git for the worktree, or with `is_shared` for the user's repository.
 
-        `is_kept` asks about the copy, too, but without any object that is not in the repository already.
+        `is_kept` also runs it for the worktree, but reads only objects that are already in the repository.
         """
         record, store = self._record, self._store
-        # A copy that was deleted has no directory to run in; all places are said to git anyway.
+        # A deleted worktree has no directory to run in; all paths are set explicitly anyway.
         cwd = record.path if is_directory(record.path) and not is_shared else record.common
         objects = {} if is_kept or store is None else store.environment
         return await run_git(
@@ -333,13 +328,11 @@ class _Saver:
 
 
 def render_message(description: str) -> str:
-    """The message of the commit that holds what was not committed."""
     line = " ".join(_CONTROL.sub(" ", clean_text(description, None)).split())
     return f"pi-agent: {line[:MAX_DESCRIPTION]}"
 
 
 def to_variables(name: str, email: str) -> dict[str, str]:
-    """Whose commit it is, as git wants to hear it."""
     return {
         "GIT_AUTHOR_NAME": name,
         "GIT_AUTHOR_EMAIL": email,
@@ -349,6 +342,6 @@ def to_variables(name: str, email: str) -> dict[str, str]:
 
 
 def list_some(names: Sequence[str]) -> str:
-    """The first of many names."""
+    """Render the first names of a list and the number of the others."""
     shown = ", ".join(quote(name) for name in names[:_MAX_SHOWN])
     return shown + (f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else "")

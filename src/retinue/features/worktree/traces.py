@@ -1,4 +1,4 @@
-"""Reads what an agent has left in a copy, in its submodules and in git's notes about it."""
+"""Inspect what an agent left in a worktree, its submodules and git's record of it."""
 
 import os
 import stat
@@ -12,7 +12,7 @@ _MAX_TIPS = 500
 
 
 def find_nested(root: str, ignored: Iterable[str]) -> list[str]:
-    """Directories with a `.git` of their own, relative to the copy; git would store none of their files."""
+    """Return directories with their own `.git`, relative to the worktree; git would not store their files."""
     skipped = {os.path.join(root, path.rstrip("/")) for path in ignored}
     found = []
     for folder, folders, files in os.walk(root):
@@ -24,7 +24,7 @@ def find_nested(root: str, ignored: Iterable[str]) -> list[str]:
 
 
 def is_own_link(root: str, *places: str) -> bool:
-    """Whether the copy's `.git` still leads to one of some places, or is gone: then it holds nothing."""
+    """Return whether the worktree's `.git` still points to one of the given directories, or is missing."""
     path = os.path.join(root, ".git")
     if not os.path.lexists(path):
         return True
@@ -33,10 +33,10 @@ def is_own_link(root: str, *places: str) -> bool:
 
 
 def restore_notes(git_dir: str, common: str) -> None:
-    """Let git's notes about a copy lead to the shared repository and nowhere else, however an agent has bent them."""
+    """Make git's record of a worktree point to the shared repository again, even if an agent changed it."""
     for _, folders, files, handle in os.fwalk(git_dir):
         for name in (*folders, *files):
-            # Git makes none there, and would write through them.
+            # Git creates no links there, and would write through them.
             if stat.S_ISLNK(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
                 os.unlink(name, dir_fd=handle)
     path = os.path.join(git_dir, "commondir")
@@ -49,14 +49,13 @@ def restore_notes(git_dir: str, common: str) -> None:
 
 
 def read_heads(git_dir: str) -> list[str]:
-    """The commits that a merge in progress would have brought in."""
     return _read_shas(git_dir, "MERGE_HEAD")
 
 
 def find_tips(git_dir: str, begun: bytes = b"") -> list[str]:
-    """Commits that HEAD was at, newest first, less those that were replaced by an amended one, and those of refs.
+    """Return commits that HEAD and refs pointed to, newest first, except those replaced by an amended one.
 
-    `begun` are the refs that were there from the beginning, as git lists them.
+    `begun` are the refs that existed at the beginning, in git's format.
     """
     tips: dict[str, None] = {}
     replaced = set()
@@ -84,9 +83,9 @@ TIMEOUT_S = 30.0
 
 
 async def is_untouched(root: str, path: str, recorded: str, index: str) -> bool:
-    """Whether a nested repository is just the recorded commit, as it came from its remote. In doubt it is not.
+    """Return whether a nested repository is exactly the recorded commit from its remote; False in doubt.
 
-    `index` is a file to use as its index: flags in its own could hide changes.
+    `index` is a file to use as its index: flags in its own index could hide changes.
     """
     place = os.path.join(root, path)
     if not recorded or find_nested(place, []):
@@ -100,7 +99,7 @@ async def is_untouched(root: str, path: str, recorded: str, index: str) -> bool:
         return done.text if done.ok else None
 
     try:
-        # Discovery may end in a repository around it; then nothing that follows is about this one.
+        # Git may discover a parent repository instead; then its answers are not about this one.
         if await ask(["rev-parse", "--show-prefix"]) != "" or await ask(["rev-parse", "HEAD"]) != recorded:
             return False
         known = ("--all", "--reflog", "--not", recorded, "--remotes", "--tags")

@@ -1,6 +1,6 @@
-"""The copies of one process: makes them for runs, and saves or continues those of processes that died.
+"""Manages the worktrees of one process: creates them for runs, and recovers those of processes that died.
 
-Nothing is read, locked or imported before somebody wants a copy or somebody has left one. Must not know the crew.
+Reads, locks and imports nothing until a worktree is requested or was left behind.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _DYING_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A copy that was left behind, and what became of it."""
+    """A worktree that was left behind, and how it was saved."""
 
     run_id: str
     repository: str
@@ -37,12 +37,11 @@ class Leftover:
 
     @property
     def branch(self) -> str:
-        """Where its changes are; empty for nowhere."""
+        """The branch with its changes; empty if there is none."""
         return self.kept.branch
 
     @property
     def notes(self) -> str:
-        """Where the work is, as it is said behind a run's report."""
         from retinue.features.worktree.feature import render_kept
 
         lines = render_kept(self.kept, self.repository)
@@ -50,9 +49,9 @@ class Leftover:
 
 
 async def recover_leftovers(records: Records, spared: Collection[str] = ()) -> list[Leftover]:
-    """Save and remove every copy whose owner is dead; those that had to stay are told again at each start.
+    """Save and remove all worktrees whose owner is dead; those that cannot be removed are reported at each start.
 
-    The runs in `spared` go on in theirs.
+    The runs in `spared` keep theirs, because they continue.
     """
     found: list[Leftover] = []
     waiting = [record for record in await asyncio.to_thread(records.list_all) if record.run_id not in spared]
@@ -67,9 +66,9 @@ async def recover_leftovers(records: Records, spared: Collection[str] = ()) -> l
 
 
 async def resume_copy(request: CopyRequest, records: Records, *, tmp: Path | None = None) -> Copy:
-    """A copy for a run that may have had one: that one when it is still there, else one of its branch.
+    """Return the run's existing worktree, or create one from its branch.
 
-    Raises IsolationFailed when its branch is gone, or a living process works in it.
+    Raises IsolationFailed if its branch is gone or a living process uses the worktree.
     """
     found = records.find(check_name(request.run_id))
     if found is None:
@@ -90,7 +89,7 @@ async def resume_copy(request: CopyRequest, records: Records, *, tmp: Path | Non
 
 
 async def _wait_dying(owner: str, records: Records) -> None:
-    """Give the git calls of an owner that was just killed a moment to die too."""
+    """Wait briefly for the git processes of an owner that was just killed."""
     for _ in range(round(_DYING_S / 0.01)):
         if not records.is_dying(owner):
             return
@@ -103,13 +102,13 @@ async def _recover_all(dead: list[CopyRecord], records: Records) -> list[Leftove
 
     async def recover(record: CopyRecord) -> None:
         async with gate:
-            # Another process may have been faster, and its run may have a new copy by now.
+            # Another process may have been faster, and the run may have a new worktree by now.
             if records.find(record.run_id) != record:
                 return
             _unlock(record, records)
             found.append(Leftover(record.run_id, record.top, await keep_work(record, records)))
 
-    # First those that git may have been making: it dies of a half-made one, whatever it is asked about worktrees.
+    # Half-made worktrees first: git fails on any worktree command while one exists.
     for record in dead:
         if record.state != "live":
             await recover(record)
@@ -121,7 +120,7 @@ async def _recover_all(dead: list[CopyRecord], records: Records) -> list[Leftove
 
 
 def _unlock(record: CopyRecord, records: Records) -> None:
-    """Remove the locks of git calls that died with the owner: nobody else writes these files."""
+    """Remove the lock files of git processes that died with the owner; no other process writes these files."""
     index = records.index_path(record.run_id)
     with suppress(OSError):
         index.with_name(index.name + ".lock").unlink(missing_ok=True)
@@ -138,10 +137,10 @@ def _unlock(record: CopyRecord, records: Records) -> None:
 
 
 class Workshop:
-    """Makes copies for the runs of one process. Close it when no run works any more."""
+    """Creates worktrees for the runs of one process. Close it after the last run."""
 
     def __init__(self, directory: Path, warn: Callable[[str], None]) -> None:
-        """`directory` is where the records lie; `warn` is told of what an earlier process has left."""
+        """`directory` contains the records; `warn` receives messages about leftovers of earlier processes."""
         self._directory = directory
         self._warn = warn
         self._records: Records | None = None
@@ -149,9 +148,9 @@ class Workshop:
         self._lock = asyncio.Lock()
 
     async def tidy(self, spared: Collection[str] = ()) -> "Mapping[str, Leftover]":
-        """Save and remove the copies of processes that died, once; gives what became of them, by run.
+        """Save and remove the worktrees of dead processes, once; returns the results by run id.
 
-        Those of the runs in `spared` stay as they are: these go on in them.
+        The runs in `spared` keep theirs, because they continue.
         """
         async with self._lock:
             if self._left is None:
@@ -159,7 +158,6 @@ class Workshop:
         return self._left
 
     def isolate(self, plan: RunPlan) -> Feature:
-        """The feature that lets a run work in a copy."""
         from retinue.features.worktree.feature import Worktree
 
         request = plan.request
@@ -171,13 +169,18 @@ class Workshop:
         )
 
     async def check(self, cwd: Path) -> None:
-        """Raises IsolationFailed when no copy can be made of the repository around a directory."""
+        """Raise IsolationFailed if no worktree can be created for a directory."""
         from retinue.features.worktree.copies import check_place
 
         await check_place(cwd)
 
     async def find_branch(self, run_id: str, cwd: Path) -> str:
+<<<<<<< HEAD
         """The branch that somebody has saved the work of a run to; empty when there is none."""
+=======
+        """Return the branch with the saved work of a run; empty if there is none."""
+        from retinue.features.worktree.copies import BRANCH_PREFIX
+>>>>>>> t-3
         from retinue.tools.git import run_git
 
         name = f"{BRANCH_PREFIX}{run_id}"
@@ -185,7 +188,7 @@ class Workshop:
         return name if found.ok else ""
 
     def close(self) -> None:
-        """Give up what this process holds; what is still recorded is a leftover then."""
+        """Release the lock; worktrees that are still recorded become leftovers."""
         if self._records is not None:
             self._records.close()
 
@@ -209,7 +212,7 @@ class Workshop:
 
 
 class Leftovers:
-    """The feature that clears up after dead processes before the first run works."""
+    """Cleans up after dead processes before the first run works."""
 
     name = "worktree leftovers"
 
@@ -217,10 +220,8 @@ class Leftovers:
         self._workshop = workshop
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """Tidy once for all runs."""
         await self._workshop.tidy()
         return setup
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """Nothing to undo."""
         return outcome
