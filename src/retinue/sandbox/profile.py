@@ -245,7 +245,7 @@ def _list_pointed(workspace: str, git: GitDirs, wishes: SandboxWishes) -> tuple[
 
 def list_worktree_parts(git: GitDirs) -> tuple[str, ...]:
     """Return the parts of the common repository that a linked worktree of the user writes."""
-    if os.path.basename(git.own).startswith(_COPY_PREFIX):
+    if os.path.basename(git.own).startswith(BRANCH_PREFIX):
         # This is git's record of a copy: a `.git` that points here would get write access to everyone's objects.
         return ()
     return (os.path.join(git.common, "objects"), os.path.join(git.common, "logs"), git.own)

@@ -175,12 +175,7 @@ class Workshop:
         await check_place(cwd)
 
     async def find_branch(self, run_id: str, cwd: Path) -> str:
-<<<<<<< HEAD
-        """The branch that somebody has saved the work of a run to; empty when there is none."""
-=======
         """Return the branch with the saved work of a run; empty if there is none."""
-        from retinue.features.worktree.copies import BRANCH_PREFIX
->>>>>>> t-3
         from retinue.tools.git import run_git
 
         name = f"{BRANCH_PREFIX}{run_id}"
