@@ -216,7 +216,7 @@ def test_filtered_server_is_never_loaded(place, server, probe, has_server):
 
 def test_missing_library_is_told(place, server, probe):
     server()
-    before = "from retinue.features.mcp import session\nconnection.find_spec = lambda name: None"
+    before = "from retinue.features.mcp import connection\nconnection.find_spec = lambda name: None"
     told = "the package mcp is not installed: pip install 'retinue[mcp]'"
     assert told in probe("doctor", before=before).stdout
     done = probe("-p", "hello", before=before, replies=[{"text": "hi"}])

@@ -9,9 +9,9 @@ from textwrap import dedent
 
 from retinue.core.tool import ToolContext
 from retinue.engine.clock import SystemClock
+from retinue.features.mcp.connection import Opener, Surroundings
 from retinue.features.mcp.pool import ServerPool
 from retinue.features.mcp.server import McpServer
-from retinue.features.mcp.session import Opener, Surroundings
 from retinue.tools.process_tree import TreeProbe
 
 PROGRAM = """

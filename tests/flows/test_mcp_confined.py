@@ -10,8 +10,8 @@ import pytest
 from retinue import Retinue
 from retinue.core.events import ToolFinished
 from retinue.engine.clock import SystemClock
+from retinue.features.mcp.connection import Opener, Surroundings
 from retinue.features.mcp.pool import ServerPool
-from retinue.features.mcp.session import Opener, Surroundings
 from retinue.features.sandbox import Boundaries
 from retinue.sandbox.probe import Machine, Probe
 from retinue.sandbox.status import Backend

@@ -7,8 +7,8 @@ import pytest
 
 from retinue.core.errors import ToolFailed
 from retinue.engine.clock import SystemClock
+from retinue.features.mcp.connection import Opener, Surroundings
 from retinue.features.mcp.pool import ServerPool
-from retinue.features.mcp.session import Opener, Surroundings
 from retinue.features.sandbox import Boundaries
 from retinue.sandbox.probe import Machine, Probe
 from retinue.settings.subagents import Sandbox

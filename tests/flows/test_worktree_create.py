@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from retinue.core.errors import IsolationFailed
+from retinue.features.worktree.leftovers import recover_leftovers
 from retinue.features.worktree.records import CopyRecord, Records
 from retinue.features.worktree.saved_work import KeptCopy
-from retinue.features.worktree.workshop import recover_leftovers
 from retinue.testing import make_repo
 from retinue.tools.git import run_git
 from tests.flows.worktree_world import World, git

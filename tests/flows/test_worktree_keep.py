@@ -9,9 +9,9 @@ import pytest
 
 from retinue.core.errors import IsolationFailed
 from retinue.features.worktree.copies import CopyRequest, create_copy
+from retinue.features.worktree.leftovers import recover_leftovers, resume_copy
 from retinue.features.worktree.records import Records
 from retinue.features.worktree.saved_work import KeptCopy
-from retinue.features.worktree.workshop import recover_leftovers, resume_copy
 from retinue.testing import make_repo
 from tests.flows.worktree_world import World, git
 

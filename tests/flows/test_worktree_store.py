@@ -11,9 +11,9 @@ import pytest
 
 from retinue.core.errors import IsolationFailed
 from retinue.features.worktree.copies import Copy, CopyRequest
+from retinue.features.worktree.leftovers import recover_leftovers, resume_copy
 from retinue.features.worktree.records import Records
 from retinue.features.worktree.saved_work import KeptCopy
-from retinue.features.worktree.workshop import recover_leftovers, resume_copy
 from retinue.sandbox.profile import SandboxWishes, build_readonly, build_writing
 from retinue.testing import make_repo
 from tests.flows.test_worktree_attacks import Canary
@@ -244,7 +244,7 @@ from pathlib import Path
 from retinue.features.worktree import repository
 from retinue.features.worktree import saved_work as keeping
 from retinue.features.worktree.records import Records
-from retinue.features.worktree.workshop import resume_copy
+from retinue.features.worktree.leftovers import resume_copy
 from retinue.features.worktree.copies import CopyRequest
 
 repo, tmp, step, when = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[4], sys.argv[5]

@@ -18,9 +18,9 @@ from retinue.core.tool import Effect, Tool
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import Additions
 from retinue.engine.setup import RunSetup
+from retinue.features.mcp.connection import Opener, Surroundings
 from retinue.features.mcp.pool import ServerLease, ServerPool
 from retinue.features.mcp.server import PREFIX, choose_servers, find_named, find_server
-from retinue.features.mcp.session import Opener, Surroundings
 from retinue.features.mcp.tool import McpTool
 from retinue.settings.config import Config
 from retinue.settings.mcp import load_servers

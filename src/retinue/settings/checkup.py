@@ -299,7 +299,7 @@ def _check_servers(paths: Paths, loaded: LoadedSettings, environment: Mapping[st
     """MCP servers as they are configured; none of them is started."""
     if not has_files(paths, trusted=loaded.trust.trusted):
         return
-    from retinue.features.mcp.session import MISSING, has_library
+    from retinue.features.mcp.connection import MISSING, has_library
     from retinue.settings.mcp import load_servers
 
     servers = load_servers(paths, environment, trusted=loaded.trust.trusted)

@@ -10,9 +10,9 @@ from retinue.core.run import Outcome
 from retinue.engine.prompt import Place, render_environment, to_line
 from retinue.engine.setup import RunSetup
 from retinue.features.worktree.copies import Copy, CopyRequest, check_place
+from retinue.features.worktree.leftovers import resume_copy
 from retinue.features.worktree.records import CopyRecord, Records
 from retinue.features.worktree.saved_work import KeptCopy, keep_work
-from retinue.features.worktree.workshop import resume_copy
 
 RULE = "\n\n---\n"
 """Separator between a result and its notes."""

@@ -1,0 +1,135 @@
+"""Opens a session with a configured server over the right transport. Imports the MCP library at the first need."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.core.errors import ConfigError, quote
+from retinue.core.launch import Confining
+from retinue.features.approved import find_change
+from retinue.features.mcp.program import Program, choose_environment, find_command
+from retinue.features.mcp.server import McpFailed, McpServer, ServerTrouble
+from retinue.models.auth import is_command
+from retinue.tools.process_tree import TreeProbe
+
+if TYPE_CHECKING:
+    from retinue.features.mcp.link import LiveSession
+
+INITIALISE_S = 20.0
+MISSING = "the package mcp is not installed: pip install 'retinue[mcp]'"
+
+
+def has_library() -> bool:
+    """Return whether the MCP library is installed, without importing it."""
+    return find_spec("mcp") is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where servers are started, and with which environment."""
+
+    cwd: Path
+    environment: Mapping[str, str]
+    trees: TreeProbe
+    version: str = ""
+    tell: Callable[[str], None] = lambda text: None
+    initialise_s: float = INITIALISE_S
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """Variables with the nesting depth of agents, because a server may itself be retinue."""
+    confining: Confining | None = None
+    """The sandbox of the processes; None means none, as for the user's own programs."""
+    learn: Callable[[str], None] = lambda secret: None
+    """Called with each secret that a `!command` printed, so that it can be redacted."""
+
+
+class Opener:
+    """Opens sessions; calling it returns an async context manager."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._asked: set[tuple[str, str]] = set()
+
+    @asynccontextmanager
+    async def __call__(self, server: McpServer, trouble: ServerTrouble) -> "AsyncIterator[LiveSession]":
+        """Connect and initialise; closes everything on exit. Raises McpFailed."""
+        if not has_library():
+            raise McpFailed(MISSING)
+        # In a thread: the import takes longer than the prompt may be blocked.
+        await asyncio.to_thread(_load_library)
+        from retinue.features.mcp.session import open_session
+        from retinue.features.mcp.stdio import open_stdio
+
+        around = self._around
+
+        def hear(method: str) -> None:
+            self._note_asked(server, method)
+
+        if server.url:
+            from retinue.features.mcp.http import open_http
+
+            wire = open_http(server.url, await self._resolve(server, server.headers), trouble, hear)
+        else:
+            wire = open_stdio(lambda: self._start(server), trouble, hear)
+        async with open_session(wire, trouble, around.initialise_s, around.version) as session:
+            yield session
+
+    async def _start(self, server: McpServer) -> Program:
+        around = self._around
+        home = around.environment.get("HOME", "")
+        cwd = around.cwd / _expand(server.cwd, home) if server.cwd else around.cwd
+        if not cwd.is_dir():
+            raise McpFailed(f"its folder {str(cwd)!r} does not exist")
+        _check_files(server)
+        env = {**choose_environment(around.environment, await self._resolve(server, server.env)), **around.marks}
+        program = find_command(server, _expand(server.command, home), around.cwd, env.get("PATH", os.defpath))
+        argv = [program, *(_expand(text, home) for text in server.args)]
+        return await Program.start(argv, str(cwd), env, around.trees, around.confining)
+
+    async def _resolve(self, server: McpServer, values: Mapping[str, str]) -> dict[str, str]:
+        """Replace `!command` values by the command's output. Raises McpFailed."""
+        if not any(is_command(value) for value in values.values()):
+            return dict(values)
+        from retinue.models.auth import Vault
+
+        vault = Vault(self._around.environment)
+        found = dict(values)
+        try:
+            for name, value in values.items():
+                if is_command(value):
+                    found[name] = await asyncio.to_thread(vault.resolve, value, name)
+                    self._around.learn(found[name])
+        except ConfigError as error:
+            raise McpFailed(str(error)) from error
+        return found
+
+    def _note_asked(self, server: McpServer, method: str) -> None:
+        """Tell the user once that the server sent a request, which the library refuses."""
+        if method != "ping" and (server.name, method) not in self._asked and len(self._asked) < 100:
+            self._asked.add((server.name, method))
+            self._around.tell(f"MCP server {server.name!r} asked for {method[:60]!r}, which is refused")
+
+
+def _check_files(server: McpServer) -> None:
+    """Raise McpFailed if a file changed since approval: an agent can change it, and it may run outside the sandbox."""
+    if path := find_change(server.files):
+        raise McpFailed(
+            f"its file {quote(path, 200)} has changed since it was approved (to approve it again: "
+            f"retinue trust --mcp {server.name})"
+        )
+
+
+def _expand(text: str, home: str) -> str:
+    return os.path.join(home, text[2:]) if text.startswith("~/") and home else text
+
+
+def _load_library() -> None:
+    from importlib import import_module
+
+    for name in ("http", "stdio", "session"):
+        import_module(f"retinue.features.mcp.{name}")
+    import_module("retinue.features.mcp.session").silence_library()
