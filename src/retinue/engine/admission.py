@@ -53,7 +53,7 @@ class Admission:
     def admit(
         self, request: RunRequest, parent_id: str, find_grant: Callable[[str], Grant | None]
     ) -> tuple[Run, RunRequest]:
-        """Return a new run and the request to store. Raises SpawnRefused. `find_grant` returns a run's current rights."""
+        """Return a new run and the request to store; `find_grant` returns a run's rights. Raises SpawnRefused."""
         _check(request)
         parent = self._runs.find(parent_id)
         depth, extra_depth = (1, 0) if parent is None else (parent.depth + 1, parent.extra_depth)

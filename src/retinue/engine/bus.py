@@ -36,7 +36,7 @@ class Bus:
         self._streaming = 0
 
     def publish(self, event: Event) -> None:
-        """Record an event and pass it on. MUST NOT raise: recording reports its failures, listener errors are logged."""
+        """Record an event and pass it on. MUST NOT raise: recording reports failures, listener errors are logged."""
         if self._record is not None:
             self._record(event)
         self._show(event)

@@ -181,7 +181,7 @@ class Manager:
         return True
 
     def hears(self, run_id: str) -> bool:
-        """Return whether a run can receive messages: not if it is finished, nor if another program works on it."""
+        """Return whether a run can receive messages: not if it is finished or works in a process of its own."""
         run, live = self._runs.find(run_id), self._live.get(run_id)
         if run is None or run.status.is_final:
             return False

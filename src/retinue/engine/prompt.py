@@ -234,7 +234,7 @@ def build_sticky(
     context_files: Sequence[tuple[str, str]] = (),
     extra: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the main agent's prompt with the definition's text as its first part; instructions and directory stay."""
+    """Return the main agent's prompt with the definition's text in place of preamble, tool list and rules."""
     return build_sections(
         cwd=place.cwd, tools={}, custom=choose_role(definition), context_files=context_files, extra=extra
     )

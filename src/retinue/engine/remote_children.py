@@ -88,7 +88,7 @@ class Guests:
         """By host run: session files of its remote children, including those no longer listed."""
 
     def hear(self, host_id: str, event: Event) -> None:
-        """Apply an event that a remote run reports about a run below it; duplicates and forbidden events are ignored."""
+        """Apply an event that a remote run reports about a run below it; duplicate and forbidden ones are ignored."""
         if isinstance(event, RunQueued):
             self._accept(host_id, event)
             return
