@@ -134,7 +134,7 @@ class Lease:
         self._source = source
 
     async def reserve(self, price: Price, size: int, wanted: int) -> Hold | None:
-        """Reserve the highest price of a reply to `size` tokens, shortened to what is left; None if too little is left."""
+        """Reserve the highest price of a reply to `size` tokens, cut to what is left; None if that is not enough."""
         root = self.root
 
         def fit(*, held: bool = False) -> int:
