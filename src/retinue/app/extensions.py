@@ -191,7 +191,6 @@ class Extensions:
             raise ConfigError("\n".join(faults))
 
     def _need_library(self) -> "Library":
-        """Return the loader, created on first use."""
         if self._library is not None:
             return self._library
         from retinue.features.extensions.channels import Channels
@@ -258,7 +257,6 @@ class Extensions:
 
 
 def _find_clashes(commands: "Sequence[ExtensionCommand]") -> list[Diagnostic]:
-    """Return warnings for commands that are hidden by another one with the same name."""
     owners: dict[str, str] = {}
     clashes = []
     for command in commands:

@@ -143,7 +143,6 @@ class Host:
             self.say(text)
 
     def need_models(self, config: "Config", extensions: "Extensions") -> ModelPool:
-        """Return the models, loaded on first use."""
         if self.models is None:
             request, redactor = self.request, self.redactor
             registry, problems = load_registry(

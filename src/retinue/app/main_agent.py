@@ -71,7 +71,6 @@ class MainTools:
         return self._rename(self.drop_denied({name: given[name] for name in names}, additions))
 
     def _rename(self, tools: dict[str, Tool]) -> dict[str, Tool]:
-        """Rename the tools as the agent knows them."""
         names = self._host.sent.names
         if not names:
             return tools
@@ -100,7 +99,6 @@ class MainTools:
         return [name for name in chosen if self._may_have(name)]
 
     def _list_usual(self, additions: Additions) -> list[str]:
-        """Return the default tools."""
         delegation = list_surface_tools(self.list_surfaces())
         own = self._host.own.tools
         return [*self._config.loaded.settings.default_tools, *self._beside, *own, *additions.tools, *delegation]

@@ -118,7 +118,6 @@ class OpenSession:
         return self.subagents
 
     async def need_subagents(self) -> "Subagents":
-        """Return the subagents, opened on first use."""
         async with self._opening:
             return self.subagents or await self._open_subagents(self.main)
 
@@ -175,7 +174,6 @@ class OpenSession:
         return (await self.need_subagents()).ports
 
     def warn(self, text: str) -> None:
-        """Publish a warning on the main agent's bus."""
         self._main.bus.publish(Warned(run_id=self.parts.run_id, text=text))
 
 

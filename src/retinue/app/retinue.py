@@ -232,7 +232,6 @@ class Retinue:
         return await change_setting(self._here, self._host, key, text, accepts_file=accepts_file)
 
     def has_model(self, name: str) -> bool:
-        """Return whether a run could use this model."""
         try:
             self._here.parts.child_models.resolve(name)
         except ModelError:

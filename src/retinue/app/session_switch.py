@@ -50,7 +50,6 @@ class Audience:
         self._number = 0
 
     def listen(self, main: LiveRun, listener: Listener, *, pieces: bool) -> Callable[[], None]:
-        """Add a listener and return a function that removes it."""
         self._number += 1
         number = self._number
         self._listeners[number] = listener, pieces
@@ -143,7 +142,6 @@ def resolve_session(
     clock: Clock,
     say: Callable[[str], None],
 ) -> Session:
-    """Open or create the requested session."""
     directory = find_session_dir(paths, environment, flag=wish.directory or None, setting=settings.session_dir)
     found: Path | None = None
     if wish.kind == "newest":
@@ -346,14 +344,11 @@ class Tuning:
         self._main.change(retry=structs.replace(self._main.setup.retry, enabled=enabled))
 
     def take_over(self, setup: RunSetup) -> None:
-        """Copy the modes of another main agent."""
         self.steering_mode, self.follow_up_mode = setup.steering_mode, setup.follow_up_mode
         self.compacts, self.retries = setup.compaction.enabled, setup.retry.enabled
 
 
 class SettingChange(NamedTuple):
-    """The result of changing a setting."""
-
     preference: "Preference"
     problem: str = ""
     """Why it was not written and applies to this process only; empty if it was written."""

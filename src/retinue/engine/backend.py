@@ -74,7 +74,6 @@ class LocalBackend:
         return False
 
     async def wait(self) -> None:
-        """Wait until no run is working."""
         while self._tasks:
             await asyncio.wait(list(self._tasks.values()))
 

@@ -107,7 +107,6 @@ class Lease:
 
     @property
     def has_limit(self) -> bool:
-        """Whether it has a limit of its own."""
         return self.tokens is not None or self.cost_usd is not None
 
     @property
@@ -125,7 +124,6 @@ class Lease:
         return self.has_limit or is_bound or (above is not None and above.is_limited)
 
     def list_limited(self) -> "list[Lease]":
-        """Return the leases with a limit of their own: this one and those above."""
         above = [] if self.parent is None else self.parent.list_limited()
         return [self, *above] if self.has_limit else above
 
@@ -261,12 +259,10 @@ class BudgetedModel:
 
 
 def explain_end(rest: str, needed: int) -> str:
-    """Return why the model is not asked any more."""
     return f"the budget does not cover the next request: {rest or 'nothing'} left, and it may have {needed} tokens"
 
 
 def render_rest(tokens: float, usd: float) -> str:
-    """Describe what is left of a budget; empty without a limit."""
     parts = [f"{tokens:.0f} tokens"] if tokens != float("inf") else []
     parts += [f"${usd:.4f}"] if usd != float("inf") else []
     return " and ".join(parts)

@@ -200,7 +200,6 @@ class RunBuilder:
     """Builds the runs of one main agent, opens their sessions and closes them."""
 
     def __init__(self, host: RunHost, config: RunConfig, *, root: Rights) -> None:
-        """`root` are the rights of the main agent."""
         self._host = host
         self._config = config
         self.tree = RunTree(host, config, root)
@@ -230,11 +229,9 @@ class RunBuilder:
             plan.additions.release()
 
     def find_grant(self, run_id: str) -> Grant:
-        """Return what a run may use now; for an unknown id, what the main agent may use."""
         return self.tree.rights.find_grant(run_id)
 
     def limit_turns(self, default_max_turns: int | None, grace_turns: int) -> None:
-        """Change the turn limits of runs that start from now on."""
         limits = replace(self._config.policy.limits, max_turns=default_max_turns, grace_turns=grace_turns)
         self._config = replace(self._config, policy=replace(self._config.policy, limits=limits))
 
@@ -342,7 +339,6 @@ def _find_own_name(rights: Rights, name: str) -> str:
 
 
 def _charge_model(config: RunConfig, plan: RunPlan, parent: ParentRun | None, run: Run) -> Model:
-    """Wrap the model with the budget of the run."""
     if parent is None:
         return config.find_main().charge(plan.model)
     # A scheduled run is not part of the last prompt.

@@ -27,7 +27,6 @@ class Bus:
         record: Callable[[Event], None] | None = None,
         record_all: Callable[[Sequence[Event]], None] | None = None,
     ) -> None:
-        """`record_all` records many events at once."""
         self._record = record
         self._record_all = record_all
         self._listeners: tuple[tuple[Listener, Kinds], ...] = ()
@@ -103,7 +102,6 @@ class Subscription:
         self.stop: Callable[[], None] = lambda: None
 
     def put(self, event: Event) -> None:
-        """Queue an event; dropped if the queue is full and the event is a partial reply or progress."""
         if len(self._events) >= self._bound and isinstance(event, _LIVE):
             self.dropped += 1
             return

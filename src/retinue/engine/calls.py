@@ -134,7 +134,6 @@ class _Running:
         self._settle(index, result, round((clock.steady_s() - begun_s) * 1000))
 
     def find_refusal(self) -> tuple[str, str] | None:
-        """Return tool and error if all calls were refused with the same ones."""
         kinds = set(self._refusals.values())
         return kinds.pop() if len(kinds) == 1 and len(self._refusals) == len(self._calls) else None
 
@@ -152,7 +151,6 @@ class _Running:
         return ToolResult.of(text, {}, is_error=True)
 
     def tell_messages(self) -> None:
-        """Publish the results as messages, in source order."""
         for result in self.in_order():
             self._ports.publish(MessageFinished(run_id=self._ports.run_id, message=result))
 
@@ -326,7 +324,6 @@ class PatientHook:
     """Wraps a hook that may wait for a person, so that the run does not look idle."""
 
     def __init__(self, hook: CallHook, patience: Callable[[], AbstractContextManager[None]]) -> None:
-        """Waiting inside the `patience` context does not count as idle time."""
         self._hook = hook
         self._patience = patience
 

@@ -37,8 +37,6 @@ SHORT_TOKENS = 4_096
 
 
 class Compactor:
-    """Compacts one run's conversation."""
-
     def __init__(
         self,
         setup: RunSetup,
@@ -142,7 +140,6 @@ class Compactor:
         return [plan for plan in usable if taken + plan.kept_tokens <= self._window] or usable[-1:]
 
     def _find_output(self) -> int:
-        """Return the maximum tokens of a summary."""
         return min(self._setup.model.info.max_tokens, max(256, self._fit().reserve_tokens * 4 // 5))
 
     async def _try(

@@ -55,7 +55,6 @@ class StoredConversation:
         self._talk = None
 
     def add(self, message: BashExecutionMessage) -> None:
-        """Add a command that the user ran."""
         talk = self.talk  # loaded before the session contains it
         self._journal.write(partial(self._session.append_message, message))
         talk.messages.append(message)

@@ -172,7 +172,6 @@ class Journal:
         self.write(lambda: self._record.append_customs(facts))
 
     def _list_facts(self, event: Event) -> list[tuple[str, Any]]:
-        """Return the entries for an event of a child run."""
         # Encoded now, because the run in it changes. Long events stay objects, so that the session can shorten their
         # parts.
         line = encode_json(event)

@@ -54,7 +54,6 @@ class RunConversation:
     wrapping_up: bool = False
 
     def begin(self) -> None:
-        """Reset the counters for a new prompt."""
         self.turns = self.tool_calls = 0
         self.usage = Usage()
         self.wrapping_up = False

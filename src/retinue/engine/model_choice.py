@@ -18,8 +18,6 @@ from retinue.models.resolve import ModelChoice
 
 
 class ModelSource(Protocol):
-    """Resolves and opens models."""
-
     def resolve(self, query: str, *, is_choice: bool = False) -> ModelChoice:
         """Return the model for a name; `is_choice`: a person wrote it. Raises OutOfReach or another ModelError."""
         ...
@@ -31,8 +29,6 @@ class ModelSource(Protocol):
 
 @runtime_checkable
 class WrappedModel(Protocol):
-    """A model that wraps another one."""
-
     inner_model: Model
 
 
@@ -40,9 +36,7 @@ class WrappedModel(Protocol):
 class LastingWrapper(Protocol):
     """A wrapper that stays when the user chooses another model."""
 
-    def rewrap(self, model: Model) -> Model:
-        """Return the same wrapper around another model."""
-        ...
+    def rewrap(self, model: Model) -> Model: ...
 
 
 class NamedModel(Struct, frozen=True):
@@ -158,7 +152,6 @@ class CurrentModel:
 
     @property
     def size(self) -> int:
-        """Size of the reply received so far."""
         return 0 if self._draft is None else self._draft.size
 
     async def reply(self, request: ModelRequest, draft: Draft) -> Reply:

@@ -42,9 +42,7 @@ def list_told(details: Any) -> Iterator[tuple[str, int]]:
 class NotifierPorts(Protocol):
     """What the notifier needs. MUST NOT raise."""
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a timer in the background."""
-        ...
+    def start(self, work: Coroutine[Any, Any, None]) -> None: ...
 
     def render(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage: ...
 
@@ -214,7 +212,6 @@ class Notifier:
             self._post.start(self._send_held())
 
     async def _send_held(self) -> None:
-        """Send each report at its time, with one timer for all."""
         while self._held:
             if (rest_s := self._held[0][0] - self._clock.steady_s()) > 0:
                 await self._clock.sleep(rest_s)

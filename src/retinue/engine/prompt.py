@@ -108,7 +108,6 @@ def _wrap(name: str, text: str) -> str:
 
 
 def bound_section(text: str) -> str:
-    """Truncate a section that is too long."""
     if len(text) <= MAX_SECTION_CHARS:
         return text
     return text[:MAX_SECTION_CHARS] + f"\n[cut at {MAX_SECTION_CHARS} of {len(text)} characters]"

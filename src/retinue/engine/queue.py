@@ -16,7 +16,6 @@ class Queue:
 
     @property
     def limit(self) -> int:
-        """Concurrent runs per parent."""
         return self._limit
 
     def resize(self, limit: int) -> list[str]:

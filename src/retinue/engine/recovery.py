@@ -199,7 +199,6 @@ class Aftermath:
         return replace(outcome, branch=left.branch, notes=left.notes)
 
     def read_words(self, run: Run) -> list[str]:
-        """Return the text of all user messages in the session of a run."""
         session = self._open(run)
         if session is None:
             return []

@@ -55,7 +55,7 @@ class RemoteHost(Protocol):
         ...
 
     def demand_judgement(self) -> None:
-        """Report that this machine may now have more calls to judge, for example after a hook was added."""
+        """Tell the remote run that this machine may now have more of its calls to judge than before."""
         ...
 
     def pass_on(self, run_id: str, verb: str, data: Mapping[str, Any]) -> None:

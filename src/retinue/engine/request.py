@@ -74,6 +74,5 @@ def read_request(stored: Mapping[str, Any]) -> RunRequest:
 
 
 def split_limits(fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split the fields of a stored request into limits and the rest."""
     limits = {name: value for name, value in fields.items() if name in ASKED}
     return limits, {name: value for name, value in fields.items() if name not in limits}

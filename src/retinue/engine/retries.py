@@ -25,7 +25,6 @@ class Attempts:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether another attempt is scheduled."""
         return self.failed > 0 and not self.is_open
 
     def begin(self) -> None:

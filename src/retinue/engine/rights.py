@@ -99,7 +99,6 @@ class RevokedToolsHook:
         self._find_tool = find_tool
 
     async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
-        """Return an error result if the tool was revoked, else None."""
         # A revoked tool is revoked under all of its names.
         for name in dict.fromkeys((self._find_tool(call.name), tool.spec.own_name)):
             if reason := self._revoked.judge(self._run_id, name, tool.effect):

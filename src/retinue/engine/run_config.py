@@ -64,7 +64,6 @@ NOTHING = Additions()
 
 
 async def add_nothing(definition: Definition, request: RunRequest) -> Additions:
-    """Return no additions, for runs without extensions."""
     return NOTHING
 
 

@@ -65,7 +65,6 @@ class Register:
         return [self._runs[child_id] for child_id in self._children.get(run_id, ())]
 
     def has_active_below(self, run_id: str) -> bool:
-        """Return whether any run below this one is queued or working."""
         children = self.list_children(run_id)
         return any(not child.status.is_final or self.has_active_below(child.id) for child in children)
 
@@ -102,7 +101,6 @@ class Register:
         self._bus.publish(event)
 
     def tell_all(self, events: Sequence[RunFinished]) -> None:
-        """Apply and publish many ends at once."""
         for event in events:
             fold(self._runs[event.run_id], event)
         self._bus.publish_all(events)

@@ -411,7 +411,6 @@ class LiveRun:
         )
 
     def _settle(self, ending: Ending) -> Outcome:
-        """Close an open attempt, and judge the ending."""
         if ending.reply is None:
             self._attempts.cut_off()
             self._conversation.load()

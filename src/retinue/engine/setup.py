@@ -94,7 +94,6 @@ class RunSetup(Struct, frozen=True):
         return {**known, **self.environment}
 
     def hide_secrets(self) -> "RunSetup":
-        """Return a copy with the secrets removed from the prompt."""
         return self if self.redact is None else self.change(sections=self.redact(dict(self.sections)))
 
 

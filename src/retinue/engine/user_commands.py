@@ -85,7 +85,6 @@ class Shell:
         return done
 
     def abort(self) -> int:
-        """Cancel all running commands and return their number."""
         return sum(task.cancel() for task in list(self._running))
 
     async def _execute(self, main: LiveRun, command: str, on_output: Callable[[str], None]) -> Execution:

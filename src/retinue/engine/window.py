@@ -76,7 +76,6 @@ class RunWindow:
         return True
 
     def explain(self, head_tokens: int, chars: int) -> str:
-        """Return why a message with this many characters cannot be processed; empty if it can."""
         info, window = self._read_info(), self.tokens
         return explain_lack(info, window, head_tokens) or explain_length(info, window, head_tokens, chars)
 
@@ -159,7 +158,6 @@ def fit_specs(specs: Sequence[ToolSpec], window: int) -> list[ToolSpec]:
 
 
 def bound_result(window: int, most: int) -> int:
-    """Return the maximum number of characters of one tool result."""
     return most if window >= BOUND_TOKENS else min(most, window * CHARS_PER_TOKEN // 4)
 
 

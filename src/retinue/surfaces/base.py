@@ -61,7 +61,6 @@ class Caller:
 
     @property
     def model(self) -> ModelInfo:
-        """The model of the run itself."""
         live = self.manager.live(self.run_id) or self.manager.root
         return live.setup.model.info
 

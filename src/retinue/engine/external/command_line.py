@@ -56,7 +56,6 @@ class ProcessPurpose:
         return given if any(name != own for name, own in given.items()) else {}
 
     def render_flags(self, setup: RunSetup, tools: list[str], prompt_file: str, *, trusted: bool | None) -> list[str]:
-        """Return the options between the program and the task."""
         remote_request, is_pi = self.remote_request, self.remote_request.runner == "pi"
         flags = ["--mode", "json", "-p"]
         flags += ["--session", remote_request.session_file] if remote_request.session_file else ["--no-session"]

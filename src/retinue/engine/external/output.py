@@ -113,7 +113,6 @@ class Stream:
 
 
 def _decode(line: bytes) -> Any:
-    """Return the value of a line; None if it is not JSON."""
     try:
         return msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -19,8 +19,6 @@ _SPEAKING = ("turn_end", "message_end", "message")
 
 
 class ProcessReport:
-    """Updated with each record."""
-
     def __init__(self) -> None:
         self.answer = ""
         """The last text that was meant as an answer."""
@@ -94,7 +92,6 @@ class ProcessReport:
 
 
 def read_text(message: Mapping[str, Any]) -> str:
-    """Return the text of a message, without thinking."""
     content = message.get("content")
     if isinstance(content, str):
         return content.strip()

@@ -161,7 +161,6 @@ class ExternalRun(LiveRun):
         return HURRY_S if self._scope.reason in (None, Reason.USER, Reason.PARENT) else GRACE_S
 
     def _conclude(self, ended: Exit) -> Ending:
-        """Return the ending for an exit of the process."""
         stream, report = self._stream, self._report
         if not ended.stopped:
             stream.close()

@@ -90,7 +90,6 @@ def render_result(run: Run, max_steps: int) -> ToolResult:
 
 
 def describe_profile(definition: Definition) -> dict[str, Any]:
-    """Return an agent as data for a hook."""
     facts = {
         "name": definition.name,
         "description": definition.description,

@@ -71,7 +71,6 @@ class AgentTool:
         return ToolSpec("Agent", described.text, schema)
 
     def _has_model(self, definition: Definition) -> bool:
-        """Return whether the model that an agent names is available."""
         try:
             return not definition.model or bool(self._caller.resolve_model(definition.model))
         except ModelError:
@@ -99,7 +98,6 @@ class AgentTool:
             return refusal.to_result()
 
     def _merge(self, arguments: Mapping[str, Any]) -> _Asked:
-        """Merge the arguments of a saved call with those of this one."""
         given = {name: value for name, value in arguments.items() if value is not None}
         handle = str(given.pop("retry", "")).strip() or None
         if handle is not None:

@@ -150,7 +150,6 @@ def fill_template(template: str, values: Mapping[str, str]) -> tuple[str, list[s
 
 
 def load_template(mode: str) -> str:
-    """Load a built-in template: `full` or `compact`."""
     return (_HERE / f"agent_{mode}.md").read_text(encoding="utf-8").strip()
 
 

@@ -17,7 +17,6 @@ Measure = Callable[[Run], Figures]
 def render_notification(
     runs: Sequence[Run], measure: Measure, *, now_ms: int, is_group: bool = False, is_partial: bool = False
 ) -> CustomMessage:
-    """Return one message about one run, or about a group of runs."""
     limit = GROUP_CHARS if is_group else SOLO_CHARS
     blocks = [render_block(run, measure(run), limit) for run in runs]
     if is_group:

@@ -78,7 +78,6 @@ def number_lines(source: Iterable[str]) -> tuple[list[Numbered], int]:
 
 
 async def filter_lines(pattern: str, lines: list[Numbered], program: str) -> list[Numbered]:
-    """Return the lines that contain the pattern."""
     matched = await _ask_ripgrep(pattern, [text for _, text in lines], program) if program else None
     if matched is None:
         return [line for line in lines if pattern in line[1]]
@@ -117,7 +116,6 @@ async def _ask_ripgrep(pattern: str, texts: list[str], program: str) -> set[int]
 
 
 def _fit(lines: list[Numbered]) -> tuple[list[Numbered], bool]:
-    """Return as many of the first lines as fit, and whether some did not."""
     left = MAX_CHARS
     for place, (number, text) in enumerate(lines):
         left -= len(text) + len(str(number)) + 4

@@ -18,8 +18,6 @@ from retinue.engine.notify import CUSTOM_TYPE, Notifier, list_told
 
 
 class Render(Protocol):
-    """Renders a report."""
-
     def __call__(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage: ...
 
 

@@ -122,7 +122,6 @@ def count_context(run: Run, find_window: Callable[[Run], int | None]) -> int | N
 
 
 def measure_ms(run: Run, now_ms: int) -> int:
-    """Return how long a run has worked."""
     if not run.started_ms or run.status is Status.QUEUED:
         return 0
     end_ms = run.finished_ms if run.status.is_final else now_ms

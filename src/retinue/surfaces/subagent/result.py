@@ -123,7 +123,6 @@ def find_exit_code(outcome: Outcome) -> int:
 
 
 def render_failure(finish: Finish, status: int, settings: SubagentSettings) -> str:
-    """Return the report of a failed run."""
     outcome = finish.outcome
     error = _explain(outcome, settings)
     parts = [f"Subagent failed with exit code {status}."]
