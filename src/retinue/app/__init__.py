@@ -1,8 +1,7 @@
-"""The composition root: reads what the user has configured, builds the parts and hands them to each other.
+"""The composition root: reads the configuration, builds the parts and connects them.
 
-It decides nothing: what a file means is in `settings`, which model a name means is in `models`, how a run goes is in
-`engine`. Everything a face does goes through `Retinue`. Names are loaded when first used: a list of models needs no
-engine.
+It decides nothing: `settings` interprets files, `models` resolves model names, `engine` runs agents. Front ends use
+only `Retinue`. Names are imported on first use: a list of models needs no engine.
 """
 
 import os
@@ -65,7 +64,7 @@ _HOMES = {
 
 
 def run_checkup(request: "Request") -> "DoctorReport":
-    """Check everything that is configured here, what runs are recorded in included."""
+    """Check the whole configuration, including the database in which runs are recorded."""
     from retinue.app.remote import check_remote
     from retinue.views.overview import run_checkup as check
 
@@ -86,7 +85,7 @@ def _check_record(approve: bool | None) -> "list[Item]":
         is_wanted = partial(wants_runner, "durable", paths, os.environ, approve=approve)
         return check_record(paths.own_dir / FILE, try_writing, is_wanted=is_wanted)
     except RetinueError:
-        return []  # told by others
+        return []  # reported by other checks
 
 
 def __getattr__(name: str) -> Any:

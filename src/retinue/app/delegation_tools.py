@@ -1,4 +1,4 @@
-"""The delegation tools: who makes those of each surface, and calls of them by a caller that is no agent of ours."""
+"""Creates the delegation tools of each surface, and lets a caller that is not our agent use them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,26 +33,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class DelegationTools:
-    """Makes the delegation tools of runs. Those of the main agent are made before there are subagents."""
+    """Creates the delegation tools of runs. The main agent's are created before the subagents are opened."""
 
     parts: SessionParts
     surfaces: Sequence[str]
-    """Those whose tools the main agent and its subagents may have."""
+    """Surfaces whose tools the main agent and its subagents may have."""
     find: "Callable[[], Subagents]"
-    """Asked when a tool is used."""
+    """Called when a tool is used."""
     retries: RetryBook
     workshop: Workshop
     remote: RemoteRuns | None
-    """Lets runs work on other machines."""
+    """Sends runs to other machines."""
     keeps_sessions: bool
-    """Whether runs leave a session although the main agent leaves none."""
+    """Whether runs save a session even if the main agent saves none."""
 
     def make(self, run_id: str) -> dict[str, Tool]:
-        """Those of one run, of all surfaces."""
+        """Return the tools of one run, of all surfaces."""
         return {name: tool for surface in self.surfaces for name, tool in MAKERS[surface](self, run_id).items()}
 
     def open_caller(self, run_id: str) -> Caller:
-        """What the tools of every surface get from the run they belong to."""
         parts, roster = self.parts, self.parts.config.roster
         return Caller(
             find_manager=lambda: self.find().manager,
@@ -67,7 +66,6 @@ class DelegationTools:
         )
 
     def open_fleet(self, run_id: str) -> FleetPorts:
-        """What the fleet's tools of one run work with."""
         return FleetPorts(
             self.open_caller(run_id),
             lambda: to_fleet(self.parts),
@@ -77,7 +75,7 @@ class DelegationTools:
         )
 
     def open_subagent(self, run_id: str, model: str | None = None) -> "SubagentPorts":
-        """What calls of the `subagent` surface by a run work with; `model` replaces that of the runs it starts."""
+        """Return the ports of the `subagent` surface for a run; `model` replaces the model of the runs it starts."""
         from retinue.engine.clock import make_uuid
         from retinue.settings.run_config import find_own_depth
         from retinue.settings.subagent_call import SubagentRequest, make_session_dir, prepare_run
@@ -107,14 +105,14 @@ class DelegationTools:
         return SubagentPorts(self.open_caller(run_id), settings, prepare)
 
     def _find_allowed(self, run_id: str) -> tuple[str, ...] | None:
-        """The agents that a run's definition lets it start; None for all."""
+        """Return the agents that a run's definition lets it start; None means all."""
         run = None if run_id == self.parts.run_id else self.find().manager.find(run_id)
         if run is None:
             return inherit_agents(self.parts.host.environment)
         return self.parts.config.roster.find(run.agent, run.surface).allowed_subagents
 
     def _find_session_dir(self, run_id: str) -> Path | None:
-        """Where sessions of the runs that a run starts are kept; None when they are not."""
+        """Return where sessions of a run's children are saved; None if they are not."""
         manager, config = self.find().manager, self.parts.config
         tree = (manager.live(run_id) or manager.root).session.tree
         if tree is not None:
@@ -128,7 +126,7 @@ class DelegationTools:
 def build_delegation_tools(
     parts: SessionParts, surfaces: Sequence[str], find: "Callable[[], Subagents]", *, keeps_sessions: bool = True
 ) -> DelegationTools:
-    """Those of these surfaces; `find` gives the subagents once they are open."""
+    """Build the tools of these surfaces; `find` returns the subagents once they are open."""
     from retinue.app.remote import open_remote
 
     host = parts.host
@@ -146,19 +144,16 @@ def build_delegation_tools(
 
 
 def make_fleet(tools: DelegationTools, run_id: str) -> Mapping[str, Tool]:
-    """The six of the fleet."""
     from retinue.surfaces.fleet.ports import map_fleet_tools
 
     return map_fleet_tools(tools.open_fleet(run_id))
 
 
 def make_subagent(tools: DelegationTools, run_id: str) -> Mapping[str, Tool]:
-    """The one of the `subagent` surface."""
     return build_family("subagent", tools.open_subagent(run_id))
 
 
 def make_dispatch(tools: DelegationTools, run_id: str) -> Mapping[str, Tool]:
-    """The one of the `dispatch` surface."""
     from retinue.settings.run_config import find_own_depth
     from retinue.surfaces.dispatch.tool import DispatchPorts
 
@@ -178,7 +173,7 @@ def make_dispatch(tools: DelegationTools, run_id: str) -> Mapping[str, Tool]:
 
 
 Maker: TypeAlias = Callable[[DelegationTools, str], Mapping[str, Tool]]
-"""The tools of one run by name. Called before there are subagents, so their descriptions are asked for later."""
+"""Returns the tools of one run by name. Called before the subagents exist, so it must not read descriptions."""
 MAKERS: dict[str, Maker] = {
     "fleet": make_fleet,
     "subagent": make_subagent,
@@ -187,7 +182,6 @@ MAKERS: dict[str, Maker] = {
 
 
 def to_fleet(parts: SessionParts) -> FleetSettings:
-    """The settings of the delegation tools."""
     config = parts.config
     crew, paths = config.crew.settings, config.paths
     scope = config.loaded.settings.enabled_models if crew.scope_models else ()
@@ -211,7 +205,6 @@ def to_fleet(parts: SessionParts) -> FleetSettings:
 
 
 def to_grounds(config: Config) -> PathBases:
-    """What paths in agents' files are relative to."""
     paths = config.paths
     return PathBases(str(paths.cwd), str(paths.project), str(paths.home or ""))
 
@@ -232,15 +225,15 @@ MAX_SHOWN = 5
 
 
 class Delegation:
-    """The tools of all surfaces of one Retinue, for a caller such as an MCP host.
+    """The tools of all surfaces of one Retinue, for a caller such as an MCP client.
 
-    There is no conversation around its calls, so nothing of them is written to the main session; runs they start are.
+    Its calls are not part of a conversation, so they are not written to the main session; the runs they start are.
     """
 
     def __init__(
         self, tools: Mapping[str, Tool], main: LiveRun, manager: Manager, clock: Clock, renew: Callable[[], None]
     ) -> None:
-        """`renew` begins to count anew what one caller may spend and start."""
+        """`renew` resets what one caller may spend and start."""
         self.tools = tools
         self._main = main
         self._manager = manager
@@ -251,7 +244,7 @@ class Delegation:
     async def call(
         self, call_id: str, name: str, arguments: dict[str, object], on_progress: Callable[[str], None]
     ) -> ToolResultMessage:
-        """Call a tool; whatever goes wrong is in the result. A cancel ends what the call has started and waits for."""
+        """Call a tool; errors are in the result. A cancel stops what the call has started and waits for."""
         setup = self._main.setup
         if not self._calls and not self._list_active():
             self._renew()
@@ -276,7 +269,7 @@ class Delegation:
         return batch.results[0]
 
     def describe_work(self) -> str:
-        """What the crew does now, in one line."""
+        """Return the active runs in one line."""
         active = self._list_active()
         shown = ", ".join(active[:MAX_SHOWN])
         more = f" and {len(active) - MAX_SHOWN} more" if len(active) > MAX_SHOWN else ""

@@ -1,6 +1,6 @@
-"""The extensions of one Retinue: looked for at its start, loaded for whoever wants them, told what happens.
+"""The extensions of one Retinue: found at its start, loaded on demand, notified of events.
 
-Where there are none, nothing but their names is looked for.
+Without extensions only the folders are searched.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 _TOLD_ABOVE = (RunStarted, RunFinished, Compacted, Warned)
-"""What the main agent's bus tells of its runs, too."""
+"""Events of runs that the main agent's bus carries too."""
 
 
 class Extensions:
@@ -54,14 +54,14 @@ class Extensions:
         servers: "McpServers | None" = None,
         inherited: Wanted | None = None,
     ) -> None:
-        """`paths` are files for the main agent beside those that are found; `tell` gets each problem once.
+        """`paths` are extra files for the main agent; `tell` receives each problem once.
 
-        `servers` are those of MCP, which appear as an extension; None where there are none. `inherited` is what the
-        main agent asks for that works on another's run.
+        `servers` are the MCP servers, which appear as an extension, or None. `inherited` is what the main agent wants
+        if this process works for a run of another process.
         """
         own = config.paths
         self._always = config.crew.settings.always_exposed_extensions
-        # A path must look like one, or it would be taken for a name.
+        # Absolute, because a relative path could be taken for a name.
         self._paths = tuple(os.path.normpath(Path(own.cwd, path)) for path in paths)
         self._own = own
         self._tell = tell
@@ -83,8 +83,8 @@ class Extensions:
         self._report(self._found.diagnostics)
 
     async def load_main(self, definition: Definition | None) -> Additions:
-        """What the main agent gets; `definition` is what it runs as."""
-        # Entered here, by whoever closes it later: a run that is the first to want an extension ends before.
+        """Return what the main agent gets; `definition` is what it runs as."""
+        # Entered here and left in `close`: a run that is the first to want an extension ends earlier.
         await self._group.__aenter__()
         wanted = self._choose_main(definition)
         for path in self._paths if set(self._paths) <= set(wanted.paths) else ():
@@ -97,23 +97,22 @@ class Extensions:
     def _choose_main(self, definition: Definition | None) -> Wanted:
         if definition is not None:
             return to_wanted(definition, always=self._always)
-        # Whoever works on another agent's run has the extensions that its file asks for, and no others.
+        # A process that works for another agent's run has the extensions of that agent's file, and no others.
         if self._inherited is not None:
             return replace(self._inherited, always=self._always)
         return Wanted(("*", *self._paths))
 
     async def load_child(self, definition: Definition, request: RunRequest) -> Additions:
-        """What a run of a definition gets."""
         loaded = await self._load(self._choose_child(definition, isolated=request.isolated))
         own = self._to_additions(loaded, self._find_listeners(loaded))
         return _defer(own if self.servers is None else _join(own, await self.servers.load_child(definition, request)))
 
     async def load_guards(self, definition: Definition) -> Additions:
-        """What judges a run of a definition that works elsewhere: no tools and no servers are wanted for it here."""
+        """Return hooks and features that judge a remote run of a definition; it needs no tools or servers here."""
         return self._to_additions(await self._load(self._choose_child(definition)))
 
     def _choose_child(self, definition: Definition, *, isolated: bool = False) -> Wanted:
-        """What an agent's file asks for: a file that the program names is an extension as those that are found."""
+        """Return what an agent's file wants; files given by path count like extensions that were found."""
         wanted = to_wanted(definition, isolated=isolated, always=self._always)
         listed = list_extensions(wanted.selection)
         own = tuple(path for path in self._paths if listed is None or to_extension_name(path) in listed)
@@ -124,11 +123,10 @@ class Extensions:
 
     @property
     def has_any(self) -> bool:
-        """Whether there are extensions at all."""
         return bool(self._found.candidates or self._paths)
 
     def listen(self, main: LiveRun) -> None:
-        """Tell the main agent's extensions what happens from now on."""
+        """Pass the main agent's events to its extensions from now on."""
         if self._main is None or not (handlers := self._main.collect("handlers")):
             return
         from retinue.features.extensions.handlers import Handlers
@@ -137,7 +135,7 @@ class Extensions:
         main.bus.listen(listener, pieces=listener.wants_pieces)
 
     async def close(self) -> None:
-        """Let handlers end what they have begun, and close what was connected."""
+        """Let handlers finish, and close all connections."""
         if self.servers is not None:
             await self.servers.close()
         audience, self._audience = self._audience, None
@@ -146,21 +144,21 @@ class Extensions:
             await self._group.__aexit__(None, None, None)
 
     def collect(self, verb: str) -> tuple[Any, ...]:
-        """What the main agent's extensions have registered with a verb."""
+        """Return what the main agent's extensions have registered with a verb."""
         return () if self._main is None else self._main.collect(verb)
 
     @property
     def commands(self) -> "Mapping[str, ExtensionCommand]":
-        """By name; of one name the strongest extension's."""
+        """By name; if several have the same name, the extension with the highest priority wins."""
         return {command.name: command for command in reversed(self.collect("commands"))}
 
     @property
     def renderers(self) -> "Mapping[str, Renderer]":
-        """By the kind of data they show; of one kind the strongest extension's."""
+        """By kind of data; if several have the same kind, the extension with the highest priority wins."""
         return {renderer.kind: renderer for renderer in reversed(self.collect("renderers"))}
 
     def add_surfaces(self, additions: Additions, open_caller: "Callable[[], Caller]") -> Additions:
-        """The main agent's additions with the tools of surfaces that its extensions offer."""
+        """Add the tools of surfaces that the main agent's extensions offer."""
         surfaces = self.collect("surfaces")
         if not surfaces:
             return additions
@@ -187,13 +185,12 @@ class Extensions:
         return loaded
 
     async def _check(self, path: str) -> None:
-        """Load an extension that the program names. Raises ConfigError when it fails: nobody else would be told."""
+        """Load an extension that was given by path. Raises ConfigError if it fails: nothing else would report it."""
         loaded = await self._need_library().load(Wanted((path,)))
         if faults := [item.message for item in loaded.diagnostics if item.severity == "error"]:
             raise ConfigError("\n".join(faults))
 
     def _need_library(self) -> "Library":
-        """The loader, made for the first who wants an extension."""
         if self._library is not None:
             return self._library
         from retinue.features.extensions.channels import Channels
@@ -211,7 +208,7 @@ class Extensions:
         return self._library
 
     def _find_listeners(self, loaded: "LoadedExtensions | None") -> tuple[tuple[Listener, bool], ...]:
-        """Who hears what happens inside a run that has these extensions, and whether pieces are wanted."""
+        """Return the event listeners for a run with these extensions; True means that they want partial replies."""
         handlers: tuple[Handler, ...] = () if loaded is None else loaded.collect("handlers")
         if not handlers:
             return ()
@@ -230,7 +227,7 @@ class Extensions:
         found = frozenset(candidate.name.lower() for candidate in self._found.candidates)
         if loaded is None:
             return Additions(found=found)
-        # A path that an agent lists is found when it could be loaded.
+        # A path in an agent's list counts as found if it could be loaded.
         there = frozenset(extension.name.lower() for extension in loaded.extensions)
         failed = frozenset(name.lower() for name in loaded.failed)
         return Additions(
@@ -245,7 +242,7 @@ class Extensions:
         )
 
     def _list_offers(self, loaded: "LoadedExtensions") -> dict[str, Offer]:
-        """The tools for the policy; those of a file that the program names pass from parent to child as all do."""
+        """Return the tools for the policy; tools of files given by path are inherited by children like all others."""
         named = {extension.name for extension in loaded.extensions if extension.place in self._paths}
         return {
             name: replace(offer, is_approved=False) if offer.extension in named else offer
@@ -260,7 +257,6 @@ class Extensions:
 
 
 def _find_clashes(commands: "Sequence[ExtensionCommand]") -> list[Diagnostic]:
-    """Commands that are hidden by one of the same name."""
     owners: dict[str, str] = {}
     clashes = []
     for command in commands:
@@ -274,19 +270,19 @@ def _find_clashes(commands: "Sequence[ExtensionCommand]") -> list[Diagnostic]:
 
 
 def _defer(additions: Additions) -> Additions:
-    """The same, with tools that wait hidden until they are looked for; that comes last, when all tools are there."""
+    """Add the feature that hides deferred tools until they are searched for. Last, when all tools are known."""
     if not additions.features and not additions.tools:
         return additions
     from retinue.features.deferred import Deferring, is_deferred
 
-    # A feature may bring tools along when the run begins, as servers do that connect late.
+    # A feature may add tools when the run starts, such as servers that connect late.
     if not additions.features and not any(map(is_deferred, additions.tools.values())):
         return additions
     return replace(additions, features=(*additions.features, Deferring()))
 
 
 def _join(own: Additions, served: Additions) -> Additions:
-    """What extensions bring, and the tools of servers; a name that both have stays the extension's."""
+    """Merge the additions of extensions and servers; on a name conflict the extension wins."""
     return replace(
         own,
         tools={**served.tools, **own.tools},
@@ -301,22 +297,21 @@ TOOLKIT = "toolkit"
 
 
 class Commands:
-    """What can be called by name, without the model."""
+    """Commands that the user calls by name, without the model."""
 
     def __init__(self, extended: "Mapping[str, ExtensionCommand]", settings: CrewSettings, request: Request) -> None:
-        """`extended` are those of extensions, which come before our own."""
+        """`extended` are commands of extensions, which win over our own."""
         self._extended = extended
         self._settings = settings
         self._request = request
 
     def has(self, name: str) -> bool:
-        """Whether there is one of this name."""
         if name in self._extended:
             return True
         return name == TOOLKIT and self._settings.enabled and self._settings.commands.enabled
 
     async def run(self, name: str, args: str = "") -> str:
-        """Give one the text behind its name; returns what to show. Raises RetinueError."""
+        """Run a command with the text after its name and return what to show. Raises RetinueError."""
         if name in self._extended:
             return await self._extended[name].run(args)
         if not self.has(name):
@@ -328,11 +323,11 @@ class Commands:
 
 
 OWNER = "subagents"
-"""What our own part in it is told under."""
+"""The owner name of our own handlers."""
 
 
 class SubagentChannels:
-    """Lets extensions hear of the subagents of one main agent, and ask for runs."""
+    """Lets extensions receive events about subagents and request runs."""
 
     def __init__(
         self,
@@ -343,7 +338,7 @@ class SubagentChannels:
         open_ports: "Callable[[], Awaitable[FleetPorts]]",
         find: Callable[[str], Run | None],
     ) -> None:
-        """`open_ports` gives the main agent's, and opens its subagents if nobody has yet."""
+        """`open_ports` returns those of the main agent, and opens its subagents if needed."""
         from retinue.features.extensions.contained import make_handler
         from retinue.surfaces.fleet.records import LifeRecords
         from retinue.surfaces.fleet.rpc import METHODS, PREFIX, FleetRpc
@@ -359,7 +354,7 @@ class SubagentChannels:
         channels.emit("subagents:ready", {})
 
     def tell_change(self, settings: CrewSettings, *, persisted: bool) -> None:
-        """Say that the user has changed a setting, for good or for this session only."""
+        """Announce a changed setting; `persisted` is False if it applies to this session only."""
         self._channels.emit(
             "subagents:settings_changed", {"settings": _list_settings(settings), "persisted": persisted}
         )
@@ -368,12 +363,12 @@ class SubagentChannels:
         record = self._life(event)
         if record is None or not self._channels.has_listeners(record["type"]):
             return
-        # A channel has its name already, so that the payload's own type can be called that.
+        # The channel has the record's type as its name, so the payload can use `type` for the agent's type.
         facts = {("type" if name in ("agentType", "change") else name): record[name] for name in list(record)[1:]}
         self._channels.emit(record["type"], facts)
 
 
 def _list_settings(settings: CrewSettings) -> dict[str, Any]:
-    """The settings in force that have no parts, by their names in the file."""
+    """Return the current top-level settings, by their names in the file."""
     plain = (setting for setting in CREW_SETTINGS if "." not in setting.key)
     return {setting.key: getattr(settings, setting.field) for setting in plain}

@@ -1,6 +1,6 @@
-"""What one process has for all sessions of a Retinue: what it was asked for and given, its models, this machine.
+"""Host: what one process has for all sessions of a Retinue, such as its request, models and machine.
 
-Knows no session: what belongs to one is in an OpenSession.
+MUST NOT know a session: what belongs to one is in an OpenSession.
 """
 
 import os
@@ -45,40 +45,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What a caller has made itself."""
+    """Objects that the caller of the Python API supplies."""
 
     model: Model | None = None
-    """The main agent's."""
+    """For the main agent."""
     models: Sequence[Model] = ()
-    """Known by name beside those of the user's providers."""
+    """Added to the models of the user's providers."""
     tools: Mapping[str, Tool] = field(default_factory=dict)
-    """Beside the built-in ones, and instead of those with the same name."""
+    """Added to the built-in tools; they replace tools of the same name."""
     extensions: Sequence[str | Path] = ()
-    """Beside those that are found."""
+    """Added to those that are found."""
 
 
 @dataclass(frozen=True, slots=True)
 class SentRun:
-    """What a main agent brings along that was sent here from another machine."""
+    """What comes with a main agent that was sent here from another machine."""
 
     features: Sequence[Feature] = ()
-    """Around the main agent, inside of all others."""
+    """Innermost features of the main agent."""
     open_remote: "Callable[[SessionParts], RemoteRuns | None] | None" = None
-    """Gives the other machines to it; None: those that settings name."""
+    """Opens the connection to other machines; None uses the settings."""
     judge: "Judging | None" = None
-    """Lets the face of such an agent judge what its runs do."""
+    """Lets the sending machine judge the calls of runs."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """What it calls its tools, with their own names; empty where they are the same."""
+    """Tool names that the agent uses, mapped to the original names; empty if they are the same."""
     refusals: Mapping[str, str] = field(default_factory=dict)
-    """What it is told when it calls a tool that it could not be given."""
+    """Error texts for tools that are not available, by tool name."""
     tell_missing: Callable[[str], None] = lambda text: None
-    """Also gets which of its tools it cannot have."""
+    """Receives a message for each tool that the agent cannot have."""
     source: "Source | None" = None
-    """The budget that it draws on with all it starts."""
+    """The budget that the agent and its runs draw on."""
 
 
 class Host:
-    """What a Retinue has for whatever session it works in."""
+    """What a Retinue has for all of its sessions."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Host:
         sent: SentRun,
         settings: Overrides,
     ) -> None:
-        """`desk` is where runs ask a person, `notify` gets one-line notes, `settings` win over all files."""
+        """`desk` receives questions to the user, `notify` one-line notes; `settings` win over all files."""
         self.request = request
         self.environment = environment
         self.clock = clock
@@ -103,48 +103,46 @@ class Host:
         self.settings = settings
         self.tool_options = ToolOptions()
         self.revoked = RevokedTools()
-        """What was taken from runs, the main agent's among them."""
+        """Tools revoked from runs, including the main agent."""
         self.redactor = Redactor(collect_secrets(environment))
         self.scope = ModelScope()
-        """The models that are turned through."""
+        """The models that Ctrl+P cycles through."""
         self.models: ModelPool | None = None
-        """There once somebody needs one that the caller has not made."""
-        # Named so that it is found and removed after a crash, as other private directories are.
+        """Created when a model is needed that the caller did not supply."""
+        # Named like other private directories, so that it is found and removed after a crash.
         self.spill_dir = Path(tempfile.gettempdir(), f"{TMP_PREFIX}{os.getpid()}-{secrets.token_hex(8)}")
-        """For outputs that are too long for a model; made by the first, and gone with this."""
+        """For tool outputs that are too long for a model; created on first use, removed on close."""
         self.source = inherit_budget(environment)
-        """The budget that all sessions draw on, in a process that another one has started for a run."""
+        """The budget that all sessions draw on, if another process started this one for a run."""
         self._machine: Machine | None = None
         self._said: set[str] = set()
 
     @property
     def is_child(self) -> bool:
-        """Whether another program's agent has started this process."""
+        """Whether the agent of another program started this process."""
         return self.environment.get("PI_SUBAGENT_CHILD", "") == "1"
 
     def say(self, text: str) -> None:
-        """Give the caller a note, without secrets: servers and hooks may repeat what they were given."""
+        """Pass a note to the caller, with secrets masked: servers and hooks may repeat what they were given."""
         self._notify(self.redactor.redact(text))
 
     def tell(self, problems: Iterable[Diagnostic], *notes: str) -> None:
-        """Say what is wrong, and what else is to be said."""
         for text in (*(problem.message for problem in problems), *filter(None, notes)):
             self.say(text)
 
     def tell_missing(self, texts: Iterable[str]) -> None:
-        """Say which tools the main agent cannot have, also to whoever has sent it here."""
+        """Report which tools the main agent cannot have, also to the machine that sent it here."""
         for text in texts:
             self.say(text)
             self.sent.tell_missing(self.redactor.redact(text))
 
     def say_once(self, text: str) -> None:
-        """Say what does not change while this process is there."""
+        """Report something that does not change in this process."""
         if text not in self._said:
             self._said.add(text)
             self.say(text)
 
     def need_models(self, config: "Config", extensions: "Extensions") -> ModelPool:
-        """The models, read now if nobody has needed one yet."""
         if self.models is None:
             request, redactor = self.request, self.redactor
             registry, problems = load_registry(
@@ -158,7 +156,7 @@ class Host:
         return self.models
 
     def open_vouchers(self, paths: "Paths", loaded: "LoadedSettings") -> "Vouchers":
-        """What tells which sessions can be believed."""
+        """Return what decides which sessions can be trusted."""
         from retinue.sessions.trust import Vouchers
 
         flag, setting = self.request.session.directory or None, loaded.settings.session_dir
@@ -166,7 +164,7 @@ class Host:
         return Vouchers(paths.own_dir, paths.agent_dir, paths.project, directory)
 
     def find_machine(self) -> "Machine":
-        """What this machine can enforce, found out once."""
+        """Return what this machine can enforce, probed once."""
         if self._machine is None:
             from retinue.features.sandbox import open_machine
 
@@ -174,7 +172,7 @@ class Host:
         return self._machine
 
     async def close(self) -> None:
-        """Give everything back; no session is open any more."""
+        """Release everything; all sessions must be closed."""
         if self.models is not None:
             await self.models.close()
         if self._machine is not None:

@@ -1,7 +1,4 @@
-"""The main agent of one session: as whom it runs, with which model, tools, words and features.
-
-Builds it, and starts nothing.
-"""
+"""Builds the main agent of one session: definition, model, tools, prompt and features. Starts nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
@@ -44,7 +41,7 @@ class MainTools:
         self._config = parts.config
 
     def choose(self, additions: Additions) -> list[str]:
-        """The names of those it gets, delegation included. Raises UsageError for one that there is not."""
+        """Return the names of its tools, including delegation tools. Raises UsageError for an unknown tool."""
         request = self._host.request
         names = self._list_usual(additions) if request.tools is None else list(request.tools)
         left = [name for name in names if name not in request.exclude_tools]
@@ -53,7 +50,7 @@ class MainTools:
         served = [] if servers is None else [name for name in [*left, *request.exclude_tools] if servers.may_have(name)]
         left = [name for name in left if name not in served]
         if request.is_child:
-            # Whoever starts children names tools of its own world, and expects those that are here.
+            # The program that started this process may name tools that only it has; those that exist here are used.
             gone = [name for name in left if name not in known]
             self._host.tell_missing(f"there is no tool {quote(name)} here; left out" for name in gone)
             left = [name for name in left if name in known]
@@ -63,7 +60,7 @@ class MainTools:
         return list(dict.fromkeys(left))
 
     def build(self, names: list[str], delegation: Mapping[str, Tool], additions: Additions) -> dict[str, Tool]:
-        """The tools of these names without those that are denied; `delegation` are those of the surfaces."""
+        """Create the tools of these names, without denied ones; `delegation` are those of the surfaces."""
         made = build_tools(self._parts.tool_options, [name for name in names if name in BUILTIN_TOOLS])
         given = {**made, **self._extra, **self._beside, **additions.tools, **self._host.own.tools}
         if FINALIZE in names:
@@ -74,7 +71,6 @@ class MainTools:
         return self._rename(self.drop_denied({name: given[name] for name in names}, additions))
 
     def _rename(self, tools: dict[str, Tool]) -> dict[str, Tool]:
-        """The tools as the agent knows them."""
         names = self._host.sent.names
         if not names:
             return tools
@@ -83,7 +79,7 @@ class MainTools:
         return rename_tools(tools, {shown: name for name in tools for shown, own in names.items() if own == name})
 
     def drop_denied(self, tools: dict[str, Tool], additions: Additions) -> dict[str, Tool]:
-        """The tools without those that the user lets no agent have."""
+        """Remove the tools that the user denies to all agents."""
         words = self._config.crew.settings.deny_tools
         if not words:
             return tools
@@ -96,14 +92,13 @@ class MainTools:
         return {name: tool for name, tool in tools.items() if name not in denied}
 
     def list_surfaces(self) -> list[str]:
-        """What the settings offer the main agent; inside another program's agent it does not delegate by itself."""
+        """Return the surfaces of the main agent; inside another program's agent none is offered by default."""
         asked, usual = self._host.request.surfaces, self._config.crew.settings.surfaces
         wanted = asked if asked is not None else () if self._host.is_child else usual
         chosen = [name for name in SURFACES if name in wanted or "*" in wanted]
         return [name for name in chosen if self._may_have(name)]
 
     def _list_usual(self, additions: Additions) -> list[str]:
-        """What it gets when nobody names tools."""
         delegation = list_surface_tools(self.list_surfaces())
         own = self._host.own.tools
         return [*self._config.loaded.settings.default_tools, *self._beside, *own, *additions.tools, *delegation]
@@ -115,12 +110,12 @@ class MainTools:
 
     @cached_property
     def _extra(self) -> dict[str, Tool]:
-        """Those that an agent's file may ask for: a child has been given them by name."""
+        """Tools that only agent files can ask for: a child gets them by name."""
         return build_extra_tools() if self._host.is_child else {}
 
     @cached_property
     def _beside(self) -> dict[str, Tool]:
-        """For the web, documents and languages, as far as they are switched on."""
+        """Tools for the web, documents and language servers, if enabled."""
         return {**self._parts.web.build(), **self._parts.languages.build_main()}
 
     def _may_have(self, surface: str) -> bool:
@@ -139,10 +134,9 @@ class _MainBuilder:
         self._tools = tools
         self._find_subagents = find_subagents
         self.delegation: DelegationTools | None = None
-        """What it delegates with; None while it has no tool of a surface."""
+        """Set once the main agent has a tool of a surface."""
 
     def build_config(self) -> RunConfig:
-        """All that its run is built from."""
         host, config = self._host, self._config
         request, settings = host.request, config.loaded.settings
         main = MainRules(
@@ -154,7 +148,7 @@ class _MainBuilder:
             warn=lambda text: host.tell((), text),
             limits=request.limits,
             refusals=host.sent.refusals,
-            # Of its own process, in which others may have many runs, commands would learn nothing of them.
+            # Passed explicitly: a worker process serves many runs, and its own environment lacks this run's depth.
             environment=select(host.environment, DEPTH),
             redact=host.redactor.redact_data,
             spill_dir=host.spill_dir,
@@ -173,14 +167,12 @@ class _MainBuilder:
         )
 
     async def _extend(self, definition: Definition, request: RunRequest) -> Additions:
-        """What its extensions bring."""
         extensions = self._parts.extensions
         loaded = await extensions.load_main(definition if definition.name else None)
         self._host.redactor.patterns = self._config.crew.settings.redact_secrets
         return extensions.add_surfaces(loaded, self._open_caller)
 
     def _open_caller(self) -> "Caller":
-        """What surfaces of extensions start runs with."""
         from retinue.surfaces.base import Caller
 
         roster, models = self._config.roster, self._parts.child_models
@@ -195,7 +187,7 @@ class _MainBuilder:
         )
 
     def _choose_tools(self, plan: RunPlan, own: Mapping[str, Tool]) -> Mapping[str, Tool]:
-        """Its tools, with those that start subagents; an agent that runs as a definition has those of that one."""
+        """Return its tools, including those that start subagents; with a definition, the tools of that."""
         if plan.definition.name:
             from retinue.settings.run_config import limit_main_tools
 
@@ -270,13 +262,13 @@ class _MainBuilder:
         else:
             own = [parts.config.boundaries.surround(readonly=self._host.request.is_readonly)]
             guards = parts.guards.surround_main(None, additions.points, None)
-        # What adds tools while the run works must be the last to have them in hand; until then all are recorded alike.
+        # Features that add tools later must be entered last, so that all earlier tools are recorded alike.
         late = [feature for feature in additions.features if feature.name == "deferred tools"]
         early = [feature for feature in additions.features if feature not in late]
         return [*own, *guards, *parts.languages.surround_main(), *early, *self._host.sent.features, *late]
 
     def _advise(self, tools: Mapping[str, Tool]) -> dict[str, str]:
-        """The skills there are, and when to delegate, for an agent that can."""
+        """Return prompt sections about skills and, if it can delegate, about delegation."""
         return {**self._list_skills(tools), **self._advise_dispatch(tools), **self._advise_subagent(tools)}
 
     def _list_skills(self, tools: Mapping[str, Tool]) -> dict[str, str]:
@@ -309,14 +301,14 @@ class _MainBuilder:
 
 
 def charge_model(model: Model, lease: Lease) -> Model:
-    """The main agent's model, asked only as far as the budget of a prompt goes."""
+    """Wrap the main agent's model with the budget of a prompt."""
     return BudgetedModel(model, lease) if lease.is_limited else model
 
 
 async def build_main(
     parts: SessionParts, tools: MainTools, find_subagents: "Callable[[], Subagents]"
 ) -> "tuple[RunSetup, DelegationTools | None]":
-    """The setup of the main agent, and what it delegates with; `find_subagents` is asked when it does."""
+    """Build the main agent's setup and its delegation tools; `find_subagents` is called when it delegates."""
     host, name = parts.host, parts.host.request.agent or ""
     builder = _MainBuilder(parts, tools, find_subagents)
     survey = partial(survey_place, environment=host.environment)

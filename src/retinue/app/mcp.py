@@ -1,6 +1,6 @@
-"""The MCP servers of one Retinue: read at its start, connected for whoever may use them, closed with it.
+"""The MCP servers of one Retinue: configured at its start, connected on demand, closed with it.
 
-A Retinue without a file that names servers never loads this.
+Loaded only if a file names servers.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -43,7 +43,7 @@ class McpServers:
         tell: Callable[[str], None],
         learn: Callable[..., None] = lambda *secrets: None,
     ) -> None:
-        """`tell` gets one line for each problem, `learn` each secret that an entry holds."""
+        """`tell` receives one line per problem, `learn` each secret in an entry."""
         self._found = load_servers(config.paths, environment, trusted=config.is_trusted)
         learn(*(secret for item in self._found.found for secret in item.server.secrets))
         for text in (*(each.message for each in self._found.diagnostics), *(item.notice for item in self._found.found)):
@@ -67,7 +67,7 @@ class McpServers:
         self._admit: Callable[[Iterable[str]], None] | None = None
 
     async def load_main(self, definition: Definition | None) -> Additions:
-        """What the main agent gets: with a definition its tools, else what adds them when it is prompted."""
+        """Return the main agent's tools with a definition, otherwise a feature that adds tools when it is prompted."""
         await self._pool.__aenter__()
         self._is_open = True
         if definition is not None:
@@ -82,16 +82,16 @@ class McpServers:
         return Additions(features=(_MainTools(self._list_main),)) if self._names else Additions()
 
     async def load_child(self, definition: Definition, request: RunRequest) -> Additions:
-        """What a run of a definition gets, with a share in its servers that it gives back at its end.
+        """Return what a run of a definition gets, with a lease on its servers that it releases at its end.
 
-        A definition is read-only here also where something else makes the run so.
+        The caller has set `definition.readonly` if anything makes the run read-only.
         """
         is_exact = request.surface == "subagent"
         names = choose_servers(
             definition, self._servers, isolated=request.isolated, exact=is_exact, always=self._always
         )
         self._warn_unknown(definition)
-        # No run has more than the main agent, so nobody waits for what that one may not use.
+        # No run has more than the main agent, so servers that it may not use are not waited for.
         names = [name for name in names if name in self._names]
         if not names:
             return Additions()
@@ -105,23 +105,22 @@ class McpServers:
         return structs.replace(_to_additions(tools), release=lease.release)
 
     def may_have(self, word: str) -> bool:
-        """Whether a word of the command line may name a tool of a server."""
+        """Return whether a word on the command line may name a tool of a server."""
         return bool(find_named([word], self._servers)) and (":" in word or find_server(word, self._servers) is not None)
 
     def join(self, admit: Callable[[Iterable[str]], None]) -> None:
-        """`admit` is told which tools the main agent may use, now and whenever there are more."""
+        """Call `admit` with the tools that the main agent may use, now and whenever there are more."""
         self._admit = admit
         admit(self._given)
 
     async def close(self) -> None:
-        """Close every connection; nothing of a server is left then."""
         if self._is_open:
             self._is_open = False
             await self._pool.close()
             self._boundary.close()
 
     def _hold(self) -> None:
-        """The main agent keeps what it may use, from its first prompt on."""
+        """Lease the main agent's servers, from its first prompt on."""
         if self._main is None:
             self._main = self._pool.lease(self._names, readonly=self._is_readonly)
 
@@ -131,7 +130,7 @@ class McpServers:
         return dict(self._give(tools))
 
     def _give(self, tools: Mapping[str, McpTool]) -> dict[str, McpTool]:
-        """Those of some tools that the main agent may use: no run may have more than it."""
+        """Return the tools that the main agent may use: no run may have more."""
         chosen = {name: tool for name, tool in tools.items() if self._is_wanted(name, tool)}
         self._given.update(chosen)
         if self._admit is not None:
@@ -164,7 +163,7 @@ class McpServers:
 
 
 class _MainTools:
-    """Adds the tools of servers to the main agent at each prompt: the first one waits for them, not the start."""
+    """Adds the tools of servers to the main agent at each prompt: the first prompt waits for servers, not the start."""
 
     name = "mcp"
 
@@ -184,7 +183,7 @@ def _to_additions(tools: Mapping[str, McpTool]) -> Additions:
 
 
 def _mark(environment: Mapping[str, str]) -> dict[str, str]:
-    """A server counts as one level of agents: one that starts agents must not begin at the top."""
+    """Count a server as one level: agents that it starts must not begin at depth 0."""
     from retinue.settings.run_config import find_own_depth
 
     limit = environment.get("PI_SUBAGENT_MAX_DEPTH", "")

@@ -1,6 +1,6 @@
-"""One open session: its main agent, its subagents, and what both work with. All of it ends with the session.
+"""One open session: its main agent, its subagents, and what both use. All of it ends with the session.
 
-Which session it is, and when another one takes its place, is the Retinue's business.
+Retinue decides which session is open and when it is replaced.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from retinue.settings.paths import Paths
 from retinue.settings.subagents import LoadedCrew
 from retinue.tools.registry import build_extra_tools
 
-if TYPE_CHECKING:  # only a session in which somebody delegates pays for these
+if TYPE_CHECKING:  # slow imports, needed only in sessions that delegate
     from retinue.app.delegation_tools import DelegationTools
     from retinue.app.extensions import SubagentChannels
     from retinue.app.subagents import Subagents
@@ -39,24 +39,21 @@ CLOSE_S = 2.0
 
 
 class OpenSession:
-    """What belongs to one open session."""
-
     def __init__(
         self, parts: SessionParts, main: LiveRun, tools: MainTools, delegation: "DelegationTools | None"
     ) -> None:
-        """`delegation` is what the main agent delegates with; None where it has no tools for that."""
+        """`delegation` is None if the main agent has no delegation tools."""
         self.parts = parts
         self.config = parts.config
         self.tools = tools
-        """Which tools there are for the main agent."""
         self.subagents: Subagents | None = None
-        """There once somebody may delegate."""
+        """Opened when they are first needed."""
         self._main = main
         self._delegation = delegation
         self._is_open = True
         self._opening = asyncio.Lock()
         self._channels: SubagentChannels | None = None
-        """There once an extension is loaded."""
+        """Set once an extension is loaded."""
         if parts.recorder is not None:
             parts.recorder.listen(main, parts.host.request.agent or "")
         parts.extensions.listen(main)
@@ -64,17 +61,17 @@ class OpenSession:
 
     @property
     def main(self) -> LiveRun:
-        """The main agent. Raises RetinueError when the session is closed."""
+        """The main agent. Raises RetinueError if the session is closed."""
         if not self._is_open:
             raise RetinueError("this Retinue is not open; use `async with Retinue(…) as crew`")
         return self._main
 
     def open_model(self, info: ModelInfo) -> Model:
-        """A model whose use counts for the budget. Raises ModelError or ConfigError."""
+        """Return a model whose usage counts for the budget. Raises ModelError or ConfigError."""
         return charge_model(self.parts.models.open(info), self.parts.lease)
 
     async def close(self) -> None:
-        """End everything; what was said is on disk, and what had not finished can be resumed."""
+        """End everything; the session is on disk, and unfinished runs can be resumed."""
         if not self._is_open:
             return
         run, subagents, self.subagents, self._is_open = self._main, self.subagents, None, False
@@ -83,7 +80,7 @@ class OpenSession:
             await subagents.close()
         await self.parts.extensions.close()
         await self.parts.languages.close()
-        # A prompt of another task ends by itself now; one that cannot is not waited for.
+        # A prompt of another task ends by itself now; if it does not in time, it is abandoned.
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await wait_until_idle(run)
@@ -93,9 +90,9 @@ class OpenSession:
             self.parts.recorder.flush()
 
     async def prompt(self, content: str | Sequence[UserContent] | None, *, settle: bool) -> Outcome:
-        """Say something to the main agent and wait until it is done; with `settle` also for what it started.
+        """Prompt the main agent and wait until it is done; with `settle` also for the runs it started.
 
-        None lets it go on from where its session ends.
+        None continues from the end of its session.
         """
         main, subagents = self.main, self.subagents
         stay = None
@@ -109,19 +106,18 @@ class OpenSession:
         return await (main.go_on(stay=stay) if content is None else main.prompt(content, stay=stay))
 
     def renew(self) -> None:
-        """Begin to count anew what one prompt may cost and start."""
+        """Reset what one prompt may cost and start."""
         self.parts.lease.renew()
         if self.subagents is not None:
             self.subagents.manager.admission.begin_prompt()
 
     def find_subagents(self) -> "Subagents":
-        """Those that are there. Raises RetinueError while there are none."""
+        """Return the open subagents. Raises RetinueError if there are none yet."""
         if self.subagents is None:
             raise RetinueError("there is no crew yet")
         return self.subagents
 
     async def need_subagents(self) -> "Subagents":
-        """The subagents, opened now if nobody has needed them yet."""
         async with self._opening:
             return self.subagents or await self._open_subagents(self.main)
 
@@ -142,7 +138,7 @@ class OpenSession:
         return found
 
     def _find_rights(self, main: LiveRun, delegation: "DelegationTools") -> "Rights":
-        """What the runs of the main agent may have at most."""
+        """Return the rights that no run of the main agent may exceed."""
         from retinue.tools.policy import Rights
 
         host = self.parts.host
@@ -153,7 +149,7 @@ class OpenSession:
         return Rights(allowed=tuple(own), readonly=is_readonly, targets=targets)
 
     def _connect(self, channels: "Channels") -> None:
-        """Let extensions hear of the subagents, and ask for runs."""
+        """Let extensions receive events about subagents and request runs."""
         from retinue.app.extensions import SubagentChannels
 
         self._channels = SubagentChannels(
@@ -165,7 +161,7 @@ class OpenSession:
         )
 
     def apply_settings(self, crew: LoadedCrew, *, persisted: bool) -> None:
-        """Go by settings that the user has just changed, as far as that is possible while a session goes on."""
+        """Apply changed settings, as far as possible in an open session."""
         self.config.crew.replace(crew)
         if self.subagents is not None:
             self.subagents.apply_settings()
@@ -178,24 +174,23 @@ class OpenSession:
         return (await self.need_subagents()).ports
 
     def warn(self, text: str) -> None:
-        """Tell whoever listens to the main agent."""
         self._main.bus.publish(Warned(run_id=self.parts.run_id, text=text))
 
 
 async def open_session(host: Host, session: Session, paths: Paths, loaded: LoadedSettings) -> OpenSession:
-    """Work in a session from now on; when that fails it is closed again.
+    """Open a session for work; it is closed again if that fails.
 
-    `paths` and `loaded` are those of the folder this was started in, or of the session before.
+    `paths` and `loaded` are those of the start folder or of the session before.
     """
     note = ""
     try:
         if _leads_away(host, session, paths, loaded):
-            # A session goes on where it was begun, with what is configured there.
+            # A session continues in its own folder, with the configuration there.
             if host.request.approve:
                 began = quote(str(paths.cwd), 200)
                 note = f"--approve is for {began} alone; to approve the folder of the session, start retinue there"
             paths = find_folder(session, host.environment)
-            # What was approved is the folder this began in, not one that a session leads to; what was refused is all.
+            # `--approve` is for the start folder, not for the folder of a session; a refusal is for all.
             approve = False if host.request.approve is False else None
             loaded = load_settings(paths, host.environment, flags=host.settings.main, approve=approve)
         host.tell(loaded.diagnostics, loaded.trust.notice, note if loaded.trust.notice else "")
@@ -219,7 +214,7 @@ async def open_session(host: Host, session: Session, paths: Paths, loaded: Loade
 
 
 async def _open_main(host: Host, session: Session, config: Config) -> OpenSession:
-    """Make the main agent, and open its subagents where it may delegate."""
+    """Build the main agent, and open its subagents if it may delegate."""
     opened: OpenSession | None = None
 
     def find_opened() -> OpenSession:
@@ -246,7 +241,7 @@ async def _open_main(host: Host, session: Session, config: Config) -> OpenSessio
 
 
 def _leads_away(host: Host, session: Session, paths: Paths, loaded: LoadedSettings) -> bool:
-    """Whether a session goes on in another folder; one that anybody could have written stays, and this is told."""
+    """Return whether a session continues in another folder; an untrusted session does not, with a note."""
     if not session.cwd or Path(session.cwd) == paths.cwd or host.request.session.is_alone:
         return False
     vouchers = host.open_vouchers(paths, loaded)
@@ -260,7 +255,6 @@ def _leads_away(host: Host, session: Session, paths: Paths, loaded: LoadedSettin
 
 
 async def wait_until_idle(run: LiveRun) -> None:
-    """Return when a run is at rest."""
     while run.is_busy:
         ended = asyncio.Event()
 

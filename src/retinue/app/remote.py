@@ -1,6 +1,6 @@
-"""Runs on other machines, as far as they need settings, hooks and a Retinue; all else is in `durable/cluster`.
+"""Runs on other machines: the part that needs settings, hooks and a Retinue; the rest is in `durable/cluster`.
 
-The only file of `app` that knows of a cluster. What it hands down are callables and plain values.
+The only file of `app` that knows the cluster. It passes on callables and plain values only.
 """
 
 import asyncio
@@ -43,12 +43,12 @@ DATABASE = "RETINUE_DATABASE"
 
 
 def find_database(settings: CrewSettings, environment: Mapping[str, str]) -> str:
-    """The address of the shared database; empty where there is none."""
+    """Return the address of the shared database; empty if there is none."""
     return environment.get(DATABASE, "").strip() or settings.cluster.database
 
 
 def open_remote(parts: "SessionParts", cluster: "Cluster | None" = None) -> "RemoteRuns | None":
-    """The other machines that the settings name, or those that `cluster` has opened; None where there are none."""
+    """Return the backend for the cluster in the settings, or for `cluster`; None if there is none."""
     config, host = parts.config, parts.host
     environment = host.environment
     if cluster is None and not find_database(config.crew.settings, environment):
@@ -60,7 +60,7 @@ def open_remote(parts: "SessionParts", cluster: "Cluster | None" = None) -> "Rem
 
     def find_width() -> int:
         settings = config.crew.settings
-        # On other machines it is their workers who say how many can work.
+        # On other machines their workers decide how many runs can work.
         most = settings.cluster.max_concurrent if cluster is not None or settings.runner == REMOTE else 0
         return max(settings.max_concurrent, most)
 
@@ -81,7 +81,7 @@ def open_remote(parts: "SessionParts", cluster: "Cluster | None" = None) -> "Rem
 
 
 def open_cluster(settings: CrewSettings, environment: Mapping[str, str], warn: Callable[[str], None]) -> "Cluster":
-    """The cluster that the settings name; `warn` hears what it waits for."""
+    """Open the cluster of the settings; `warn` receives what it waits for."""
     from retinue.durable.cluster.database import describe_address
     from retinue.durable.cluster.sender import Cluster
     from retinue.durable.trouble import Alarm
@@ -92,7 +92,7 @@ def open_cluster(settings: CrewSettings, environment: Mapping[str, str], warn: C
 
 
 def _find_labels(remote_request: RemoteRequest, main: LiveRun) -> dict[str, Any]:
-    """What the session of a dispatched run begins with; only the main agent dispatches."""
+    """Return the custom entries of a dispatched run's session; only the main agent dispatches."""
     if remote_request.request.surface != "dispatch":
         return {}
     from retinue.surfaces.dispatch.tool import META, describe_origin
@@ -107,17 +107,17 @@ class _Below:
         self._parts = parts
 
     def has_guards(self) -> bool:
-        """Whether anything here may have to say something about a run that is started elsewhere."""
+        """Return whether hooks, extensions or approvals here may have to judge a run that is started elsewhere."""
         if self._parts.guards.is_set or self._parts.extensions.has_any:
             return True
         return any(definition.hooks for definition in self._parts.config.roster.glance().list())
 
     async def open(self, above: RunSetup, origin: Origin) -> RunSetup:
-        """What stands around a run that one on another machine has started: as if it had been started here."""
+        """Return a setup with the hooks and approvals that the run would have if it was started here."""
         guards = self._parts.guards
         definition = self._find_definition(origin)
         additions = await self._parts.extensions.load_guards(definition)
-        # What is asked about because it was dispatched is asked where that was.
+        # Approvals because of the `dispatch` surface are asked for on the machine that dispatched.
         surface = "fleet" if origin.surface == "dispatch" else origin.surface
         features = guards.surround_definition(
             definition, additions.points, surface=surface, readonly=origin.readonly, is_confined=origin.confined
@@ -130,13 +130,13 @@ class _Below:
         return build_judged(above, origin.run_id, (guard, *additions.hooks), features)
 
     def _find_definition(self, origin: Origin) -> Definition:
-        """The agent as it is known here; one that only the other machine has is judged as any other."""
+        """Return the agent as it is defined here; an agent that only the other machine has gets the default rules."""
         found = self._parts.config.roster.glance().find(origin.agent, origin.surface)
         return found or Definition(name=origin.agent, dialect="pi", source="user", path="")
 
 
 async def start_worker(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str], None]) -> None:
-    """Be a worker until told to stop. Raises RetinueError."""
+    """Run a worker until `stop` is set. Raises RetinueError."""
     from retinue.durable.cluster.start_worker import work
 
     url, folder = name_database(wish.database, os.environ), find_worker_dir(os.environ)
@@ -165,20 +165,20 @@ async def start_worker(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str
                 tell_missing=tell_missing,
                 source=source,
             ),
-            output_transcript=False,  # they would lie in the workspace, and travel as its changes
+            output_transcript=False,  # transcripts would be in the workspace and be returned as its changes
         )
 
     await work(wish, url, folder, open_agent, stop, say)
 
 
 def to_request(job: "WorkerJob", session_file: Path, *, approve: bool = False) -> Request:
-    """The same as a process of its own would be asked for by its command line."""
+    """Return the request that a process of its own would get from its command line."""
     from retinue.durable.cluster.worker_host import build_sections
 
     assignment = job.assignment
-    # Whoever queues a run can say what it likes: its yes counts only with one from here.
+    # The sender is not trusted: its approval counts only together with one of this worker.
     trust = (True if approve else None) if assignment.trusted else False
-    # Its provider and no other, though that may have a model of the whole name.
+    # Only this provider, even if another one has a model with the whole name.
     provider, _, model = assignment.model.partition("/")
     request = Request(
         model=model,
@@ -201,9 +201,9 @@ def _to_cover(assignment: "Assignment") -> SessionCover:
 
 
 def find_worker_dir(environment: Mapping[str, str]) -> Path:
-    """Where a worker keeps repositories and workspaces.
+    """Return where a worker keeps repositories and workspaces.
 
-    Each run sees its own place there, and nothing else. In `~/.cache` they may all write.
+    Each run sees only its own directory there. `~/.cache` would be writable for all of them.
     """
     if named := environment.get(WORKER_DIR, ""):
         return Path(named).expanduser()
@@ -211,7 +211,7 @@ def find_worker_dir(environment: Mapping[str, str]) -> Path:
 
 
 def name_database(flag: str, environment: Mapping[str, str]) -> str:
-    """The address of the database: the flag's, the environment's, the user's own file's. Raises UsageError for none."""
+    """Return the database address from flag, environment or the user's file. Raises UsageError if none is set."""
     found = flag.strip() or find_database(_load_own(environment), environment)
     if not found:
         where = find_user_file(find_paths(".", environment))
@@ -223,32 +223,32 @@ def name_database(flag: str, environment: Mapping[str, str]) -> str:
 
 
 def read_cluster(flag: str) -> "ClusterState":
-    """Workers, queues, runs and lag. Raises RetinueError."""
+    """Return workers, queues, runs and lag. Raises RetinueError."""
     from retinue.durable.cluster import check
 
     return check.read_cluster(name_database(flag, os.environ))
 
 
 def prune_cluster(flag: str, days: int, say: Callable[[str], None], *, everything: bool = False) -> "Pruned":
-    """Remove what is kept of runs that finished longer ago. Raises RetinueError."""
+    """Delete data of runs that finished more than `days` days ago. Raises RetinueError."""
     from retinue.durable.cluster import check
 
     return check.prune_cluster(name_database(flag, os.environ), days, say, everything=everything)
 
 
 def fetch_run(flag: str, run: str) -> str:
-    """Put the changes of a finished run on a branch of the repository around us; its name. Raises RetinueError."""
+    """Fetch the changes of a finished run to a local git branch and return its name. Raises RetinueError."""
     from retinue.durable.cluster import check
 
     return check.fetch_run(name_database(flag, os.environ), run)
 
 
 def check_remote(environment: Mapping[str, str]) -> list[Item]:
-    """What `retinue doctor` says of the cluster; nothing where nobody wants one. Asks, and changes nothing."""
+    """Return what `retinue doctor` reports about the cluster; empty if none is wanted. Changes nothing."""
     try:
         settings = _load_own(environment)
     except RetinueError:
-        return []  # told by others
+        return []  # reported by other checks
     if url := find_database(settings, environment):
         from retinue.durable.cluster.check import check_cluster
 
@@ -261,5 +261,5 @@ def check_remote(environment: Mapping[str, str]) -> list[Item]:
 
 
 def _load_own(environment: Mapping[str, str]) -> CrewSettings:
-    # A project's file has no say in this.
+    # A project's file must not set this.
     return load_crew(find_paths(".", environment), environment, trusted=False).settings

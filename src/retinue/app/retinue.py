@@ -1,6 +1,6 @@
-"""Retinue: a main agent and its crew. Everything a face does goes through this object.
+"""Retinue: a main agent and its subagents. Front ends use only this object.
 
-What belongs to the session that is open is in its OpenSession, what all sessions have is in the Host.
+The OpenSession holds what belongs to the open session, the Host what all sessions share.
 """
 
 import os
@@ -31,7 +31,7 @@ from retinue.settings.overrides import read_overrides
 from retinue.settings.paths import find_paths, find_session_dir
 from retinue.settings.request import Request
 
-if TYPE_CHECKING:  # loaded when somebody asks for one
+if TYPE_CHECKING:  # loaded on first use
     from retinue.app.delegation_tools import Delegation
     from retinue.app.extensions import Commands
     from retinue.app.session_switch import Branching, SettingChange, Tuning
@@ -46,12 +46,11 @@ if TYPE_CHECKING:  # loaded when somebody asks for one
     from retinue.views.runs import Handle, Lookout
 
 
-def ignore_message(text: str) -> None:
-    """For callers that do not want to be told."""
+def ignore_message(text: str) -> None: ...
 
 
 class Retinue:
-    """A main agent and its crew. Use it as an async context manager."""
+    """A main agent and its subagents. Use it as an async context manager."""
 
     def __init__(  # noqa: PLR0913 - what a caller may bring along, each by its name
         self,
@@ -68,12 +67,11 @@ class Retinue:
         sent: SentRun | None = None,
         **settings: Any,
     ) -> None:
-        """`model` is a name or your own; `models` are known by name beside those of the user's providers, `tools`
-        are added to the built-in ones, `extensions` to those found.
+        """`model` is a name or a Model; `models`, `tools` and `extensions` are added to the configured ones.
 
-        `say` gets one-line notes; `sent` is what a run brings along that was sent here from another machine. `settings`
-        win over all files, such as `max_concurrent=8`, `limits={"wall_seconds": 60}`; raises UsageError for one that is
-        unknown or has a bad value.
+        `say` receives one-line notes; `sent` is what comes with a run from another machine. `settings` win over all
+        files, such as `max_concurrent=8` or `limits={"wall_seconds": 60}`. Raises UsageError for an unknown or invalid
+        setting.
         """
         where = os.environ if environment is None else environment
         asked = inherit(request or Request(), where)
@@ -108,21 +106,21 @@ class Retinue:
         await self.close()
 
     async def close(self) -> None:
-        """End everything; what was said is on disk, and what had not finished can be resumed."""
+        """End everything; the session is on disk, and unfinished runs can be resumed."""
         if self._session is not None:
             await self._session.close()
         await self._host.close()
 
     async def prompt(self, content: str | Sequence[UserContent], *, settle: bool = False) -> Outcome:
-        """Say something to the main agent and wait until it is done.
+        """Prompt the main agent and wait until it is done.
 
-        With `settle` it also waits for the runs it started and lets the agent react to their reports.
+        With `settle`, also wait for the runs it started and let it react to their reports.
         """
         check_task(content)
         return await self._here.prompt(content, settle=settle)
 
     async def go_on(self) -> Outcome:
-        """Let the main agent go on from where its session ends, with nothing new to say, and wait for all it starts."""
+        """Continue the main agent from the end of its session without a new message; wait for all runs it starts."""
         return await self._here.prompt(None, settle=True)
 
     async def spawn(
@@ -130,7 +128,7 @@ class Retinue:
     ) -> "Handle":
         """Start a run in the background and return at once. Further options are those of `RunRequest`.
 
-        Raises RetinueError when the agent is unknown or disabled, or no further run may be started.
+        Raises RetinueError if the agent is unknown or disabled, or no further run may be started.
         """
         from retinue.engine.admission import to_request
         from retinue.views.runs import Handle
@@ -155,7 +153,7 @@ class Retinue:
         return Handle(subagents.manager, run)
 
     async def resume(self, run_id: str, task: str) -> "Handle":
-        """Let a finished run go on with a new task, with all it knows. Raises RetinueError."""
+        """Continue a finished run with a new task and its earlier context. Raises RetinueError."""
         from retinue.views.runs import Handle
 
         check_task(task)
@@ -163,41 +161,42 @@ class Retinue:
         return Handle(subagents.manager, subagents.manager.resume(run_id, task))
 
     async def runs(self) -> "list[Handle]":
-        """All runs of the crew, newest first, those of earlier processes included."""
+        """Return all runs, newest first, including those of earlier processes."""
         from retinue.views.runs import Handle
 
         subagents = await self._here.need_subagents()
         return [Handle(subagents.manager, run) for run in subagents.manager.list_runs()]
 
     def steer(self, content: str | Sequence[UserContent]) -> None:
-        """Say something to the main agent before its next reply."""
+        """Queue a message for the main agent's next reply."""
         self._main.steer(content)
         if self._here.subagents is not None:
             self._here.subagents.manager.wake(self._main.setup.run_id)
 
     def follow_up(self, content: str | Sequence[UserContent]) -> None:
-        """Say something to the main agent when it would stop."""
+        """Queue a message for when the main agent would stop."""
         self._main.follow_up(content)
 
     def restrict(self, *tools: str, readonly: bool = False, run_id: str = "") -> None:
-        """Take tools, or all that changes something, from the main agent or a run, and from all below it.
+        """Revoke tools, or everything that can change something, from the main agent or a run, and from all runs below
+        it.
 
-        It counts from their next call on and is never given back, in other sessions neither. Runs in processes of their
-        own are stopped.
+        Applies from their next call on and is never undone, not even in other sessions. Runs in processes of their own
+        are stopped.
         """
         self._host.revoked.lower(run_id or self._main.setup.run_id, tools, readonly=readonly)
         if self._here.subagents is not None:
             self._here.subagents.restrain_elsewhere(run_id or self._main.setup.run_id, tools, readonly=readonly)
 
     def demand_judgement(self) -> None:
-        """For a run that is judged elsewhere from now on: what works elsewhere for it is, too."""
+        """Have all remote runs judged by this process from now on, because this run itself is judged elsewhere."""
         if self._here.subagents is not None:
             self._here.subagents.judge_elsewhere()
 
     def abort(self, *, spares_runs: bool = False) -> bool:
-        """Stop the main agent and all it started at once; False when they are at rest.
+        """Stop the main agent and all runs it started; False if everything is idle.
 
-        With `spares_runs` only what the main agent waits for ends with it; what works in the background goes on.
+        With `spares_runs` background runs continue.
         """
         stopped = 0
         if self._here.subagents is not None:
@@ -208,33 +207,31 @@ class Retinue:
 
     @property
     def questions(self) -> Desk:
-        """What runs want a person to decide: whoever attends says so, hears of them by events, and answers."""
+        """Questions of runs to the user. A front end registers with `attend`, receives events and calls `answer`."""
         return self._host.desk
 
     @property
     def crew_settings(self) -> "CrewSettings":
-        """What subagents.json says."""
         return self._here.config.crew.settings
 
     @property
     def preferences(self) -> "Preferences":
-        """The settings of subagents.json one by one."""
+        """The settings of subagents.json, one by one."""
         from retinue.settings.preferences import Preferences
 
         config, host = self._here.config, self._host
         return Preferences(config.paths, host.environment, config.loaded.trust, host.settings.crew)
 
     async def change_setting(self, key: str, text: str | None, *, accepts_file: bool = False) -> "SettingChange":
-        """Change a setting of subagents.json, or with None take it out; some count at once, all in the next session.
+        """Change a setting of subagents.json; None removes it. Some apply at once, all in the next session.
 
-        What cannot be written counts for as long as this process lives. Raises UsageError for a bad value.
+        If the file cannot be written, the change applies to this process only. Raises UsageError for an invalid value.
         """
         from retinue.app.session_switch import change_setting
 
         return await change_setting(self._here, self._host, key, text, accepts_file=accepts_file)
 
     def has_model(self, name: str) -> bool:
-        """Whether a run could be given a model that its agent wishes for."""
         try:
             self._here.parts.child_models.resolve(name)
         except ModelError:
@@ -242,50 +239,48 @@ class Retinue:
         return True
 
     def list_jobs(self) -> tuple[list[dict[str, Any]], list[str]]:
-        """The scheduled agents of this session, as stored, and what is wrong with their file."""
+        """Return the scheduled jobs of this session, as stored, and the problems of their file."""
         from retinue.views.overview import list_schedules
 
         return list_schedules(self._here.config.paths.project, self._main.session.id)
 
     def cancel_job(self, job_id: str) -> bool:
-        """Forget a scheduled agent of this session; False when there is none. Raises RetinueError."""
+        """Delete a scheduled job of this session; False if there is none. Raises RetinueError."""
         from retinue.views.overview import cancel_schedule
 
         return cancel_schedule(job_id, self._here.config.paths.project, self._main.session.id)
 
     async def compact(self, instructions: str = "") -> bool:
-        """Summarise the main agent's context now."""
         return await self._main.compact(instructions)
 
     def listen(self, listener: Listener, *, pieces: bool = True) -> Callable[[], None]:
-        """Call the listener with each event, at once, in whatever session; it must not block. Returns what ends it."""
+        """Call the listener with each event of any session; it must not block. Returns a stop function."""
         return self._audience.listen(self._main, listener, pieces=pieces)
 
     async def rest(self) -> None:
-        """Wait until the main agent is at rest."""
+        """Wait until the main agent is idle."""
         await wait_until_idle(self._main)
 
     @property
     def is_busy(self) -> bool:
-        """Whether the main agent works."""
         return self._main.is_busy
 
     def abort_retry(self) -> bool:
-        """Give up a reply that is to be asked for again; False when none is."""
+        """Cancel a scheduled retry; False if there is none."""
         return self._main.is_retrying and self._main.abort()
 
     def take_back(self) -> tuple[list[str], list[str]]:
-        """Take back what waits to be said to the main agent and return it: steering and follow-ups."""
+        """Remove and return the queued messages of the user: steering and follow-ups."""
         return self._main.inbox.take_back()
 
     @property
     def waiting(self) -> tuple[list[str], list[str]]:
-        """What waits to be said to the main agent: steering and follow-ups."""
+        """Queued messages of the user: steering and follow-ups."""
         return self._main.inbox.words
 
     @property
     def selection(self) -> "Selection":
-        """The main agent's model and thinking level, and what else there is."""
+        """The main agent's model and thinking level, and the alternatives."""
         from retinue.views.models import Selection
 
         here = self._here
@@ -295,35 +290,35 @@ class Retinue:
 
     @property
     def defaults(self) -> "Defaults":
-        """What of the user's choice of models is kept for other sessions."""
+        """The user's choice of models that is saved for other sessions."""
         from retinue.settings.user_state import Defaults
 
         return Defaults(self._here.config.paths, self._here.config.loaded)
 
     @property
     def tuning(self) -> "Tuning":
-        """How the main agent goes about it."""
+        """Delivery, compaction and retry modes of the main agent."""
         from retinue.app.session_switch import Tuning
 
         return Tuning(self._main)
 
     @property
     def chronicle(self) -> "Chronicle":
-        """What the main session holds."""
+        """The content of the main session."""
         from retinue.views.history import Chronicle
 
         return Chronicle(self._main)
 
     @property
     def lookout(self) -> "Lookout":
-        """The runs of the crew, for whoever watches them."""
+        """The runs of the session, for views."""
         from retinue.views.runs import Lookout
 
         return Lookout(None if self._here.subagents is None else self._here.subagents.manager)
 
     @property
     def catalogue(self) -> "Catalogue":
-        """What the user can call by a slash."""
+        """The slash commands."""
         from retinue.views.catalogue import Catalogue
 
         config, commands = self._here.config, self._here.parts.extensions.commands
@@ -337,7 +332,7 @@ class Retinue:
 
     @property
     def shell(self) -> "Shell":
-        """Runs commands of the user's, of which the model learns with the next prompt."""
+        """Runs commands of the user; the model sees them with the next prompt."""
         if self._shell is None:
             from retinue.engine.user_commands import Shell
 
@@ -347,7 +342,7 @@ class Retinue:
 
     @property
     def branching(self) -> "Branching":
-        """The other points of the session that the main agent can go on from."""
+        """The other points of the session from which the main agent can continue."""
         from retinue.app.session_switch import Branching
 
         here = self._here
@@ -356,14 +351,14 @@ class Retinue:
 
     @property
     def sessions(self) -> Sessions:
-        """The sessions that the main agent can go over to."""
+        """The sessions to which the main agent can switch."""
         config, wish = self._here.config, self._host.request.session
         setting = config.loaded.settings.session_dir
         directory = find_session_dir(config.paths, self._host.environment, flag=wish.directory or None, setting=setting)
         return Sessions(self._main, directory, self._host.clock, self._switch)
 
     async def _switch(self, session: Session) -> None:
-        """The new session is open before the present one is closed, so that a failure changes nothing."""
+        """Open the new session before the current one is closed, so that a failure changes nothing."""
         former, host, models = self._here, self._host, self._host.models
         main, config = former.main, former.config
         try:
@@ -380,50 +375,47 @@ class Retinue:
             self._audience.move(self._main)
 
     def events(self) -> Subscription:
-        """The events from now on, in whatever session, for `async for`."""
+        """Return the events of any session from now on, for `async for`."""
         subscription = Subscription(10_000)
         subscription.stop = self.listen(subscription.put)
         return subscription
 
     @property
     def run_id(self) -> str:
-        """The main agent's run."""
         return self._main.setup.run_id
 
     @property
     def model(self) -> ModelInfo:
-        """The main agent's model."""
         return self._main.setup.model.info
 
     @property
     def header(self) -> dict[str, Any]:
-        """The header of the main session."""
         return self._main.session.header
 
     @property
     def session_file(self) -> Path | None:
-        """Where the main session is kept."""
+        """None if the session is not saved."""
         return self._main.session.path
 
     @property
     def is_saved(self) -> bool:
-        """Whether all that was said is on disk."""
+        """Whether the whole session is on disk."""
         return self._main.journal.is_saved
 
     @property
     def commands(self) -> "Commands":
-        """What can be called by name, without the model."""
+        """Commands that the user calls by name, without the model."""
         from retinue.app.extensions import Commands
 
         return Commands(self._here.parts.extensions.commands, self.crew_settings, self._host.request)
 
     @property
     def renderers(self) -> "Mapping[str, Renderer]":
-        """How extensions show kinds of data as text, by kind; `render` returns None where they cannot."""
+        """How extensions show kinds of data as text, by kind; `render` returns None if they cannot."""
         return self._here.parts.extensions.renderers
 
     def describe_life(self) -> "Callable[[Event], dict[str, Any] | None] | None":
-        """What makes records of the crew's life for other programs; None when there is no crew."""
+        """Return a function that converts events about subagents into records; None if there are no subagents."""
         if self._here.subagents is None:
             return None
         from retinue.surfaces.fleet.records import LifeRecords
@@ -433,9 +425,9 @@ class Retinue:
     async def call_subagent(
         self, agent: str, task: str, *, write: bool = False, session_id: str | None = None
     ) -> dict[str, Any]:
-        """One call of the `subagent` surface: its result as the tool gives it, whatever goes wrong.
+        """Call the `subagent` surface once and return its result, even if it fails.
 
-        Raises UsageError for an argument that is no text.
+        Raises UsageError for an argument that is not a string.
         """
         from retinue.surfaces.subagent.call import make_call
         from retinue.surfaces.subagent.ports import SubagentCall
@@ -447,7 +439,7 @@ class Retinue:
         return await make_call(SubagentCall(agent or "", task or "", session_id, write), ports)
 
     async def open_delegation(self) -> "Delegation":
-        """The delegation tools for a caller that is no agent of ours."""
+        """Return the delegation tools for a caller that is not our agent."""
         from retinue.app.delegation_tools import Delegation
         from retinue.surfaces.fleet.ports import map_fleet_tools
 

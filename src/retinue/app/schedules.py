@@ -1,7 +1,7 @@
-"""The schedules of one main session: armed when they are the user's own, loaded when there are some.
+"""The schedules of one main session: loaded if there are any, and active only if they are the user's own.
 
-A file of jobs may have come with a clone of the project. Unless the project is trusted it is armed only when a process
-of this user has written to it before: that is noted in the agent directory, where no clone comes from.
+A job file may have come with a clone of the project. Unless the project is trusted, its jobs fire only if a process of
+this user has written the file before, which is recorded in the agent directory, where clones cannot write.
 """
 
 import asyncio
@@ -16,20 +16,20 @@ from retinue.sessions.files import make_private
 from retinue.settings.config import Config
 from retinue.surfaces.fleet.ports import FleetPorts, ScheduledCall, ScheduleWish
 
-if TYPE_CHECKING:  # most sessions have no schedule
+if TYPE_CHECKING:  # most sessions have no schedules
     from retinue.features.schedule.scheduler import JobChange, Scheduler
 
 SOURCE = "scheduler"
-"""What its events are told under: they belong to no run."""
+"""Run id of its events, which belong to no run."""
 
 
 class Schedules:
-    """Takes wishes for later, and keeps them while the session is open."""
+    """Accepts scheduled calls and runs them while the session is open."""
 
     def __init__(
         self, config: Config, session_id: str, ports: FleetPorts, clock: Clock, publish: Callable[[Event], None]
     ) -> None:
-        """`ports` are the main agent's."""
+        """`ports` are those of the main agent."""
         project = config.paths.project
         self._config = config
         self._session_id = session_id
@@ -43,14 +43,14 @@ class Schedules:
         self._is_wanted = asyncio.Event()
 
     async def run(self) -> None:
-        """Fire what is due until cancelled."""
+        """Start due jobs until cancelled."""
         self._arm()
         await self._is_wanted.wait()
         if self._scheduler is not None:
             await self._scheduler.run()
 
     def apply_settings(self) -> None:
-        """Go by the settings as they are now: switched off, nothing fires any more; runs that were started go on."""
+        """Apply the current settings: if disabled, no job fires any more, but running ones continue."""
         settings, scheduler = self._config.crew.settings, self._scheduler
         if scheduler is not None:
             scheduler.max_concurrent = settings.max_concurrent_scheduled
@@ -60,7 +60,7 @@ class Schedules:
             self._arm()
 
     def take(self, wish: ScheduleWish) -> ScheduledCall:
-        """Keep a call for later. Raises RetinueError when it cannot be kept."""
+        """Schedule a call. Raises RetinueError if it is invalid or cannot be stored."""
         from retinue.surfaces.fleet.schedules import open_desk
 
         if self._path.exists() and not self._is_own:
@@ -97,7 +97,7 @@ class Schedules:
         return self._scheduler
 
     def _arm(self) -> None:
-        """Begin with the jobs of the file, if there is one and they are the user's."""
+        """Load the jobs of the file, if there is one and it is the user's."""
         if not self._config.crew.settings.scheduling_enabled or not self._path.exists():
             return
         if not self._is_own:

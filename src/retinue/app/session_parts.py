@@ -1,4 +1,4 @@
-"""What the main agent of one session and its runs are made from. Starts nothing."""
+"""What the main agent of one session and its runs are built from. Starts nothing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,41 +28,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class SessionParts:
-    """Complete before the main agent is there: what needs that one asks for it when it is used."""
+    """The parts of one session. Created before the main agent; parts that need it call `find_main` when used."""
 
     host: Host
     session: Session
     config: Config
     run_id: str
-    """The main agent's."""
+    """Of the main agent."""
     lease: Lease
-    """What one prompt may cost with all it starts."""
+    """The budget of one prompt, including all runs it starts."""
     tool_options: ToolOptions
     web: WebTools
     languages: Languages
     guards: Guards
-    """What stands around the runs."""
+    """Hooks and approvals for runs."""
     extensions: Extensions
     child_models: ChildModels
-    """The models that its runs may be given."""
+    """The models that runs may use."""
     recorder: "Recorder | None"
-    """Keeps what tools did; none where nothing is kept, and inside another program's agent, which keeps it itself."""
+    """Records tool activity; None if nothing is saved, or inside another program's agent, which records it itself."""
     find_main: Callable[[], LiveRun]
     warn: Callable[[str], None]
 
     @property
     def models(self) -> ModelPool:
-        """All that can be asked."""
         return self.host.need_models(self.config, self.extensions)
 
     @property
     def has_session(self) -> bool:
-        """Whether the main agent keeps a session; what belongs to one, such as schedules, is not offered without."""
+        """Whether the main agent has a session; features of one, such as schedules, are not offered without."""
         return self.host.request.session.kind not in ("none", "children")
 
     @cached_property
     def child_tools(self) -> dict[str, Tool]:
-        """All there are for children, those of the surfaces left out."""
+        """All tools for children, without those of surfaces."""
         return {
             **build_tools(self.tool_options),
             **build_extra_tools(),
@@ -79,7 +78,7 @@ def build_parts(
     find_main: Callable[[], LiveRun],
     warn: Callable[[str], None],
 ) -> SessionParts:
-    """All parts of one session; `warn` tells its listeners. Raises UsageError."""
+    """Build the parts of one session; `warn` notifies its listeners. Raises UsageError."""
     settings, environment, clock = config.crew.settings, host.environment, host.clock
     options = choose_shell(host.tool_options, config.paths, config.loaded.settings)
     host.redactor.learn(*list_stored(config.paths))
@@ -128,7 +127,7 @@ def _open_child_models(
     host: Host, config: Config, extensions: Extensions, find_main: Callable[[], LiveRun]
 ) -> ChildModels:
     scope, settings = host.scope, config.loaded.settings
-    # Whoever brings a model along means it to be used.
+    # Models that the caller supplies may always be used.
     own = tuple(model.info.ref for model in host.own.models)
     return ChildModels(
         lambda: host.need_models(config, extensions),
@@ -146,7 +145,7 @@ def _open_recorder(host: Host, config: Config) -> "Recorder | None":
 
 
 def _find_servers(host: Host, config: Config) -> "McpServers | None":
-    """The MCP servers; None where no file names any, which costs nothing more than looking."""
+    """Return the MCP servers; None if no file names any, without loading the MCP code."""
     from retinue.settings.paths import has_files
 
     if not has_files(config.paths, trusted=config.is_trusted):

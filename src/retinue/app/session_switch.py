@@ -1,4 +1,4 @@
-"""The session a Retinue begins in, and what changes while it is open: another session, another branch, a setting."""
+"""Opens the first session of a Retinue, and switches to another session, branch or setting while it is open."""
 
 import asyncio
 import os
@@ -42,7 +42,7 @@ _OWN = (CREW, RECORD)
 
 
 class Audience:
-    """Who listens to a Retinue, in whatever session it works."""
+    """The listeners of a Retinue, kept when it switches to another session."""
 
     def __init__(self) -> None:
         self._listeners: dict[int, tuple[Listener, bool]] = {}
@@ -50,7 +50,6 @@ class Audience:
         self._number = 0
 
     def listen(self, main: LiveRun, listener: Listener, *, pieces: bool) -> Callable[[], None]:
-        """Have it called with each event; returns what ends that."""
         self._number += 1
         number = self._number
         self._listeners[number] = listener, pieces
@@ -58,7 +57,7 @@ class Audience:
         return lambda: self._forget(number)
 
     def move(self, main: LiveRun) -> None:
-        """Go over to another main agent; the former one is closed."""
+        """Move all listeners to the main agent of another session."""
         for number, (listener, pieces) in self._listeners.items():
             self._stops[number]()
             self._stops[number] = main.bus.listen(listener, pieces=pieces)
@@ -69,30 +68,30 @@ class Audience:
 
 
 class Sessions:
-    """The other sessions one main agent can go over to. What fails leaves everything as it was."""
+    """The other sessions to which a main agent can switch. A failure changes nothing."""
 
     def __init__(
         self, main: LiveRun, directory: Path, clock: Clock, enter: Callable[[Session], Awaitable[None]]
     ) -> None:
-        """`directory` is where new sessions are kept; `enter` goes over to a session that is open."""
+        """`directory` is for new sessions; `enter` switches to an open session."""
         self._main = main
         self._present = main.session
         self._cwd = str(main.setup.cwd)
-        """Where it works, whatever its session says."""
+        """The working directory, whatever the session says."""
         self._directory = directory
         self._clock = clock
         self._enter = enter
 
     async def begin(self, parent: str | None = None) -> None:
-        """Go over to a new one; `parent` is the file it comes from."""
+        """Switch to a new session; `parent` is the file it comes from."""
         await self._enter(self._make(parent))
 
     async def open(self, path: str) -> None:
-        """Go over to that of a file; one that does not exist yet is begun there, as pi does. Raises RetinueError."""
+        """Switch to the session of a file; a missing file is created, as in pi. Raises RetinueError."""
         await self._enter(self._load(path))
 
     async def fork(self, entry_id: str) -> str:
-        """Go over to a copy that ends before something the user has said; returns that. Raises RetinueError."""
+        """Switch to a copy that ends before a user message; return that message. Raises RetinueError."""
         from retinue.views.history import Chronicle
 
         text, before = Chronicle(self._main).find_prompt(entry_id)
@@ -100,7 +99,7 @@ class Sessions:
         return text
 
     async def clone(self) -> None:
-        """Go over to a copy. Raises RetinueError when nothing has been said yet."""
+        """Switch to a copy. Raises RetinueError if the session is empty."""
         if self._present.leaf_id is None:
             raise SessionError("Cannot clone session: nothing has been said in it yet")
         await self._enter(self._copy(self._present.leaf_id))
@@ -119,7 +118,7 @@ class Sessions:
         return Session.open(file, clock=clock, new_id=make_uuid, cwd=self._cwd)
 
     def _make(self, parent: str | None) -> Session:
-        """Kept if the present one is."""
+        """Create a session; saved only if the current one is."""
         directory = None if self._present.path is None else self._directory
         return Session.create(
             cwd=self._cwd, directory=directory, parent_session=parent, clock=self._clock, new_id=make_uuid
@@ -143,7 +142,6 @@ def resolve_session(
     clock: Clock,
     say: Callable[[str], None],
 ) -> Session:
-    """Open or make the session that is wished for."""
     directory = find_session_dir(paths, environment, flag=wish.directory or None, setting=settings.session_dir)
     found: Path | None = None
     if wish.kind == "newest":
@@ -177,7 +175,7 @@ def resolve_session(
 
 
 def find_folder(session: Session, environment: Mapping[str, str]) -> Paths:
-    """The folder a session was begun in. Raises UsageError when it is gone."""
+    """Return the folder in which a session was started. Raises UsageError if it does not exist."""
     try:
         return find_paths(session.cwd, environment)
     except UsageError as error:
@@ -186,7 +184,7 @@ def find_folder(session: Session, environment: Mapping[str, str]) -> Paths:
 
 
 def _find_named(reference: str, directory: Path, paths: Paths) -> Path:
-    # A path that does not exist yet is where the session is made, as pi does for its children.
+    # A missing path is created, as pi does for its children.
     looks_like_path = os.sep in reference or reference.endswith(".jsonl")
     path = Path(reference).expanduser()
     if looks_like_path and not path.exists():
@@ -195,13 +193,13 @@ def _find_named(reference: str, directory: Path, paths: Paths) -> Path:
 
 
 _WINDOW = 128_000
-"""Of a model that does not say its own."""
+"""For models without a known context window."""
 _MOST_TOKENS = 4096
-"""Of a summary."""
+"""Maximum length of a summary."""
 
 
 class Branching:
-    """The branches of one main agent's session. What fails leaves everything as it was."""
+    """The branches of one main agent's session. A failure changes nothing."""
 
     def __init__(self, main: LiveRun, reactions: "Reactions | None", clock: Clock, settings: BranchSummaries) -> None:
         self._main = main
@@ -216,24 +214,24 @@ class Branching:
         return not self._settings.skip_prompt
 
     def is_here(self, entry_id: str) -> bool:
-        """Whether nothing was said after an entry, so that going there would change nothing. Raises SessionError."""
+        """Return whether the session already ends at this entry. Raises SessionError."""
         _, leaf_id = self._find(entry_id)
         is_after = leaf_id == entry_id and self._session.present.passes(entry_id)
         return is_after and not self.leaves_words(entry_id)
 
     def leaves_words(self, entry_id: str) -> bool:
-        """Whether going to an entry leaves something behind that can be summed up. Raises SessionError."""
+        """Return whether switching to an entry leaves messages behind that can be summarised. Raises SessionError."""
         from retinue.sessions.compaction import has_words
 
         self._find(entry_id)
         return has_words(self._session.present.load_beyond(entry_id))
 
     async def go(self, entry_id: str, *, summarise: bool = False, instructions: str = "") -> str:
-        """Go on from an entry: from before it where the user said it, and those words are returned.
+        """Continue from an entry; for a user message, from before it, and return its text.
 
-        With `summarise` the model first sums up what is left, which is then the first entry of the new branch. Reports
-        of runs wait for the next prompt. Raises RetinueError: the agent works, there is no such entry, no summary came
-        of it, or it cannot be written.
+        With `summarise` the model first summarises what is left behind, as the first entry of the new branch. Reports
+        of runs wait for the next prompt. Raises RetinueError if the agent works, the entry is unknown, the summary
+        fails or cannot be written.
         """
         words, leaf_id = self._find(entry_id)
         self._check()
@@ -243,7 +241,7 @@ class Branching:
         return words
 
     def _find(self, entry_id: str) -> tuple[str, str | None]:
-        """The words to say again, and the entry to go on from."""
+        """Return the text to send again, and the entry to continue from."""
         try:
             stored = self._session.read_entry(entry_id)
         except KeyError:
@@ -261,7 +259,7 @@ class Branching:
             raise SessionError("the agent works: stop it, or wait until it is done, before going to another branch")
         main.journal.flush()
         if not main.journal.is_saved:
-            # What is missing would be written to the wrong branch later.
+            # Unsaved entries would later be written to the wrong branch.
             raise SessionError(f"session {self._session.id} cannot be written, so this branch cannot be left")
 
     async def _sum_up(self, entry_id: str, instructions: str) -> "BranchSummary | None":
@@ -302,14 +300,14 @@ class Branching:
 
 
 class Tuning:
-    """The habits of one main agent. The user's settings stay as they are."""
+    """Changes modes of one main agent without changing the user's settings."""
 
     def __init__(self, main: LiveRun) -> None:
         self._main = main
 
     @property
     def steering_mode(self) -> Delivery:
-        """How many steering messages are said at once."""
+        """How many steering messages are delivered at once."""
         return self._main.inbox.steering_mode
 
     @steering_mode.setter
@@ -319,7 +317,7 @@ class Tuning:
 
     @property
     def follow_up_mode(self) -> Delivery:
-        """How many follow-ups are said at once."""
+        """How many follow-ups are delivered at once."""
         return self._main.inbox.follow_up_mode
 
     @follow_up_mode.setter
@@ -329,7 +327,7 @@ class Tuning:
 
     @property
     def compacts(self) -> bool:
-        """Whether the context is summarised when it gets long."""
+        """Whether the context is summarised when it is long."""
         return self._main.setup.compaction.enabled
 
     @compacts.setter
@@ -338,7 +336,7 @@ class Tuning:
 
     @property
     def retries(self) -> bool:
-        """Whether a reply that failed for a passing reason is asked for again."""
+        """Whether a reply with a temporary failure is retried."""
         return self._main.setup.retry.enabled
 
     @retries.setter
@@ -346,24 +344,20 @@ class Tuning:
         self._main.change(retry=structs.replace(self._main.setup.retry, enabled=enabled))
 
     def take_over(self, setup: RunSetup) -> None:
-        """Have the habits of another main agent."""
         self.steering_mode, self.follow_up_mode = setup.steering_mode, setup.follow_up_mode
         self.compacts, self.retries = setup.compaction.enabled, setup.retry.enabled
 
 
 class SettingChange(NamedTuple):
-    """What became of it."""
-
     preference: "Preference"
-    """As it is now."""
     problem: str = ""
-    """Why it was not written and counts for this process alone; empty when it was."""
+    """Why it was not written and applies to this process only; empty if it was written."""
 
 
 async def change_setting(
     opened: "OpenSession", host: "Host", key: str, text: str | None, *, accepts_file: bool
 ) -> SettingChange:
-    """Write it, let the session go by it, and tell extensions; None takes it out. Raises UsageError."""
+    """Write a setting, apply it to the session and notify extensions; None removes it. Raises UsageError."""
     from retinue.settings.preferences import Preferences
     from retinue.settings.subagents import load_crew
 

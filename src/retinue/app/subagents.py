@@ -1,6 +1,6 @@
-"""The subagents of one main agent: Manager, backend, builder of runs, notifications, schedules.
+"""The subagents of one main agent: Manager, backend, builder, notifications, schedules.
 
-Opened when the main agent may delegate or somebody asks for a run; a Retinue that does neither pays for none of it.
+Opened only if the main agent may delegate or a run is requested.
 """
 
 import asyncio
@@ -44,27 +44,26 @@ from retinue.tools.policy import Rights
 
 @dataclass(frozen=True, eq=False)
 class Subagents:
-    """Everything around the runs that a main agent starts."""
+    """Everything that the runs of a main agent need."""
 
     tools: DelegationTools
     manager: Manager
     builder: RunBuilder
     reactions: Reactions
-    """Of the main agent, when it is at rest."""
+    """Wakes the idle main agent for reports."""
     schedules: Schedules | None
-    """None where the main agent keeps no session."""
+    """None if the main agent has no session."""
     resources: AsyncExitStack
-    """What is given back at the end."""
+    """Released on close."""
     dismissed: int = 0
-    """Earlier runs that were not taken over."""
+    """Number of earlier runs that were not restored."""
 
     @property
     def ports(self) -> FleetPorts:
-        """What the main agent's delegation tools work with."""
         return self.tools.open_fleet(self.tools.parts.run_id)
 
     def find_defaults(self, definition: Definition) -> dict[str, Any]:
-        """What the settings and the file say where a request says nothing, as its options. Raises UsageError."""
+        """Return request options from the settings and the agent file. Raises UsageError."""
         config = self.tools.parts.config
         return {
             "session_dir": find_session_dir(definition, to_grounds(config)),
@@ -73,7 +72,7 @@ class Subagents:
         }
 
     def apply_settings(self) -> None:
-        """Go by the settings as they are now, as far as that is possible while a session goes on."""
+        """Apply the current settings, as far as possible in an open session."""
         settings, admission = self.tools.parts.config.crew.settings, self.manager.admission
         admission.bounds = replace(admission.bounds, max_spawns=settings.max_spawns_per_tree)
         self.manager.resize(_find_width(self.tools))
@@ -82,27 +81,27 @@ class Subagents:
             self.schedules.apply_settings()
 
     def schedule(self, wish: ScheduleWish) -> ScheduledCall:
-        """Keep a call for later. Raises RetinueError."""
+        """Schedule a call. Raises RetinueError."""
         if self.schedules is None:
             raise UsageError("Scheduler is not active in this session yet. Try again after the session has started.")
         return self.schedules.take(wish)
 
     async def close(self) -> None:
-        """Stop everything; what has not finished can be resumed."""
+        """Stop everything; unfinished runs can be resumed."""
         self.reactions.close()
         self.manager.stop_all()
         if self.manager.notifier is not None:
             self.manager.notifier.close()
-        await asyncio.sleep(0)  # what has a slot but has not begun must see that it is stopped
+        await asyncio.sleep(0)  # tasks that have a slot but have not begun must see that they are stopped
         await self.resources.aclose()
 
     def restrain_elsewhere(self, run_id: str, tools: Sequence[str], *, readonly: bool) -> None:
-        """Let a run and those below it know what they have lost that do not ask here; who cannot hear it is stopped."""
+        """Revoke tools from a run and all below it in other processes; a run that cannot be notified is stopped."""
         manager, caller = self.manager, self.tools.open_caller(run_id)
         for run in manager.list_runs():
             is_below, live = run.id == run_id or caller.find_run(run.id) is not None, manager.live(run.id)
             if run.is_guest and run.id == run_id and not run.status.is_final:
-                # What is below a run loses it with that; where nobody can say it, the one above is stopped.
+                # The runs below it lose the tools with it. If it cannot be notified, its host run is stopped.
                 is_said = manager.guests.speak(run.id, "restrict", {"tools": list(tools), "readonly": readonly})
                 _ = is_said or manager.stop(manager.guests.find_host(run.id), Reason.PARENT)
             if not is_below or live is None:
@@ -113,7 +112,7 @@ class Subagents:
                 live.restrict(tools, readonly=readonly)
 
     def judge_elsewhere(self) -> None:
-        """Let runs that work elsewhere ask here from now on; who could not ask is stopped."""
+        """Let remote runs ask this process about their calls from now on; runs that cannot are stopped."""
         for run in self.manager.list_runs():
             live = self.manager.live(run.id)
             if live is not None and not self.manager.hears(run.id):
@@ -123,13 +122,13 @@ class Subagents:
 
 
 async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rights) -> Subagents:
-    """Begin to work for a main agent, and take over what an earlier process left in its session.
+    """Open the subagents of a main agent and restore the runs that an earlier process left in its session.
 
-    `rights` are the main agent's.
+    `rights` are those of the main agent.
     """
     parts, workshop = delegation.parts, delegation.workshop
     host, clock, settings = parts.host, parts.host.clock, parts.config.crew.settings
-    # Runs of an earlier process go on before the session knows its subagents.
+    # Restored runs start before the session has its `subagents`.
     tools = replace(delegation, find=lambda: subagents)
     remains, dismissed = _read_remains(parts)
     config = _build_config(tools)
@@ -188,7 +187,7 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
 
 
 def _read_remains(parts: SessionParts) -> tuple[Remains, int]:
-    """What an earlier process left; nothing where somebody else could have written it, and of how many runs."""
+    """Return the runs that an earlier process left; if others could have written the file, only their number."""
     remains = read_remains(parts.session.customs(CREW))
     if _is_own_session(parts) or not remains.runs:
         return remains, 0
@@ -196,7 +195,7 @@ def _read_remains(parts: SessionParts) -> tuple[Remains, int]:
 
 
 def _is_own_session(parts: SessionParts) -> bool:
-    """Whether what the session says of earlier runs can be believed."""
+    """Return whether the session's entries about earlier runs can be trusted."""
     session, config = parts.session, parts.config
     if session.path is None or parts.host.request.session.is_alone:
         return True
@@ -209,7 +208,7 @@ def _build_config(tools: DelegationTools) -> RunConfig:
     parts, remote = tools.parts, tools.remote
     config, guards = parts.config, parts.guards
     asked, is_narrowed = find_features(config.roster, tools.workshop), config.is_narrowed
-    # Whoever was dispatched never dispatches.
+    # A dispatched run never dispatches.
     shared = {name: tool for name, tool in tools.make(parts.run_id).items() if name != DISPATCH}
 
     def list_features(plan: RunPlan) -> list[Feature]:
@@ -230,7 +229,7 @@ def _build_config(tools: DelegationTools) -> RunConfig:
         lease=parts.lease,
         extend=parts.extensions.load_child,
         rules=guards.rules,
-        # What was sent to another machine sends on from there.
+        # A run that was sent to another machine sends its own runs from there.
         runner=REMOTE if remote is not None and remote.is_usual else config.crew.settings.runner,
         asks=lambda: is_narrowed or guards.may_ask(),
         has_remote=remote is not None and not is_narrowed,
@@ -239,11 +238,11 @@ def _build_config(tools: DelegationTools) -> RunConfig:
 
 
 def _send_out(tools: DelegationTools, setup: RunSetup, remote_request: RemoteRequest) -> LiveRun:
-    """The live side of a run that works elsewhere."""
+    """Create a run that works in another process or on another machine."""
     parts = tools.parts
     if remote_request.runner == REMOTE and tools.remote is not None:
         return tools.remote.send(setup, remote_request, tools.find().manager)
-    from retinue.engine.external.run import ProcessStarter  # most subagents work in one process
+    from retinue.engine.external.run import ProcessStarter  # slow import: most subagents work in this process
     from retinue.settings.process_config import build_premises
 
     host = parts.host
@@ -252,13 +251,12 @@ def _send_out(tools: DelegationTools, setup: RunSetup, remote_request: RemoteReq
 
 
 def _find_width(tools: DelegationTools) -> int:
-    """How many runs of one parent work at once."""
     return tools.parts.config.crew.settings.max_concurrent if tools.remote is None else tools.remote.find_width()
 
 
 def _render(tools: DelegationTools, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage:
     parts = tools.parts
-    # Of all the settings only this one matters here, and reports may come by the thousand.
+    # Only this setting is needed here, and there may be thousands of reports.
     settings = FleetSettings(rollup_usage=parts.config.crew.settings.rollup_child_usage)
     ports = FleetPorts(tools.open_caller(parts.run_id), lambda: settings)
     now_ms = parts.host.clock.now_ms()

@@ -1,1 +1,1 @@
-"""The engine: one agent loop that takes every policy as an argument, and what runs it."""
+"""The engine: the agent loop, which takes every policy as an argument, and the Manager that runs it."""

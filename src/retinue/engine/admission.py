@@ -1,6 +1,6 @@
-"""Which runs are accepted, and as what: the bounds of a crew, the record of a new run, another attempt of an old one.
+"""Accepts or refuses new runs and further attempts of old ones, within the limits of a main agent.
 
-Starts nothing, and writes nothing down: what is refused leaves no trace.
+Starts and records nothing: a refused run leaves no trace.
 """
 
 import os
@@ -26,7 +26,7 @@ class SpawnRefused(RetinueError):
 
 
 def to_request(fields: Mapping[str, Any], default: Limits) -> RunRequest:
-    """A request of its fields and limits, as callers in Python name them. Raises SpawnRefused."""
+    """Build a request from its fields and limits, as named in the Python API. Raises SpawnRefused."""
     limits, rest = split_limits(fields)
     try:
         return RunRequest(limits=replace(default, **limits), **rest)
@@ -35,12 +35,10 @@ def to_request(fields: Mapping[str, Any], default: Limits) -> RunRequest:
 
 
 class Admission:
-    """Accepts or refuses the runs of one main agent."""
-
     def __init__(
         self, bounds: Bounds, runs: Register, clock: Clock, new_id: Callable[[], str], main: Path | None = None
     ) -> None:
-        """`main` is the main agent's session, in whose folder sessions are kept unless somebody says otherwise."""
+        """`main` is the main agent's session file; sessions are stored in its folder by default."""
         self.bounds = bounds
         self._folder = None if main is None else main.with_suffix("")
         self._runs = runs
@@ -49,20 +47,20 @@ class Admission:
         self._spawned = 0
 
     def begin_prompt(self) -> None:
-        """A new main prompt: spawns are counted from zero."""
+        """Reset the spawn count for a new main prompt."""
         self._spawned = 0
 
     def admit(
         self, request: RunRequest, parent_id: str, find_grant: Callable[[str], Grant | None]
     ) -> tuple[Run, RunRequest]:
-        """A new run, and the request as it is kept. Raises SpawnRefused. `find_grant` says what a run may use now."""
+        """Return a new run and the request to store; `find_grant` returns a run's rights. Raises SpawnRefused."""
         _check(request)
         parent = self._runs.find(parent_id)
         depth, extra_depth = (1, 0) if parent is None else (parent.depth + 1, parent.extra_depth)
         extra_depth += request.extra_depth
         if depth + extra_depth > self.bounds.max_depth:
             raise SpawnRefused(f"Cannot spawn agent: maximum recursive subagent depth is {self.bounds.max_depth}.")
-        # What past the queue is started by the clock, not by the prompt.
+        # Requests that skip the queue are started by a schedule, not by the prompt.
         if self._spawned >= self.bounds.max_spawns and not request.skips_queue:
             raise SpawnRefused(
                 f"Cannot spawn agent: this prompt has started {self._spawned} runs, the most it may (maxSpawnsPerTree)."
@@ -90,9 +88,9 @@ class Admission:
         return run, request
 
     def find_file(self, request: RunRequest, parent_id: str, run_id: str) -> str:
-        """Where a new run keeps its session; empty for the main session's folder, or what the request says already.
+        """Return the session file of a new run; empty for the default or if the request already names one.
 
-        It is kept with the request, since whoever looks for it after a crash has nothing else.
+        Stored with the request, which is all that is left to find the session after a crash.
         """
         if request.session_file or not request.keeps_session:
             return ""
@@ -103,7 +101,7 @@ class Admission:
         return "" if is_usual else find_file_below(above, parent_id, run_id)
 
     def readmit(self, run_id: str, task: str, session_file: str) -> tuple[Run, RunRequest]:
-        """Another attempt of a finished run, with a new task. Raises SpawnRefused."""
+        """Return a further attempt of a finished run with a new task. Raises SpawnRefused."""
         run = self._runs.find(run_id)
         if run is None:
             raise SpawnRefused(f'Agent not found: "{run_id}". It may have been cleaned up.')
@@ -120,7 +118,7 @@ class Admission:
             session_file=session_file or before.session_file,
         )
         _check(request, task)
-        # Where it never worked there is nothing to go on from.
+        # It never worked, so there is nothing to continue from.
         began_ms = 0 if session_file or is_unbegun else run.started_ms
         now_ms = self._clock.now_ms()
         again = msgspec.structs.replace(

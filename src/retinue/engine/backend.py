@@ -1,4 +1,4 @@
-"""Where runs execute. The local backend: tasks of this process, in one group that ends with it."""
+"""Backends execute runs. `LocalBackend` runs each as a task of this process, in one task group."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,35 +10,35 @@ from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
 
 Arrange: TypeAlias = Callable[[LiveRun], None]
-"""Called with a run when it has been built, before its first turn."""
+"""Called with a run that was just built, before its first turn."""
 
 
 def keep_setup(live: LiveRun) -> None:
-    """Change nothing."""
+    """An Arrange that changes nothing."""
 
 
 class Backend(Protocol):
-    """Executes runs. What it starts never raises."""
+    """Executes runs. The work it starts never raises."""
 
     def start(self, run_id: str, work: Coroutine[Any, Any, None]) -> None:
-        """Begin; returns at once."""
+        """Start the work of a run and return at once."""
         ...
 
     def cancel(self, run_id: str) -> bool:
-        """Cancel what is working on the run; False when nothing is."""
+        """Cancel the work of a run; False if there is none."""
         ...
 
     async def prepare(self, run: Run, request: RunRequest) -> Arrange:
-        """Get ready for a run before it is built; the result may add features to it. Raises RetinueError."""
+        """Prepare for a run before it is built; the result may add features to it. Raises RetinueError."""
         ...
 
     def goes_on(self, run: Run, request: RunRequest) -> bool:
-        """Whether a run that an earlier process was working on is continued."""
+        """Return whether a run is continued that an earlier process worked on."""
         ...
 
 
 class LocalBackend:
-    """One task per working run, all in one group: leaving it leaves nothing behind."""
+    """Executes each run as a task in one group; leaving the context cancels and awaits all of them."""
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
@@ -59,26 +59,21 @@ class LocalBackend:
             self._excite()
 
     def start(self, run_id: str, work: Coroutine[Any, Any, None]) -> None:
-        """Begin; returns at once."""
         task = self._group.create_task(work)
         self._tasks[run_id] = task
         task.add_done_callback(lambda done: self._forget(run_id, done))
 
     def cancel(self, run_id: str) -> bool:
-        """Cancel what is working on the run; False when nothing is."""
         task = self._tasks.get(run_id)
         return task is not None and task.cancel()
 
     async def prepare(self, run: Run, request: RunRequest) -> Arrange:
-        """Nothing is needed."""
         return keep_setup
 
     def goes_on(self, run: Run, request: RunRequest) -> bool:
-        """A run ends with its process."""
         return False
 
     async def wait(self) -> None:
-        """Return when nothing is working any more."""
         while self._tasks:
             await asyncio.wait(list(self._tasks.values()))
 

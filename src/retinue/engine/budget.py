@@ -1,9 +1,9 @@
-"""Budgets that hold: what a model call may cost is taken out of the lease before it is sent, and settled after it.
+"""Hard budgets: the highest possible price of a model call is reserved before it is sent, and settled after it.
 
-A child draws on its parent's lease, so that a whole tree never spends more than its root was given. What others only
-hold is waited for: most of it comes back. The model port is wrapped; the loop knows nothing of it. The first lease of
-a process may draw on something above: on the lease of the run that another process has started it for, or on those
-that runs on several machines share.
+A child draws on its parent's lease, so a whole tree never spends more than its root was given. Amounts that are only
+reserved are waited for, since most of them are returned. The model is wrapped; the loop does not know budgets. The
+first lease of a process may draw on a source: the lease of a run in another process, or leases shared by several
+machines.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, P
 from retinue.engine.clock import make_uuid
 
 MIN_OUTPUT = 256
-"""A reply shorter than this is not worth asking for."""
+"""A shorter reply is not worth asking for."""
 IMAGE_TOKENS = 6_000
 
 
 class Hold(Struct, frozen=True):
-    """What is set aside for one reply."""
+    """What is reserved for one reply."""
 
     tokens: int
     usd: float
     output: int
-    """Tokens that the reply may have."""
+    """Maximum tokens of the reply."""
     number: int = 0
-    """The same hold in the source above; 0 where there is none."""
+    """Id of the reservation in the source; 0 without a source."""
 
 
 class Source(Protocol):
@@ -38,28 +38,28 @@ class Source(Protocol):
 
     @property
     def is_limit(self) -> bool:
-        """Whether it bounds leases that have no limit of their own."""
+        """Whether it limits leases that have no limit of their own."""
         ...
 
     @property
     def rest(self) -> tuple[float, float]:
-        """Tokens and dollars that were left when it was last heard of."""
+        """Tokens and dollars that were left at the last contact."""
         ...
 
     async def reserve(self, price: Price, size: int, wanted: int, keys: Sequence[str]) -> tuple[int, int]:
-        """Set aside the most a reply can cost: the number of the hold, and the tokens of output it covers or 0.
+        """Reserve the highest possible price of a reply; return the reservation's id and the tokens of output, or 0.
 
-        `keys` are those of the leases with a limit that are drawn on here.
+        `keys` are those of the local leases that have a limit.
         """
         ...
 
     async def settle(self, number: int, used: Usage) -> None:
-        """Give a hold back and note what was used."""
+        """Return a reservation and record what was used."""
         ...
 
 
 class Lease:
-    """What a run and all its descendants may still spend; None is no limit."""
+    """What a run and all its descendants may still spend. None means no limit."""
 
     def __init__(
         self,
@@ -77,16 +77,16 @@ class Lease:
         self._held_tokens = 0
         self._held_usd = 0.0
         self.turn = asyncio.Lock()
-        """Of the first lease: whoever wants to hold something does it in turn, so that none waits for ever."""
+        """Lock of the first lease: callers reserve in order, so that none waits forever."""
         self._settled = asyncio.Event()
 
     @property
     def root(self) -> "Lease":
-        """The first of those above, or this one."""
+        """The topmost lease, or this one."""
         return self if self.parent is None else self.parent.root
 
     def left(self, *, held: bool = False) -> tuple[float, float]:
-        """Tokens and dollars that are neither spent nor held, here and above; with `held` also those that are."""
+        """Return the available tokens and dollars, here and above; with `held` including reserved ones."""
         held_tokens, held_usd = (0, 0.0) if held else self.held
         tokens = float("inf") if self.tokens is None else self.tokens - self.spent.total_tokens - held_tokens
         usd = float("inf") if self.cost_usd is None else self.cost_usd - self.spent.cost.total - held_usd
@@ -96,45 +96,43 @@ class Lease:
         return min(tokens, above_tokens), min(usd, above_usd)
 
     async def wait_settled(self) -> None:
-        """Wait until something below the first lease is settled; for whoever has the turn."""
+        """Wait until a reservation in the tree is settled. The caller must hold `turn`."""
         self.root._settled.clear()
         await self.root._settled.wait()
 
     @property
     def held(self) -> tuple[int, float]:
-        """Tokens and dollars set aside for calls under way."""
+        """Tokens and dollars reserved for calls in progress."""
         return self._held_tokens, self._held_usd
 
     @property
     def has_limit(self) -> bool:
-        """Whether it has a limit of its own."""
         return self.tokens is not None or self.cost_usd is not None
 
     @property
     def key(self) -> str:
-        """Its name where others share it: another one for each prompt."""
+        """Its name where others share it; new for each prompt."""
         if not self._key:
             self._key = make_uuid()
         return self._key
 
     @property
     def is_limited(self) -> bool:
-        """Whether anything, here or above, has a limit."""
+        """Whether this lease, one above it, or the source has a limit."""
         above = self.parent
         is_bound = self._source is not None and self._source.is_limit
         return self.has_limit or is_bound or (above is not None and above.is_limited)
 
     def list_limited(self) -> "list[Lease]":
-        """Those with a limit of their own: this one, and those above."""
         above = [] if self.parent is None else self.parent.list_limited()
         return [self, *above] if self.has_limit else above
 
     def draw_on(self, source: Source) -> None:
-        """Ask this one, too, from now on; for a first lease."""
+        """Use this source from now on; only for a first lease."""
         self._source = source
 
     async def reserve(self, price: Price, size: int, wanted: int) -> Hold | None:
-        """Set aside the most that a reply to `size` tokens can cost, shortened to what is left; None: too little is."""
+        """Reserve the highest price of a reply to `size` tokens, cut to what is left; None if that is not enough."""
         root = self.root
 
         def fit(*, held: bool = False) -> int:
@@ -159,13 +157,13 @@ class Lease:
         return kept if kept.output else None
 
     async def release(self, hold: Hold, used: Usage) -> None:
-        """Settle what was reserved, in the source above, too."""
+        """Settle a reservation here and in the source."""
         self.settle(hold.tokens, hold.usd, used)
         if self.root._source is not None:
             await self.root._source.settle(hold.number, used)
 
     def hold(self, tokens: int, usd: float) -> bool:
-        """Set something aside, here and above; False, and nothing is held, when it is not there."""
+        """Reserve an amount here and above; False, with nothing reserved, if it is not available."""
         left_tokens, left_usd = self.left()
         if tokens > left_tokens or usd > left_usd:
             return False
@@ -177,7 +175,7 @@ class Lease:
         return True
 
     def settle(self, tokens: int, usd: float, used: Usage) -> None:
-        """Give back what was held and note what was used."""
+        """Return a reserved amount and record what was used."""
         lease: Lease | None = self
         while lease is not None:
             lease._held_tokens -= tokens
@@ -187,50 +185,48 @@ class Lease:
         self.root._settled.set()
 
     def renew(self) -> None:
-        """A new prompt: nothing is spent yet; what is held by calls still under way stays held."""
+        """Reset what was spent for a new prompt; reservations of calls in progress stay."""
         self.spent, self._key = Usage(), ""
         self.root._settled.set()
 
     def repeat(self) -> "Lease":
-        """The same limits for work that is not part of this: nothing is spent, and nothing is above it."""
+        """Return an unspent lease with the same limits and no parent, for work that is not part of this prompt."""
         return Lease(self.tokens, self.cost_usd, source=self._source)
 
     def render_rest(self) -> str:
-        """What is left, for the model to read; empty without a limit."""
+        """Describe what is left, for the model; empty without a limit."""
         tokens, usd = self.left()
         above = (tokens, usd) if self.root._source is None else self.root._source.rest
         return render_rest(min(tokens, above[0]), min(usd, above[1]))
 
 
 class Leases:
-    """Those of every run of one main agent so far: what one had bounds its children, and itself when it is resumed."""
+    """The leases of all runs of one main agent; kept after a run ended, for its children and for resuming it."""
 
     def __init__(self, main: Lease) -> None:
-        """`main` is what one main prompt may spend with all it starts."""
+        """`main` is the budget of one main prompt, including all runs it starts."""
         self._main = main
         self._leases: dict[str, Lease] = {}
 
     def open(self, run_id: str, above: str | None, tokens: int | None, cost_usd: float | None) -> Lease:
-        """The lease of a run that begins, below that of the run `above`; with None it is no part of the main prompt."""
+        """Create the lease of a run below that of the run `above`; None: it is not part of the main prompt."""
         parent = self._main.repeat() if above is None else self._leases.get(above, self._main)
         self._leases[run_id] = lease = Lease(tokens, cost_usd, parent)
         return lease
 
     def find(self, run_id: str) -> Lease:
-        """The lease of a run that has begun."""
         return self._leases[run_id]
 
     def charge(self, run_id: str, usage: Usage) -> None:
-        """What an earlier process has spent on a run that goes on counts, here and above."""
+        """Count what an earlier process spent on a continued run, here and above."""
         self._leases[run_id].settle(0, 0.0, usage)
 
     def forget(self, run_id: str) -> None:
-        """Keep nothing of a run."""
         self._leases.pop(run_id, None)
 
 
 class BudgetedModel:
-    """A model that is only asked when its lease covers the answer."""
+    """A model that is asked only if its lease covers the reply."""
 
     def __init__(self, model: Model, lease: Lease) -> None:
         self.inner_model = model
@@ -238,11 +234,10 @@ class BudgetedModel:
 
     @property
     def info(self) -> ModelInfo:
-        """The model's own."""
         return self.inner_model.info
 
     async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
-        """Hold the most the reply can cost, shorten it to what is left, ask, settle."""
+        """Reserve the highest price of the reply, shorten the reply to what is left, ask, and settle."""
         lease, info = self._lease, self.inner_model.info
         if not lease.is_limited:
             return await self.inner_model.reply(request, draft)
@@ -251,7 +246,7 @@ class BudgetedModel:
         if hold is None:
             failure = Failure("budget", explain_end(lease.render_rest(), needed))
             return Reply(draft.finish("error", error=failure.message), failure)
-        # Of a call that is cut off the provider may have counted all, and a budget errs on the safe side.
+        # The provider may have counted all of a call that was cut off, so all of it counts as used.
         used = Usage(total_tokens=hold.tokens, cost=Cost(total=hold.usd))
         try:
             reply = await self.inner_model.reply(structs.replace(request, max_tokens=hold.output), draft)
@@ -264,19 +259,17 @@ class BudgetedModel:
 
 
 def explain_end(rest: str, needed: int) -> str:
-    """Why a model is not asked any more."""
     return f"the budget does not cover the next request: {rest or 'nothing'} left, and it may have {needed} tokens"
 
 
 def render_rest(tokens: float, usd: float) -> str:
-    """What is left of a budget; empty without a limit."""
     parts = [f"{tokens:.0f} tokens"] if tokens != float("inf") else []
     parts += [f"${usd:.4f}"] if usd != float("inf") else []
     return " and ".join(parts)
 
 
 def bound_input(request: ModelRequest) -> int:
-    """More tokens than the request can have: what the provider counted last, and one per byte of what is new."""
+    """Return an upper bound of the request's tokens: what the provider counted last, plus one per new byte."""
     messages = request.messages
     for place in reversed(range(len(messages))):
         message = messages[place]
@@ -300,7 +293,7 @@ def _count_bytes(messages: Sequence[Message]) -> int:
 
 
 def fit_output(price: Price, size: int, wanted: int, tokens: float, usd: float) -> int:
-    """As many of the wanted tokens of output as these tokens and dollars cover."""
+    """Return how many of the wanted output tokens are covered by these tokens and dollars."""
     output, spare = min(wanted, tokens - size), usd - bound_price(price, size, 0)
     dearest = bound_price(price, 0, 1)
     if dearest > 0 and spare != float("inf"):
@@ -309,7 +302,7 @@ def fit_output(price: Price, size: int, wanted: int, tokens: float, usd: float) 
 
 
 def bound_price(price: Price, size: int, output: int) -> float:
-    """The most these tokens can cost: cache writes are dearer than plain input, tiers dearer than the base."""
+    """Return the highest price of these tokens: cache writes cost more than input, tiers more than the base."""
     rows: list[Price | PriceTier] = [price, *price.tiers]
     into = max(max(row.input, row.cache_write, row.cache_read) for row in rows)
     out = max(row.output for row in rows)

@@ -1,7 +1,6 @@
-"""Builds a run from a request: definition, runner, model, rights and limits, each decided once; then its setup.
+"""Builds a run from a request: decides definition, runner, model, rights and limits once, then creates its setup.
 
-What it needs from above (definitions, models, features) comes in a RunConfig. Must not know settings, files of
-definitions or surfaces.
+Definitions, models and features come from a RunConfig. MUST NOT know settings, agent files or surfaces.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -48,24 +47,24 @@ from retinue.tools.registry import rename_tools
 
 @dataclass(frozen=True, slots=True)
 class RunHost:
-    """What this process has for all runs."""
+    """What this process provides for all runs."""
 
     clock: Clock
     models: ModelSource
     survey: Callable[[Path], Awaitable[Place]]
-    """Tells where a run works."""
+    """Returns facts about a directory, such as its git branch."""
     revoked: RevokedTools = field(default_factory=RevokedTools)
-    """What has been taken from runs since they began."""
+    """What was revoked from runs since they began."""
 
 
 class RunTree:
-    """What is remembered of the runs of one main agent."""
+    """State that is kept for the runs of one main agent."""
 
     def __init__(self, host: RunHost, config: RunConfig, root: Rights) -> None:
         """`root` are the rights of the main agent."""
         self._revoked = host.revoked
         self._asked_here: set[str] = set()
-        """Runs that nobody knew before this process."""
+        """Runs that were first requested in this process."""
         self.rights = CrewRights(config.policy, config.tools, host.revoked, root, self._asked_here)
         self.leases = Leases(config.lease)
         self.sessions = SessionKeeper(host.clock, config.orphan_dir)
@@ -74,7 +73,7 @@ class RunTree:
     hears = (RunQueued, RunForgotten)
 
     def hear(self, event: Event) -> None:
-        """Know which runs are new, and keep nothing about those that are forgotten."""
+        """Track new runs, and drop the state of forgotten ones."""
         if isinstance(event, RunQueued) and event.run.attempt == 1:
             self._asked_here.add(event.run_id)
         if isinstance(event, RunForgotten):
@@ -87,7 +86,7 @@ class RunTree:
 
 @dataclass(frozen=True, slots=True)
 class ParentRun:
-    """The run that asks for another one, and what is remembered of all."""
+    """The run that requests another one, with the state of all runs."""
 
     live: LiveRun
     tree: RunTree
@@ -96,9 +95,9 @@ class ParentRun:
 async def build_run(
     host: RunHost, config: RunConfig, request: RunRequest, parent: ParentRun | None = None, *, run: Run
 ) -> RunSetup:
-    """Decide all about a run and collect what it needs; the caller releases its additions. Raises RetinueError.
+    """Decide everything about a run and return its setup; the caller releases its additions. Raises RetinueError.
 
-    A main agent has no parent: what it would have from one is in the config.
+    A main agent has no parent: the config contains what it would get from one.
     """
     above = config.find_main() if parent is None else parent.live.setup
     definition = config.find(run.agent, request.surface)
@@ -154,9 +153,9 @@ def _plan_run(
     cwd: Path,
     additions: Additions,
 ) -> tuple[RunPlan, list[str]]:
-    """Runner, model, rights and limits, each decided here and nowhere else, and what is to be said about them.
+    """Decide runner, model, rights and limits; return them with the warnings.
 
-    The runner comes before the model, because a pi may know models that are not known here.
+    The runner is chosen before the model, because `pi` may know models that are unknown here.
     """
     runner, reason = (HERE[0], "") if parent is None else choose_runner(definition, request, config)
     chosen = _choose_model(host, config, definition, request, parent, runner)
@@ -180,7 +179,7 @@ def _plan_run(
 
 
 def build_judged(above: RunSetup, run_id: str, hooks: Sequence[CallHook], features: Sequence[Feature]) -> RunSetup:
-    """The setup of a run that one on another machine has started: only what judges its calls here."""
+    """Return the setup of a run started by a remote run: only what judges its calls here."""
     return above.change(
         run_id=run_id,
         model=unwrap(above.model),
@@ -201,14 +200,13 @@ class RunBuilder:
     """Builds the runs of one main agent, opens their sessions and closes them."""
 
     def __init__(self, host: RunHost, config: RunConfig, *, root: Rights) -> None:
-        """`root` are the rights of the main agent."""
         self._host = host
         self._config = config
         self.tree = RunTree(host, config, root)
 
     @asynccontextmanager
     async def open(self, run: Run, request: RunRequest, parent: LiveRun) -> AsyncIterator[LiveRun]:
-        """Build a run; leaving closes its session and releases what was added for it."""
+        """Build a run; leaving the context closes its session and releases its additions."""
         setup = await build_run(self._host, self._config, request, ParentRun(parent, self.tree), run=run)
         plan = setup.find_plan()
         try:
@@ -231,16 +229,14 @@ class RunBuilder:
             plan.additions.release()
 
     def find_grant(self, run_id: str) -> Grant:
-        """What a run may use now; for any other id what the main agent may."""
         return self.tree.rights.find_grant(run_id)
 
     def limit_turns(self, default_max_turns: int | None, grace_turns: int) -> None:
-        """Change the turns of runs that start from now on."""
         limits = replace(self._config.policy.limits, max_turns=default_max_turns, grace_turns=grace_turns)
         self._config = replace(self._config, policy=replace(self._config.policy, limits=limits))
 
     def _open(self, setup: RunSetup, plan: RunPlan, run: Run, parent: LiveRun) -> LiveRun:
-        """The live side of a run, here or in a process of its own, which then keeps the session alone."""
+        """Create the live run, here or in a process of its own, which then writes the session alone."""
         config, request, runner = self._config, plan.request, plan.runner
         if runner in HERE or config.send_out is None:
             session = self.tree.sessions.open(run, request, parent.session, plan.cwd)
@@ -266,14 +262,14 @@ class RunBuilder:
 
 
 def choose_runner(definition: Definition, request: RunRequest, config: RunConfig) -> tuple[Runner, str]:
-    """Where a run works, and why not where it was wanted; empty when it does, or when that goes without saying."""
+    """Return the runner of a run, and why it is not the wanted one; empty if it is, or if that is expected."""
     wanted = definition.runner or config.runner
     if wanted in ("process", "pi") and config.policy.find_surface(request.surface).asks_each_call:
         return "inprocess", ""
     runner, reason = wanted, f"runner {wanted} is not open to it"
     if runner == "pi" and definition.source == "project" and config.runner != "pi":
-        runner = "process"  # a pi starts its commands outside of our sandbox, which no project may choose
-    # Servers that it was promised are known on this machine; another one may not have them.
+        runner = "process"  # pi starts its commands outside our sandbox, which a project must not choose
+    # MCP servers are configured on this machine; another machine may not have them.
     if runner == REMOTE and (not config.has_remote or definition.mcp_servers):
         runner = "inprocess"
         reason = "its MCP servers are those of this machine" if config.has_remote else reason
@@ -338,15 +334,14 @@ def _choose_tools(config: RunConfig, plan: RunPlan, parent: ParentRun | None) ->
 
 
 def _find_own_name(rights: Rights, name: str) -> str:
-    """What a tool is called here, where its model has another name for it."""
+    """Return the original name of a tool that the model knows by another name."""
     return rights.targets.get(name, name)
 
 
 def _charge_model(config: RunConfig, plan: RunPlan, parent: ParentRun | None, run: Run) -> Model:
-    """The model, asked only as far as the budget of the run goes."""
     if parent is None:
         return config.find_main().charge(plan.model)
-    # What the clock starts is no part of the last prompt.
+    # A scheduled run is not part of the last prompt.
     above = None if plan.request.skips_queue else run.parent_id
     lease = parent.tree.leases.open(run.id, above, plan.limits.tokens, plan.limits.cost_usd)
     return BudgetedModel(plan.model, lease) if lease.is_limited else plan.model

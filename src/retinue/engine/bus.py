@@ -1,6 +1,6 @@
-"""The event bus of one run tree: write the durable fact, then show it.
+"""The event bus of one run: records an event, then passes it to listeners.
 
-Knows nothing of what events mean. Listeners are called at once and must not block; subscriptions have a bounded queue.
+MUST NOT know what events mean. Listeners are called synchronously and must not block; subscriptions have a queue.
 """
 
 import asyncio
@@ -13,36 +13,35 @@ from retinue.core.events import Event, MessageDelta, MessageStarted, ToolProgres
 
 Listener = Callable[[Event], None]
 Kinds = tuple[type[Any], ...]
-"""Of events; empty for all."""
+"""Event classes; empty means all."""
 log = logging.getLogger(__name__)
 
 _LIVE = (MessageDelta, MessageStarted, ToolProgress)
 
 
 class Bus:
-    """Publishes events to whoever listens, after they are on record."""
+    """Publishes events to listeners after they are recorded."""
 
     def __init__(
         self,
         record: Callable[[Event], None] | None = None,
         record_all: Callable[[Sequence[Event]], None] | None = None,
     ) -> None:
-        """`record_all` does what `record` does, for many events at once."""
         self._record = record
         self._record_all = record_all
         self._listeners: tuple[tuple[Listener, Kinds], ...] = ()
-        # Replaced, never changed: whoever stops listening because of an event must not hide it from the next one.
+        # Replaced, never changed: a listener that removes itself must not hide the event from the next listener.
         self._interested: dict[type[Any], tuple[Listener, ...]] = {}
         self._streaming = 0
 
     def publish(self, event: Event) -> None:
-        """Record and show. MUST NOT raise: recording reports its own failures, a broken listener is logged."""
+        """Record an event and pass it on. MUST NOT raise: recording reports failures, listener errors are logged."""
         if self._record is not None:
             self._record(event)
         self._show(event)
 
     def publish_all(self, events: Sequence[Event]) -> None:
-        """The same for facts that come together: all are on record before the first is shown."""
+        """Publish many events; all are recorded before the first is passed on."""
         if self._record_all is not None:
             self._record_all(events)
         for event in events:
@@ -61,16 +60,16 @@ class Bus:
                 log.exception("a listener failed on %s", kind.__name__)
 
     def listen(self, listener: Listener, *, pieces: bool = True, kinds: Kinds = ()) -> Callable[[], None]:
-        """Call the listener with each event; returns what ends it. `pieces`: it wants replies as they arrive.
+        """Call the listener with each event and return a function that stops it. `pieces`: it wants partial replies.
 
-        `kinds`: only with these. Many listen to every run, and each wants few of its events.
+        `kinds` limits the event classes: every run has many listeners, and each wants few of its events.
         """
         entry = (listener, kinds)
         self._change((*self._listeners, entry))
         self._streaming += pieces
 
         def stop() -> None:
-            # By identity: the same listener may have been given twice, and this may be called twice.
+            # By identity: the same listener may be registered twice, and `stop` may be called twice.
             left = tuple(each for each in self._listeners if each is not entry)
             if len(left) < len(self._listeners):
                 self._change(left)
@@ -82,19 +81,18 @@ class Bus:
         self._listeners, self._interested = listeners, {}
 
     def subscribe(self, *, bound: int = 10_000, pieces: bool = True) -> "Subscription":
-        """A queue of the events from now on."""
         subscription = Subscription(bound)
         subscription.stop = self.listen(subscription.put, pieces=pieces)
         return subscription
 
     @property
     def is_watched(self) -> bool:
-        """Whether anyone wants replies piece by piece."""
+        """Whether any listener wants partial replies."""
         return self._streaming > 0
 
 
 class Subscription:
-    """Events in order, for one reader. When it falls behind, live pieces are dropped first; facts never are."""
+    """Events in order, for one reader. If it is too slow, partial replies and progress are dropped, nothing else."""
 
     def __init__(self, bound: int) -> None:
         self._events: deque[Event | None] = deque()
@@ -104,7 +102,6 @@ class Subscription:
         self.stop: Callable[[], None] = lambda: None
 
     def put(self, event: Event) -> None:
-        """Queue an event."""
         if len(self._events) >= self._bound and isinstance(event, _LIVE):
             self.dropped += 1
             return
@@ -112,7 +109,7 @@ class Subscription:
         self._ready.set()
 
     def close(self) -> None:
-        """End the stream after what is queued."""
+        """End the iteration after the queued events."""
         self.stop()
         self._events.append(None)
         self._ready.set()

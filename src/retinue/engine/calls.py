@@ -1,6 +1,6 @@
-"""One batch of tool calls: check, ask the hooks, run side by side, results in source order.
+"""Runs the tool calls of one reply concurrently: validation, hooks, limits, results in source order.
 
-Knows no particular tool, no session and no surface. Whatever a tool does, each call gets exactly one result.
+MUST NOT know particular tools, sessions or surfaces. Whatever a tool does, each call gets exactly one result.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from retinue.engine.scope import run_together
 from retinue.sessions.summary import shorten
 
 MAX_RESULT_CHARS = 400_000
-"""Of all text in one result: tools bound their own output far below, this holds for those that do not."""
+"""Maximum text of one result, for tools that do not limit their output themselves."""
 
 
 def keep_data(value: Any) -> Any:
-    """Where nothing is secret."""
+    """The `redact` function for when there are no secrets."""
     return value
 
 
@@ -33,23 +33,21 @@ Answer: TypeAlias = ToolResult | Amendment | None
 
 
 class CallHook(Protocol):
-    """Asked around every call that is about to run. MUST NOT raise."""
+    """Called before and after every tool call. MUST NOT raise."""
 
     async def before(self, call: ToolCall, tool: Tool) -> Answer:
-        """Return a result to answer the call without running the tool, or other arguments to make it with."""
+        """Return a result to answer the call without the tool, an Amendment to change its arguments, or None."""
         ...
 
-    async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
-        """Return the result, changed or not."""
-        ...
+    async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult: ...
 
 
 @runtime_checkable
 class Abandoning(Protocol):
-    """A tool that has words of its own for a call that was cancelled, since that leaves nothing half done."""
+    """A tool with its own message for a cancelled call, because a cancel leaves nothing half done."""
 
     def abandon(self) -> ToolResult:
-        """The result of such a call. MUST NOT raise."""
+        """Return the result of a cancelled call. MUST NOT raise."""
         ...
 
 
@@ -63,13 +61,13 @@ class CallPorts(Struct, frozen=True):
     clock: Clock
     hooks: Sequence[CallHook] = ()
     refusals: Mapping[str, str] = {}
-    """Why it has not got a tool that it may well call; other names are just unknown."""
+    """Error texts for tools that are known but not available; other names are unknown."""
     tool_s: float | None = None
     max_chars: int = MAX_RESULT_CHARS
-    """Of all text in one result."""
+    """Maximum text of one result."""
     watched: Callable[[], bool] = lambda: True
     redact: Callable[[Any], Any] = keep_data
-    """Takes secrets out of texts and plain data."""
+    """Removes secrets from texts and plain data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +76,13 @@ class Batch:
 
     results: list[ToolResultMessage]
     refusal: tuple[str, str] | None = None
-    """Tool and error, where every call was refused with these and the error has no code."""
+    """Tool and error, if every call was refused with the same error and the error has no code."""
     ends_run: bool = False
-    """One of the calls was the last thing the run had to do."""
+    """Whether a call asked to end the run."""
 
 
 class _Refused(Exception):
-    """The call cannot be tried; the text says why, or the tool itself."""
+    """The call cannot be run; the text, or the tool's own result, says why."""
 
     def __init__(self, text: str, result: ToolResult | None = None) -> None:
         super().__init__(text)
@@ -92,7 +90,7 @@ class _Refused(Exception):
 
 
 async def run_calls(calls: Sequence[ToolCall], faults: Mapping[str, str], ports: CallPorts) -> Batch:
-    """Answer every call. On cancel, calls without a result get one that says so before the cancel goes on."""
+    """Run all calls. On cancel, calls without a result get one that says so, then the cancel is raised."""
     batch = _Running(calls, ports)
     for call in calls:
         ports.publish(ToolStarted(run_id=ports.run_id, call_id=call.id, name=call.name, arguments=call.arguments))
@@ -112,8 +110,6 @@ async def run_calls(calls: Sequence[ToolCall], faults: Mapping[str, str], ports:
 
 
 class _Running:
-    """A batch while it runs."""
-
     def __init__(self, calls: Sequence[ToolCall], ports: CallPorts) -> None:
         self._calls = calls
         self._ports = ports
@@ -123,7 +119,7 @@ class _Running:
         self.ends_run = False
 
     async def answer(self, index: int, call: ToolCall, fault: str | None) -> None:
-        """Give one call its result. Raises nothing but the cancel."""
+        """Produce the result of one call. Raises only a cancel."""
         clock = self._ports.clock
         try:
             tool, arguments = self._prepare(call, fault)
@@ -138,12 +134,11 @@ class _Running:
         self._settle(index, result, round((clock.steady_s() - begun_s) * 1000))
 
     def find_refusal(self) -> tuple[str, str] | None:
-        """The tool and the error of all calls, where those are the same."""
         kinds = set(self._refusals.values())
         return kinds.pop() if len(kinds) == 1 and len(self._refusals) == len(self._calls) else None
 
     def abandon(self) -> None:
-        """Settle what has no result: its effect is unknown and the model must hear of it."""
+        """Add results for unfinished calls: their effect is unknown and the model must know that."""
         for index, result in enumerate(self._results):
             if result is None:
                 self._settle(index, self._describe_loss(self._calls[index]), None)
@@ -156,12 +151,10 @@ class _Running:
         return ToolResult.of(text, {}, is_error=True)
 
     def tell_messages(self) -> None:
-        """Publish the results as messages, in source order."""
         for result in self.in_order():
             self._ports.publish(MessageFinished(run_id=self._ports.run_id, message=result))
 
     def in_order(self) -> list[ToolResultMessage]:
-        """The results there are."""
         return [result for result in self._results if result is not None]
 
     def _prepare(self, call: ToolCall, fault: str | None) -> tuple[Tool, dict[str, Any]]:
@@ -204,7 +197,7 @@ class _Running:
         )
 
     async def _contain(self, work: Awaitable[ToolResult], name: str) -> ToolResult:
-        """The result of a tool, also when it fails: hooks hear of that, too."""
+        """Return a result even if the tool fails, so that hooks see failures too."""
         try:
             return await self._limited(work, name)
         except ToolFailed as error:
@@ -244,7 +237,7 @@ class _Running:
 
     def _settle(self, index: int, result: ToolResult, duration_ms: int | None) -> None:
         if self._results[index] is not None:
-            return  # a straggler came back after the batch was given up
+            return  # a call that ignored its cancel returned late
         call = self._calls[index]
         message = ToolResultMessage(
             tool_call_id=call.id,
@@ -255,7 +248,7 @@ class _Running:
             timestamp=self._ports.clock.now_ms(),
         )
         self._results[index] = message
-        # Behind one that overtook an earlier call, no result's turn has come before all messages are told.
+        # Results are in order only while no earlier call is unfinished; the others follow as messages at the end.
         is_next = self._in_order[index] = all(self._in_order[:index])
         self._ports.publish(
             ToolFinished(run_id=self._ports.run_id, result=message, duration_ms=duration_ms, in_order=is_next)
@@ -263,10 +256,10 @@ class _Running:
 
 
 async def ask_hooks(call: ToolCall, tool: Tool, hooks: Sequence[CallHook]) -> Answer:
-    """What all hooks make of a call: a result in its place, the arguments it is to be made with, or nothing.
+    """Ask all hooks about a call; return a result that replaces it, changed arguments, or None.
 
-    Whoever changes a call is content with it; all the others judge the changed one, also those who let the first one
-    pass. Who changes it again after others did is not content, and then it is not made.
+    After a change all other hooks are asked again about the changed call; a hook is not asked about its own change. If
+    a hook changes the call a second time, the hooks disagree and the call is refused.
     """
     made: Amendment | None = None
     at, changer, changers = 0, -1, set[int]()
@@ -291,14 +284,13 @@ async def ask_hooks(call: ToolCall, tool: Tool, hooks: Sequence[CallHook]) -> An
 
 
 def describe_quarrel(by: Sequence[str]) -> str:
-    """Why a call is not made that hooks change again and again."""
     return f"hooks do not agree about its arguments ({', '.join(map(quote, dict.fromkeys(by)))})"
 
 
 def _name_unknown(name: str, known: list[str]) -> str:
     if not name.strip():
         return f"The call names no tool. Available: {', '.join(known) or 'none'}"
-    from difflib import get_close_matches  # only mistakes pay for this import
+    from difflib import get_close_matches  # slow import, needed for mistakes only
 
     close = get_close_matches(name.lower(), [each.lower() for each in known], 1, 0.6)
     hint = next((f" Did you mean {each!r}?" for each in known if close and each.lower() == close[0]), "")
@@ -311,7 +303,7 @@ def _tell_unexpected(name: str, error: Exception) -> ToolResult:
 
 
 def _bound(result: ToolResult, name: str, most: int) -> ToolResult:
-    """Hold any tool to a size a model and a session can carry, and to the types they expect."""
+    """Check the type of a result and truncate it to `most` characters."""
     if not isinstance(result, ToolResult):
         return ToolResult.of(f"{name} returned {quote(type(result).__name__)} instead of a result", {}, is_error=True)
     total = sum(len(block.text) for block in result.content if isinstance(block, TextContent))
@@ -329,19 +321,16 @@ def _bound(result: ToolResult, name: str, most: int) -> ToolResult:
 
 
 class PatientHook:
-    """A hook that may wait for a person, without its run looking idle."""
+    """Wraps a hook that may wait for a person, so that the run does not look idle."""
 
     def __init__(self, hook: CallHook, patience: Callable[[], AbstractContextManager[None]]) -> None:
-        """Inside of `patience` waiting is no idleness."""
         self._hook = hook
         self._patience = patience
 
     async def before(self, call: ToolCall, tool: Tool) -> Answer:
-        """What it says before a call."""
         with self._patience():
             return await self._hook.before(call, tool)
 
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
-        """What it makes of a result."""
         with self._patience():
             return await self._hook.after(call, tool, result)

@@ -1,6 +1,6 @@
-"""Which finished runs are no longer listed: those that whoever started them knows of, a while after their end.
+"""Removes finished runs from the run list some time after their result was delivered.
 
-Their files stay. What a run that still works was started by stays too, since the Manager does not let it go.
+Their session files stay. A run whose children are still active is kept, because the Manager refuses to forget it.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ LOOK_S = 60.0
 
 
 class Retention:
-    """Forgets the old runs of one crew; while there are none it does nothing."""
+    """Forgets old finished runs of one main agent. Its timer stops while there are no runs."""
 
     def __init__(self, manager: Manager, backend: Backend, clock: Clock) -> None:
         self._manager = manager
@@ -26,11 +26,11 @@ class Retention:
         self._clock = clock
         self._is_looking = False
         self._told: dict[str, int] = {}
-        """The last attempt of each run whose end the main agent was told."""
+        """For each run whose end was reported to the main agent: the attempt that was reported."""
         manager.root.bus.listen(self._hear, pieces=False, kinds=(RunQueued, RunForgotten, MessageFinished))
 
     def open(self, untold: Iterable[Run] = ()) -> None:
-        """Begin with the runs there are; of those that have ended, all but these were told."""
+        """Start with the runs that exist. `untold` are finished runs that were not reported yet."""
         unknown = {run.id for run in untold}
         ended = (run for run in self._manager.list_runs() if run.status.is_final and run.id not in unknown)
         self._told.update({run.id: run.attempt for run in ended})
@@ -38,14 +38,14 @@ class Retention:
         self._begin()
 
     def sweep(self) -> None:
-        """Forget what is old enough, children before their parents."""
+        """Forget runs that finished more than KEEP_S ago, children before their parents."""
         oldest_ms = self._clock.now_ms() - round(KEEP_S * 1000)
         for run in self._manager.list_runs():
             if run.status.is_final and run.finished_ms <= oldest_ms and self._is_known(run):
                 self._manager.forget(run.id)
 
     def _is_known(self, run: Run) -> bool:
-        """Whether its end has reached whoever started it, or nobody is there to be told."""
+        """Return whether the parent knows that the run ended, or has itself ended."""
         if run.is_read or not run.is_background or self._told.get(run.id) == run.attempt:
             return True
         parent = self._manager.find(run.parent_id)

@@ -1,6 +1,6 @@
-"""The real clock, and fresh ids. Tests bring their own.
+"""The system clock and id generators; tests replace them.
 
-Session ids are UUIDs of version 7: they sort by time, as pi's do.
+Session ids are version 7 UUIDs, which sort by time, as in pi.
 """
 
 import asyncio
@@ -9,23 +9,18 @@ import time
 
 
 class SystemClock:
-    """Time as the machine has it."""
-
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
     def steady_s(self) -> float:
-        """Seconds that never jump."""
+        """Return monotonic seconds."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; ends early only by cancelling."""
         await asyncio.sleep(seconds)
 
 
 def make_uuid() -> str:
-    """A UUID, version 7."""
     value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10))
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
@@ -34,5 +29,5 @@ def make_uuid() -> str:
 
 
 def make_run_id() -> str:
-    """Seventeen hexadecimal digits."""
+    """Return 17 random hexadecimal digits."""
     return os.urandom(9).hex()[:17]

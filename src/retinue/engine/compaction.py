@@ -1,7 +1,7 @@
-"""Makes room in a conversation: when, by which model call, and what is told. A failure leaves the context as it was,
-unless that fits no more: then its older part gives way to a note.
+"""Compacts a conversation: decides when, asks the model for a summary, and publishes what happened.
 
-Where to cut and what to ask is in `sessions.compaction`; this file must not know that.
+A failure leaves the context unchanged, unless it no longer fits: then its older part is replaced by a note.
+`sessions.compaction` decides where to cut and what to ask.
 """
 
 import asyncio
@@ -25,20 +25,18 @@ from retinue.sessions.view import Context
 
 Cause = Literal["manual", "threshold", "overflow"]
 PASSING = ("auth", "missing", "budget", "record", "network", "timeout", "rate")
-"""Failures of a summary after which nothing is left out: the run could not go on anyway, and later there may be one."""
+"""Failures after which nothing is removed: the run could not continue anyway, and a later summary may succeed."""
 UNABLE = ("overloaded", "stalled", "truncated")
-"""Failures that another cut would not mend."""
+"""Failures that another cut would not fix."""
 PROMPT_TOKENS = 700
-"""What the request for a summary takes beside the conversation."""
+"""Size of a summary request without the conversation."""
 CAREFUL_CHARS_PER_TOKEN = 3
-"""Code has fewer characters to a token than prose."""
+"""Code has fewer characters per token than prose."""
 SHORT_TOKENS = 4_096
-"""A summary that must be shorter is told so."""
+"""Below this, the model is asked for a shorter summary."""
 
 
 class Compactor:
-    """Compacts one run's conversation."""
-
     def __init__(
         self,
         setup: RunSetup,
@@ -49,7 +47,7 @@ class Compactor:
         watcher: Callable[[Delta], None],
         find_window: Callable[[], int],
     ) -> None:
-        """`find_window` says how many tokens the model takes."""
+        """`find_window` returns the tokens that the model accepts; `watcher` receives the parts of a summary."""
         self._setup = setup
         self._find_window = find_window
         self._session = session
@@ -57,22 +55,20 @@ class Compactor:
         self._publish = publish
         self._clock = clock
         self._watcher = watcher
-        """Hears the pieces of a summary."""
         self._failed_at = 0
-        """Messages there were when a compaction last failed: no second try before there is something new."""
+        """Number of messages at the last failed compaction: it is not tried again until there are new ones."""
         self.head_tokens = 0
-        """About what prompt and tools take."""
+        """Estimated size of prompt and tools."""
 
     def use(self, setup: RunSetup) -> None:
-        """Go on with another model or other limits."""
         self._setup = setup
 
     def begin(self) -> None:
-        """Another conversation: what failed before says nothing about it."""
+        """Reset the failure state for another conversation."""
         self._failed_at = 0
 
     async def check(self, talk: RunConversation) -> None:
-        """Summarise when too few tokens are free. Does not raise."""
+        """Compact if too few tokens are free. Does not raise."""
         if not self._setup.compaction.enabled or len(talk.messages) == self._failed_at:
             return
         tokens = compaction.count_context_tokens(self._session.context(), self.head_tokens)
@@ -88,10 +84,10 @@ class Compactor:
         instructions: str = "",
         strength: int = 0,
     ) -> bool:
-        """Summarise now; False when there was nothing to gain or it failed, and then nothing has changed.
+        """Compact now; False if there was nothing to gain or it failed, and then nothing has changed.
 
-        Where the conversation does not fit any more and there is no summary, its older part is left out with a note. A
-        `strength` of 1 keeps the last message only, one of 2 keeps nothing.
+        If the conversation does not fit and no summary can be made, its older part is replaced by a note. `strength` 1
+        keeps only the last message, 2 keeps nothing.
         """
         run_id = self._setup.run_id
         context = self._session.context()
@@ -132,7 +128,7 @@ class Compactor:
         return self._setup.compaction.fit(self._window, self.head_tokens)
 
     def _plan(self, context: Context, strength: int, *, is_weak: bool) -> list[compaction.Preparation]:
-        """What could be done, the mildest first; what would be kept may itself be too long."""
+        """Return the possible cuts, the one that keeps most first; even the kept part may be too long."""
         config = self._fit()
         plans = [
             compaction.prepare_compaction(context, config),
@@ -144,7 +140,6 @@ class Compactor:
         return [plan for plan in usable if taken + plan.kept_tokens <= self._window] or usable[-1:]
 
     def _find_output(self) -> int:
-        """The tokens that a summary may have."""
         return min(self._setup.model.info.max_tokens, max(256, self._fit().reserve_tokens * 4 // 5))
 
     async def _try(
@@ -179,7 +174,6 @@ class Compactor:
         return await ask_for_summary(self._setup, self._clock, self._publish, system, prompt, most, self._watcher)
 
     def _describe(self, done: compaction.Compaction) -> dict[str, Any]:
-        """The result as programs read it."""
         context = self._session.context()
         return {
             "summary": done.summary,
@@ -200,10 +194,7 @@ async def ask_for_summary(
     max_tokens: int,
     watcher: Callable[[Delta], None] | None = None,
 ) -> AssistantMessage:
-    """Ask a run's model, again where that may help, as for every reply. Raises CompactionFailed.
-
-    `watcher` hears the pieces of the reply.
-    """
+    """Ask a run's model, with the usual retries. `watcher` receives the parts of the reply. Raises CompactionFailed."""
     model, attempt = setup.model, 0
     while True:
         now_ms = clock.now_ms()

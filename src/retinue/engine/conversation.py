@@ -1,6 +1,6 @@
-"""What was said in one run, as its session has it: read when it is needed, and kept in step with the session.
+"""The conversation of one run, loaded from its session on demand and kept in sync with it.
 
-Knows no model and no tools; what is said next is the loop's business.
+MUST NOT know models or tools.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,12 +15,10 @@ from retinue.engine.loop import RunConversation
 from retinue.sessions.log import Session
 
 MOST_LOSSES = 5
-"""What is named of a session that cannot be read in full."""
+"""How many unreadable parts of a session a warning names."""
 
 
 class StoredConversation:
-    """The conversation of one run."""
-
     def __init__(self, run_id: str, session: Session, journal: Journal, publish: Callable[[Event], None]) -> None:
         self._run_id = run_id
         self._session = session
@@ -31,14 +29,14 @@ class StoredConversation:
 
     @property
     def talk(self) -> RunConversation:
-        """What was said, read when it is needed: whoever only looks at a long session does not wait for it."""
+        """The conversation, loaded on first use: a long session that is only viewed need not be loaded."""
         if self._talk is None:
             self._talk = RunConversation()
             self.load()
         return self._talk
 
     def load(self) -> None:
-        """Read it back from the session: after an abort only that is sure."""
+        """Reload from the session, which after an abort is the only reliable state."""
         talk = self.talk
         try:
             context = self._session.context()
@@ -53,26 +51,25 @@ class StoredConversation:
         self.tell_losses([*context.lost, *orphans])
 
     def drop(self) -> None:
-        """Read it anew when it is needed: the session goes on from another entry."""
+        """Reload on next use: the session continues from another entry."""
         self._talk = None
 
     def add(self, message: BashExecutionMessage) -> None:
-        """Add what the user did beside the conversation."""
-        talk = self.talk  # read before the session has it, too
+        talk = self.talk  # loaded before the session contains it
         self._journal.write(partial(self._session.append_message, message))
         talk.messages.append(message)
 
     def find_answer(self) -> AssistantMessage | None:
-        """The last word, when it is an answer and calls nothing."""
+        """Return the last message if it is an answer without tool calls."""
         last = self.talk.messages[-1] if self.talk.messages else None
         return last if isinstance(last, AssistantMessage) and not last.calls else None
 
     def omit_last(self) -> None:
-        """Leave the failed reply out of the context; the session keeps it."""
+        """Remove the failed reply from the context; the session keeps it."""
         talk, target = self.talk, self._journal.last_message_id
         if talk.messages and isinstance(talk.messages[-1], AssistantMessage):
             talk.messages.pop()
-            talk.memo.clear()  # it may be keyed by identity, and the popped message's may be used again
+            talk.memo.clear()  # keyed by identity, and the id of the removed message may be reused
             talk.turns -= 1
         if target:
             edit_id = self._journal.write(lambda: self._session.append_context_edit(target, None))
@@ -80,7 +77,7 @@ class StoredConversation:
                 self._publish(EntryAppended(run_id=self._run_id, entry=self._session.read_entry(edit_id)))
 
     def tell_losses(self, losses: Sequence[str]) -> None:
-        """Say what the model will not see of the session, once."""
+        """Warn once about parts of the session that the model will not see."""
         fresh = [text for text in losses if text not in self._told]
         self._told.update(fresh)
         if fresh:

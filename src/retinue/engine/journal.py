@@ -1,7 +1,7 @@
-"""What of a run's events goes into its session, and what happens when it cannot be written.
+"""Writes the durable events of a run to its session, and handles write failures.
 
-An event is on disk before it is shown. When the disk refuses, the run goes on in memory, says so once, and each later
-event tries again to write all that is missing. Knows events and sessions, not what they mean to anyone.
+An event is on disk before it is shown. If the disk fails, the run continues in memory and warns once, and each later
+event tries again to write everything that is missing.
 """
 
 from collections import Counter
@@ -31,21 +31,21 @@ from retinue.core.messages import CustomMessage, Message, ToolResultMessage, Use
 from retinue.core.run import Outcome, Run
 
 TOOL_RESULT = "retinue.tool_result"
-"""Custom entry: a result that finished before an earlier call of the same reply; used when its message never came."""
+"""Custom entry: a result that finished before an earlier call of the same reply; used if its message is missing."""
 RUN_FINISHED = "retinue.run_finished"
 """Custom entry: how a run ended."""
 CREW = "retinue.crew"
-"""Custom entry of a main session: an event in the life of a run that it, or something below it, started."""
+"""Custom entry of a main session: an event of a run below the main agent."""
 RECORD = "subagents:record"
-"""Custom entry of a main session: how such a run ended, in the form other programs know."""
+"""Custom entry of a main session: how such a run ended, in a form that other programs read."""
 QUESTION = "retinue.question"
-"""Custom entry of a main session: what was asked and how it was answered, for whoever looks back."""
+"""Custom entry of a main session: a question to the user and its answer."""
 CHANGED = "retinue.call_changed"
-"""Custom entry: a call that is made with other arguments than the message says; written before it acts."""
+"""Custom entry: a call whose arguments were changed by a hook; written before the call is made."""
 
 _MOST_BYTES = 1 << 20
 _MOST_EVENTS = 1000
-"""In one write."""
+"""Per write."""
 _CREW_EVENTS = (RunQueued, RunStarted, RunFinished, RunRead, RunForgotten, RunSteered)
 
 
@@ -103,14 +103,14 @@ class Journal:
             self.write(lambda: self._record.append_custom(RUN_FINISHED, data, sync=True))
 
     def record_all(self, events: Sequence[Event]) -> None:
-        """The same for events of the crew that come together, in few writes. Does not raise."""
+        """Write many events of child runs in few writes. Does not raise."""
         for at in range(0, len(events), _MOST_EVENTS):
             part = events[at : at + _MOST_EVENTS]
             theirs = [event for event in part if event.run_id != self._run_id and isinstance(event, _CREW_EVENTS)]
             self._write_facts([fact for event in theirs for fact in self._list_facts(event)])
 
     def take_over(self, runs: Iterable[Run], ends: Mapping[str, int], records: Iterable[Any]) -> None:
-        """Know the runs of an earlier process, and write the record of an end that it had no time for."""
+        """Register the runs of an earlier process, and write end records that are missing."""
         written = Counter(record.get("id") for record in records if isinstance(record, dict))
         for run in runs:
             self._names[run.id] = (run.agent, run.description)
@@ -118,12 +118,12 @@ class Journal:
                 self._write_facts([self._tell_end(run.id, run.outcome, run.finished_ms)])
 
     def write(self, append: Callable[[], str]) -> str:
-        """Append something, after all that is still missing; returns the entry id, empty when it is not written yet."""
+        """Append an entry after all pending ones; return its id, or "" if it could not be written yet."""
         self._backlog.append(append)
         return self.flush()
 
     def flush(self) -> str:
-        """Write all that is missing; returns the last entry id, empty when something still is."""
+        """Write all pending entries; return the last id, or "" if some could not be written."""
         entry_id = ""
         while self._backlog:
             try:
@@ -137,7 +137,6 @@ class Journal:
 
     @property
     def is_saved(self) -> bool:
-        """Whether everything is on disk."""
         return not self._backlog
 
     def _message(self, message: Message) -> None:
@@ -151,7 +150,7 @@ class Journal:
         self.last_message_id = self.write(lambda: self._record.append_message(message, sync=sync))
 
     def _append_custom(self, message: CustomMessage) -> str:
-        # On disk before the model is asked: this entry is what acknowledges a delivery.
+        # Synced before the model is asked: this entry acknowledges the delivery.
         return self._record.append_custom_message(
             message.custom_type,
             message.content,
@@ -173,8 +172,8 @@ class Journal:
         self.write(lambda: self._record.append_customs(facts))
 
     def _list_facts(self, event: Event) -> list[tuple[str, Any]]:
-        """What is noted of an event in the life of a run."""
-        # Encoded now, since the run in it changes; what is too long for a line is cut by whoever knows its parts.
+        # Encoded now, because the run in it changes. Long events stay objects, so that the session can shorten their
+        # parts.
         line = encode_json(event)
         data = msgspec.Raw(line) if len(line) <= _MOST_BYTES else msgspec.to_builtins(event)
         if isinstance(event, RunQueued):

@@ -1,4 +1,4 @@
-"""When a run must wrap up or stop. Pure: the loop asks at each turn boundary."""
+"""Limits of a run: turns, time, tokens, cost. Pure functions; the loop calls them after each turn."""
 
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -15,63 +15,60 @@ WRAP_UP_TEXT = (
 
 TIMES = ("wall_s", "idle_s", "strict_idle", "tool_s")
 ASKED = ("max_turns", *TIMES, "tokens", "cost_usd")
-"""What a request may say about limits. In its stored form these are fields of the request itself."""
+"""Fields of `Limits` that a request may set. A stored request has them as its own fields."""
 CLEANUP_S = 5.0
 ISOLATED_CLEANUP_S = 120.0
-"""Saving the work of a whole repository takes longer than closing a file."""
+"""For runs in a copy of a repository: committing that work takes longer than closing a file."""
 Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one run may use; None means no limit."""
+    """What one run may use. None means no limit."""
 
     max_turns: int | None = None
     grace_turns: int = 5
     """Turns after the wrap-up message before the run is stopped."""
     wall_s: float | None = None
     idle_s: float | None = None
-    """Seconds without any event: no token, no tool progress."""
+    """Seconds without any event, such as a token or tool progress."""
     strict_idle: bool = False
-    """Only what is finished is a sign of life: a message, a tool call, a turn."""
+    """Whether only a finished message, tool call or turn resets the idle timer."""
     tool_s: float | None = None
-    """Of one tool call."""
     tokens: int | None = None
     cost_usd: float | None = None
     cleanup_s: float = CLEANUP_S
-    """For all features of a run together, to undo what they did."""
+    """Seconds for all features of the run together to undo what they did."""
 
     def __post_init__(self) -> None:
         check_limits(self)
 
     def lower(self, tokens: int | None, cost_usd: float | None) -> "Limits":
-        """The same with no more tokens and no more cost than these."""
+        """Return a copy that allows at most this many tokens and this much cost."""
         return replace(self, tokens=find_smaller(self.tokens, tokens), cost_usd=find_smaller(self.cost_usd, cost_usd))
 
     def drop_clock(self) -> "Limits":
-        """Without those that count only where the run works, not while it waits for a place there."""
+        """Return a copy without wall and idle time: a remote worker applies those itself."""
         return replace(self, wall_s=None, idle_s=None)
 
     def bound_wait(self, timeout_s: float) -> float:
-        """How long a call of the run may wait: less than it may be silent, or spend in one call."""
+        """Return the longest time a call may wait without exceeding the idle or tool limit."""
         return min(timeout_s, *(0.9 * limit_s for limit_s in (self.idle_s, self.tool_s) if limit_s), timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one main agent's crew may grow to."""
+    """Limits for all runs of one main agent."""
 
     max_concurrent: int = 4
-    """Working runs of one parent."""
+    """Concurrent runs per parent."""
     max_depth: int = 4
     max_spawns: int = 200
-    """Runs one main prompt may start in all."""
+    """Runs that one main prompt may start in total."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitVerdict:
-    """What the limits say after a turn."""
-
     wrap_up: bool = False
     stop: Reason | None = None
 
@@ -80,7 +77,7 @@ GO_ON = LimitVerdict()
 
 
 def judge_turn(limits: Limits, turns: int, usage: Usage, *, wrapping_up: bool) -> LimitVerdict:
-    """Decide after `turns` turns of a run that wants to go on."""
+    """Decide what happens after `turns` turns of a run that wants another turn."""
     if limits.tokens is not None and usage.total_tokens >= limits.tokens:
         return LimitVerdict(stop=Reason.BUDGET)
     if limits.cost_usd is not None and usage.cost.total >= limits.cost_usd:
@@ -95,7 +92,7 @@ def judge_turn(limits: Limits, turns: int, usage: Usage, *, wrapping_up: bool) -
 
 
 def choose_limits(definition: Definition, asked: Limits, default: Limits, *, is_isolated: bool = False) -> Limits:
-    """What the request settles, else what the file says, else the default; 0 turns is no limit."""
+    """Combine the limits of the request, the definition and the default. 0 turns means no limit."""
     said = (asked.max_turns, definition.max_turns, default.max_turns)
     turns = next((number for number in said if number is not None), None)
     return replace(
@@ -107,7 +104,7 @@ def choose_limits(definition: Definition, asked: Limits, default: Limits, *, is_
 
 
 def fill_limits(limits: Limits, definition: Definition) -> Limits:
-    """The limits of a main agent, with those of the file it runs as where they say nothing."""
+    """Return the limits of a main agent; missing ones are taken from its definition."""
     if not definition.name:
         return limits
     return replace(
@@ -119,5 +116,5 @@ def fill_limits(limits: Limits, definition: Definition) -> Limits:
 
 
 def find_smaller(one: Number | None, other: Number | None) -> Number | None:
-    """Of two limits what both allow."""
+    """Return the smaller of two limits. None means no limit."""
     return min((value for value in (one, other) if value is not None), default=None)

@@ -1,6 +1,6 @@
-"""The agent loop: model ⇄ tools until there is nothing more to do.
+"""The agent loop: asks the model and runs its tool calls until there is nothing more to do.
 
-Every policy is an argument. It knows no subagents, sessions, features or settings, and reads no clock but the one it is
+Every policy is an argument. MUST NOT know subagents, sessions, features or settings, and uses only the clock it is
 given: it is a deterministic function of what its ports return.
 """
 
@@ -37,32 +37,30 @@ from retinue.engine.limits import WRAP_UP_TEXT, LimitVerdict
 
 NUDGE_TEXT = "Your last reply was empty. Answer the request now, or say in one sentence that nothing is left to do."
 MAX_REFUSALS = 8
-"""Replies in a row whose only calls were refused for the same tool with the same error."""
+"""The run fails after this many replies in a row with only calls of the same tool, refused with the same error."""
 
 
 @dataclass(slots=True)
 class RunConversation:
-    """What one run has said and used so far. Owned by the run; the loop appends to it."""
+    """The messages of a run and what the current prompt has used. The loop appends to it."""
 
     messages: list[Message] = field(default_factory=list)
     turns: int = 0
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)
     memo: dict[Any, Any] = field(default_factory=dict)
-    """Scratch for the model adapter: see `Request.memo`."""
+    """Cache of the model adapter: see `ModelRequest.memo`."""
     call_ids: set[str] = field(default_factory=set)
     wrapping_up: bool = False
 
     def begin(self) -> None:
-        """A new prompt: what it uses is counted from zero."""
         self.turns = self.tool_calls = 0
         self.usage = Usage()
         self.wrapping_up = False
 
     def load(self, messages: list[Message]) -> None:
-        """Put other messages in place of the present ones."""
         self.messages = messages
-        self.memo.clear()  # keyed by identity, which new objects may repeat
+        self.memo.clear()  # keyed by identity, and new objects may get the same ids
         for message in messages:
             if isinstance(message, AssistantMessage):
                 self.call_ids.update(call.id for call in message.calls)
@@ -70,8 +68,6 @@ class RunConversation:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why the loop came back."""
-
     reason: Reason
     reply: AssistantMessage | None = None
     failure: Failure | None = None
@@ -79,40 +75,38 @@ class Ending:
 
 
 class Inlet(Protocol):
-    """Where a run's queued messages come from."""
-
     def take_steering(self) -> Sequence[Message]: ...
 
     def take_follow_up(self) -> Sequence[Message]: ...
 
 
 class LoopPorts(Struct, frozen=True):
-    """Everything the loop may ask for."""
+    """Everything that the loop uses."""
 
     run_id: str
     model: Model
     system: str
     tool_specs: Callable[[], Sequence[ToolSpec]]
-    """Asked before each reply: a run may be given tools while it works."""
+    """Called before each reply, because a run may receive tools while it works."""
     thinking: ThinkingLevel
     session_id: str
     publish: Callable[[Event], None]
-    """Record, then show. MUST NOT raise."""
+    """Records an event, then shows it. MUST NOT raise."""
     watched: Callable[[], bool]
-    """Whether anyone wants the reply piece by piece; if not, no event is made of a piece."""
+    """Whether anyone wants partial replies; otherwise no events are created for them."""
     run_calls: Callable[[Sequence[ToolCall], dict[str, str]], Awaitable[Batch]]
     inlet: Inlet
     judge: Callable[[RunConversation], LimitVerdict]
-    """Asked after each turn that wants another one."""
+    """Called after each turn if the run wants another one."""
     prepare: Callable[[RunConversation], Awaitable[None]]
-    """Called before each further turn, to make room. MUST NOT raise."""
+    """Called before each further turn, to compact the context if needed. MUST NOT raise."""
     clock: Clock
 
 
 async def run_loop(talk: RunConversation, opening: Sequence[Message], ports: LoopPorts) -> Ending:
-    """Work until the model stops asking for tools and nothing is queued, a limit says stop, or a reply fails.
+    """Work until the model stops calling tools and nothing is queued, a limit is reached, or a reply fails.
 
-    The opening messages are said first. On cancel, what was received is kept in the conversation before it goes on.
+    On cancel, what was received so far is kept in the conversation before the cancel is raised.
     """
     loop = _Loop(talk, ports)
     pending = [*opening, *ports.inlet.take_steering()] if opening else list(ports.inlet.take_steering())
@@ -123,7 +117,7 @@ async def run_loop(talk: RunConversation, opening: Sequence[Message], ports: Loo
 
 
 class _Loop:
-    """The state of one pass: what outlives it is in the conversation."""
+    """State of one call of `run_loop`; what must outlive it is in the conversation."""
 
     def __init__(self, talk: RunConversation, ports: LoopPorts) -> None:
         self._talk = talk
@@ -135,7 +129,7 @@ class _Loop:
         self._is_over = False
 
     async def turn(self, pending: list[Message]) -> tuple[Ending | None, list[Message]]:
-        """One reply and its tool calls; returns how it ended, or what to say next."""
+        """Do one reply and its tool calls; return the ending, or None and the next messages."""
         ports, talk = self._ports, self._talk
         if not self._first:
             await ports.prepare(talk)
@@ -152,7 +146,7 @@ class _Loop:
             if reply.failure is None:
                 results = await self._use_tools(reply)
         finally:
-            # Also on cancel: whoever follows the turns sees each of them end.
+            # Also on cancel: listeners must see each turn end.
             answer = talk.messages[-1 - len(results)] if talk.messages else None
             if isinstance(answer, AssistantMessage):
                 ports.publish(TurnFinished(run_id=ports.run_id, turn=talk.turns, message=answer, tool_results=results))
@@ -176,7 +170,7 @@ class _Loop:
         verdict = ports.judge(talk)
         if verdict.stop is not None:
             return Ending(verdict.stop, message), []
-        # Being asked again for an answer is our idea, not a step of the model's that a limit could count.
+        # The nudge is ours, not a step of the model, so limits do not count it.
         if verdict.wrap_up and self._nudged is was_nudged:
             talk.wrapping_up = True
             following.append(UserMessage(WRAP_UP_TEXT, ports.clock.now_ms()))
@@ -199,7 +193,7 @@ class _Loop:
         self._ports.publish(MessageFinished(run_id=self._ports.run_id, message=message))
 
     async def _ask(self) -> Reply:
-        """Get one reply into the conversation, also when it is cut short by a cancel."""
+        """Get one reply and add it to the conversation, even if a cancel cuts it off."""
         ports, talk = self._ports, self._talk
         draft = Draft(ports.model.info, started_ms=ports.clock.now_ms(), thinking=ports.thinking)
         if ports.watched():
@@ -215,7 +209,7 @@ class _Loop:
         try:
             reply = await ports.model.reply(request, draft)
         except BaseException:
-            # The only exception a model lets through is the cancel: the user keeps what was already shown.
+            # A model raises nothing but the cancel. The text that was already shown stays in the conversation.
             self._say(draft.finish("aborted", error="Request was aborted"))
             raise
         reply = self._with_unique_ids(reply)
@@ -245,7 +239,7 @@ class _Loop:
         return batch.results
 
     def _with_unique_ids(self, reply: Reply) -> Reply:
-        """Ids pair calls with results for the rest of the conversation, and some providers repeat them."""
+        """Make call ids unique in the conversation: they pair calls with results, and some providers repeat them."""
         seen = self._talk.call_ids
         calls = reply.message.calls
         if all(call.id and call.id not in seen for call in calls) and len({call.id for call in calls}) == len(calls):
@@ -267,7 +261,7 @@ class _Loop:
 
 
 class _Watcher:
-    """Turns pieces of a draft into events."""
+    """Publishes the parts of a reply as events."""
 
     __slots__ = ("_begun", "_draft", "_ports")
 

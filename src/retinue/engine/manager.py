@@ -1,7 +1,7 @@
-"""The Manager: accepts requests, owns the queue and every live run of one main agent, and is the only one that spawns.
+"""The Manager accepts requests and owns the queue and all live runs of one main agent. Only it starts runs.
 
-It knows no surface's words, no definition's fields and no feature: how a run is built is a port. What is known of
-runs is in the Register, which is changed by nobody else.
+MUST NOT know surfaces, definitions or features: the Builder port builds a run. The state of the runs is kept in the
+Register, which only the Manager changes.
 """
 
 import asyncio
@@ -42,45 +42,43 @@ from retinue.engine.runner import LiveRun, contain
 from retinue.engine.setup import RunSetup
 
 Watch: TypeAlias = Callable[[LiveRun, Run, RunRequest, LiveRun], Callable[[], None]]
-"""Begins to listen to a run, given its request and the run that started it; returns what ends that."""
+"""Starts to observe a run: takes the live run, its record, its request and its parent; returns a stop function."""
 _ORPHANED = Outcome(Status.INTERRUPTED, Reason.PARENT, error="the run that started it ended")
 
 
 class Builder(Protocol):
-    """Makes a run out of a request."""
+    """Builds a run from a request."""
 
     def open(self, run: Run, request: RunRequest, parent: LiveRun) -> AbstractAsyncContextManager[LiveRun]:
-        """Build the run with everything around it; leaving undoes all of that."""
+        """Build the run and set up everything it needs; leaving the context undoes that."""
         ...
 
     def find_grant(self, run_id: str) -> Grant | None:
-        """What a run may use now; None where nobody has decided that."""
+        """Return what a run may use now; None if that was never decided."""
         ...
 
 
 class RemoteRuns(Protocol):
-    """Lets runs of one main agent work on other machines."""
+    """Sends runs of one main agent to other machines."""
 
     @property
     def is_usual(self) -> bool:
-        """Whether runs are sent whose definition does not say where they work."""
+        """Whether runs are sent if their definition does not name a runner."""
         ...
 
-    def find_width(self) -> int:
-        """How many runs of one parent work at once."""
-        ...
+    def find_width(self) -> int: ...
 
     def send(self, setup: RunSetup, remote_request: RemoteRequest, manager: "Manager") -> LiveRun:
-        """The live side of a run on another machine."""
+        """Send a run to another machine and return its local counterpart."""
         ...
 
     async def close(self) -> None:
-        """End the connection; runs that were sent go on."""
+        """Close the connection; runs that were sent continue."""
         ...
 
 
 class Manager:
-    """The crew of one main agent."""
+    """Starts, queues, stops and tracks the runs of one main agent."""
 
     def __init__(
         self,
@@ -109,15 +107,15 @@ class Manager:
         self._ends, self._news = Waiters(), Waiters()
         place = self.admission.find_file
         self.guests = Guests(self._runs, root, self._live, place=place, ring=self._ends.ring, clock=clock)
-        """The runs that those have started that work elsewhere."""
+        """The runs that were started by runs on other machines."""
         self._watchers = watchers
         self.notifier = None if open_notifier is None else open_notifier(self)
-        """Learns of each finished run after it is on record, and wakes a run that expects a report."""
+        """Notified of each run that finished, after that is recorded; wakes a parent that waits for a report."""
 
     def spawn(self, request: RunRequest, parent_id: str | None = None) -> Run:
-        """Accept a run and return at once; it starts when there is room. Raises SpawnRefused.
+        """Accept a run and return at once; it starts when a slot is free. Raises SpawnRefused.
 
-        For an occasion that has had its run already that one is returned, whatever has become of it.
+        If a run was already accepted for the request's occasion, that run is returned, in whatever state it is.
         """
         if request.occasion and (known := self._runs.find_occasion(request.occasion)) is not None:
             return known
@@ -126,19 +124,19 @@ class Manager:
         return run
 
     def resume(self, run_id: str, task: str, *, session_file: str = "") -> Run:
-        """Let a finished run go on with a new task, queued and limited like any other. Raises SpawnRefused.
+        """Continue a finished run with a new task, queued and limited like any other. Raises SpawnRefused.
 
-        With another `session_file` it knows nothing of what it did before.
+        With another `session_file` it remembers nothing of its earlier work.
         """
         run, request = self.admission.readmit(run_id, task, session_file)
         self._accept(run, request)
         return run
 
     def recover(self, remains: Remains, judge_dead: Callable[[Run], Outcome] = interrupt) -> list[Run]:
-        """Take over what an earlier process left: what worked is interrupted, what waited waits again.
+        """Restore the runs of an earlier process: working runs are interrupted, queued runs are queued again.
 
-        `judge_dead` finds what is left of a run whose process died, unless the backend continues it.
-        Returns the finished runs that nobody had been told about yet; the notifier does that.
+        `judge_dead` returns the outcome of a run whose process died, unless the backend continues that run. Returns the
+        finished runs that were not reported yet; the notifier reports them.
         """
         runs = self._runs
         runs.take_over(remains)
@@ -168,7 +166,7 @@ class Manager:
         return untold
 
     def steer(self, run_id: str, text: str) -> bool:
-        """Say something to a run before its next reply, or before it starts; False when it cannot hear it."""
+        """Send a message to a run, before its next reply or before it starts; False if it cannot receive messages."""
         if not self.hears(run_id):
             return False
         self._runs.tell(RunSteered(run_id=run_id, text=text))
@@ -183,16 +181,16 @@ class Manager:
         return True
 
     def hears(self, run_id: str) -> bool:
-        """Whether a run can be told something: not when it is finished, nor when a process of its own is at work."""
+        """Return whether a run can receive messages: not if it is finished or works in a process of its own."""
         run, live = self._runs.find(run_id), self._live.get(run_id)
         if run is None or run.status.is_final:
             return False
         return self.guests.can_speak(run_id) if run.is_guest else live is None or live.hears
 
     def stop(self, run_id: str, reason: Reason = Reason.USER, cause: str = "") -> bool:
-        """Stop a queued or working run and all it started; False when it is finished or unknown.
+        """Stop a queued or working run and all runs it started; False if it is finished or unknown.
 
-        `cause` is what a run that ends with its parent gives as its error.
+        `cause` becomes the error of each run that stops because its parent does.
         """
         run = self._runs.find(run_id)
         if run is None or run.status.is_final:
@@ -200,7 +198,7 @@ class Manager:
         if run.is_guest:
             return self.guests.speak(run_id, "stop", {"reason": str(reason)})
         for child in self.children(run_id):
-            if not child.is_guest:  # they end with it, where they are
+            if not child.is_guest:  # remote children stop with it on their machine
                 self.stop(child.id, Reason.PARENT, cause)
         if cause:
             self._causes.setdefault(run_id, cause)
@@ -209,32 +207,32 @@ class Manager:
             return True
         self._stopping.setdefault(run_id, reason)
         live = self._live.get(run_id)
-        # Work that has a slot but has not begun sees the wish itself: a cancel would keep it from ever running.
+        # A task that has a slot but has not begun checks `_stopping` itself: a cancel would keep it from ever running.
         if run_id in self._begun and (live is None or not live.abort(reason)):
             self.backend.cancel(run_id)
         return True
 
     def stop_all(self, reason: Reason = Reason.USER) -> int:
-        """Stop everything; returns how many runs that were."""
         active = [run for run in self._runs.list_active() if not run.is_guest]
-        # Those that only wait are many at times, and have nothing below them: one record for all of them.
+        # There can be thousands of queued runs; none has children, so all are recorded at once.
         waiting = [run for run in active if run.status is Status.QUEUED and self._queue.remove(run.parent_id, run.id)]
         self._finish_all([(run, Outcome(Status.STOPPED, reason)) for run in waiting])
         return len(waiting) + sum(self.stop(run.id, reason) for run in reversed(active))
 
     async def wait(self, run_id: str, timeout_s: float | None = None) -> bool:
-        """Return True when the run is finished, False when the time is over or there is no such run."""
+        """Return True when the run is finished, False on timeout or if the run is unknown."""
         run = self._runs.find(run_id)
         return run is not None and (run.status.is_final or await self._ends.wait(run_id, timeout_s))
 
     def find_grant(self, run_id: str) -> Grant | None:
-        """What a run may use now: recorded of whoever asks for a run, and of a run that begins."""
+        """Return what a run may use now; recorded when the run starts and when it requests a child."""
         return self._builder.find_grant(run_id)
 
     def read(self, run_id: str, *, by_call: str = "") -> None:
-        """Note that a finished run's result has been read by whoever started it.
+        """Mark the result of a finished run as read by its parent.
 
-        `by_call` reads it: that is on record only when the call's result is, so that a crash between loses nothing.
+        With `by_call` this is recorded only together with the result of that tool call, so that a crash in between
+        loses nothing.
         """
         run = self._runs.find(run_id)
         if run is None or not run.status.is_final or run.is_read:
@@ -246,50 +244,47 @@ class Manager:
             self._runs.tell_read(run_id, by_call, reader.bus)
 
     def forget(self, run_id: str) -> bool:
-        """Drop a finished run from the list, unless something it started still works."""
+        """Remove a finished run from the list; refused while a run below it is active."""
         return self._runs.forget(run_id)
 
     def find(self, run_id: str) -> Run | None:
-        """The run with this id."""
         return self._runs.find(run_id)
 
     def list_runs(self) -> list[Run]:
-        """All runs, newest first."""
+        """Return all runs, newest first."""
         return self._runs.list_newest()
 
     def children(self, run_id: str) -> list[Run]:
-        """The runs that a run started."""
         return self._runs.list_children(run_id)
 
     def find_bus(self, run_id: str) -> Bus | None:
-        """What a working run says; of one that was started elsewhere, what is heard of it."""
+        """Return the event bus of a working run; for a run on another machine, the bus of what it reports."""
         live = self.live(run_id)
         return self.guests.find_bus(run_id) if live is None else live.bus
 
     def live(self, run_id: str) -> LiveRun | None:
-        """The live side of a working run; the main agent's for its own id."""
+        """Return the live object of a working run, or of the main agent for its id."""
         return self.root if run_id == self.root.setup.run_id else self._live.get(run_id)
 
     def is_full(self, parent_id: str | None = None) -> bool:
-        """Whether a further run of this parent would have to wait."""
+        """Return whether a further run of this parent would have to wait."""
         return self._queue.is_full(parent_id or self.root.setup.run_id)
 
     @property
     def max_concurrent(self) -> int:
-        """How many runs of one parent work at once."""
         return self._queue.limit
 
     def resize(self, max_concurrent: int) -> None:
-        """Let more or fewer runs work at once; waiting ones start immediately."""
+        """Change how many runs of one parent may work at once; queued runs start immediately if there is room."""
         for parent_id in self._queue.resize(max_concurrent):
             self._drain(parent_id)
 
     async def stay(self, run_id: str, live: LiveRun, outcome: Outcome) -> Outcome:
-        """Keep a run that has come to its end until all it started has settled, letting it react to their reports."""
+        """Keep a run open until all runs it started have ended, and let it react to their reports."""
         self._welcome(run_id)
         if live is self.root:
-            self._stopping.pop(run_id, None)  # of an earlier prompt
-        self.guests.settle(run_id, outcome)  # of a run elsewhere nothing more is heard
+            self._stopping.pop(run_id, None)  # from an earlier prompt
+        self.guests.settle(run_id, outcome)  # a remote run reports nothing more
         while outcome.status is Status.COMPLETED and (
             live.inbox or self._runs.has_active_below(run_id) or self._expects_report(run_id)
         ):
@@ -304,12 +299,12 @@ class Manager:
         return outcome
 
     def dismiss(self, reason: Reason = Reason.USER) -> None:
-        """Stop the main agent if it stays for what it has started: what that reports is not reacted to any more."""
+        """Stop the main agent if it waits for its children; it does not react to their reports any more."""
         self._stopping[self.root.setup.run_id] = reason
         self.wake(self.root.setup.run_id)
 
     def wake(self, run_id: str) -> None:
-        """Something was put into a run's inbox: if it is staying for its children, it goes on now."""
+        """Let a run continue that waits for its children: its inbox has changed."""
         self._news.ring(run_id)
 
     def _expects_report(self, run_id: str) -> bool:
@@ -325,14 +320,14 @@ class Manager:
             self._drain(run.parent_id)
 
     def _welcome(self, run_id: str) -> None:
-        """A run is at work again: so may be what it had started."""
+        """A continued run works again: continue its children too."""
         if run_id in self._returning:
             for run in self._returning.settle(run_id):
                 self._start(run)
             self._drain(run_id)
 
     def _give_up(self, run_id: str) -> None:
-        """A run did not come back, and so nothing below it does."""
+        """A run could not be continued: end everything below it."""
         self.guests.settle(run_id)
         for run in self._returning.settle(run_id):
             self._give_up(run.id)
@@ -351,7 +346,7 @@ class Manager:
         self.backend.start(run.id, self._work(run))
 
     async def _work(self, run: Run) -> None:
-        """One run from its slot to its final state. Never raises."""
+        """Execute one run from its slot to its final state. Never raises."""
         request, outcome = self._runs.find_request(run.id), Outcome(Status.FAILED, Reason.CRASH)
         parent = self.live(run.parent_id) or self.root
         self._begun.add(run.id)
@@ -376,7 +371,6 @@ class Manager:
             self._drain(run.parent_id)
 
     async def _converse(self, run: Run, request: RunRequest, parent: LiveRun) -> Outcome:
-        """Build a run and let it work."""
         arrange = await self.backend.prepare(run, request)
         async with self._builder.open(run, request, parent) as live, AsyncExitStack() as listening:
             arrange(live)
@@ -384,7 +378,7 @@ class Manager:
                 listening.callback(watch(live, run, request, parent))
             self._live[run.id] = live
             listening.callback(live.bus.listen(lambda event: self._follow(run, event), pieces=False))
-            # Nobody waits any more for a run that has come back: the call that did was cut off.
+            # Nobody waits for a continued run: the tool call that waited was interrupted with the old process.
             is_detached = run.id in self._returning and not run.is_background
             now_ms, grant = self._clock.now_ms(), self.find_grant(run.id)
             self._runs.tell(RunStarted(run_id=run.id, at_ms=now_ms, grant=grant, is_detached=is_detached))
@@ -394,7 +388,7 @@ class Manager:
             return await live.prompt(task, stay=lambda outcome: self.stay(run.id, live, outcome))
 
     def _follow(self, run: Run, event: Event) -> None:
-        # Its start and end are told by the Manager, with its own times; the rest is what the run itself says.
+        # The Manager itself publishes the start and the end, with its own times.
         if not isinstance(event, RunStarted | RunFinished):
             fold(run, event)
         if isinstance(event, TurnStarted):
@@ -406,7 +400,7 @@ class Manager:
         self._finish_all([(run, outcome)])
 
     def _finish_all(self, ends: Sequence[tuple[Run, Outcome]]) -> None:
-        """Record the ends of runs, and tell whoever waits for them."""
+        """Record the ends of runs, then notify waiting callers, the notifier and the parents."""
         now_ms = self._clock.now_ms()
         events = [
             RunFinished(run_id=run.id, outcome=self._add_cause(run, outcome), at_ms=now_ms) for run, outcome in ends
@@ -427,19 +421,19 @@ class Manager:
 
 
 def _keep_rest(outcome: Outcome, left: Outcome) -> Outcome:
-    """The outcome of a run that was cut off, with what it leaves all the same."""
+    """Combine the outcome of a cancelled run with what the run has left, such as text and usage."""
     error = left.error or outcome.error
     return msgspec.structs.replace(left, status=outcome.status, reason=outcome.reason, error=error)
 
 
 class Waiters:
-    """Whoever waits for something that has an id, such as the end of a run."""
+    """Lets tasks wait for a key, such as the id of a run."""
 
     def __init__(self) -> None:
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
 
     async def wait(self, key: str, timeout_s: float | None = None) -> bool:
-        """Return True when it rings, False when the time is over."""
+        """Return True when `ring` is called for the key, False on timeout."""
         future = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(key, []).append(future)
         try:
@@ -448,14 +442,13 @@ class Waiters:
         except TimeoutError:
             return False
         finally:
-            # Whoever asks every second must not leave a future behind each time.
+            # A caller that polls with a timeout must not leave a future behind each time.
             waiters = self._waiters.get(key, [])
             if future in waiters:
                 waiters.remove(future)
         return True
 
     def ring(self, key: str) -> None:
-        """Let go on whoever waits."""
         for future in self._waiters.pop(key, ()):
             if not future.done():
                 future.set_result(None)

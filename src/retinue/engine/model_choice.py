@@ -1,6 +1,6 @@
-"""Which model a run asks, and how hard that thinks. The name of a model is looked up once for each run.
+"""Chooses the model and thinking level of a run. A model name is resolved once per run.
 
-What a person chooses while the run works counts from its next reply on.
+A model that the user chooses while the run works is used from the next reply on.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,38 +18,32 @@ from retinue.models.resolve import ModelChoice
 
 
 class ModelSource(Protocol):
-    """Where models come from."""
-
     def resolve(self, query: str, *, is_choice: bool = False) -> ModelChoice:
-        """The model a name means; `is_choice`: a person wrote it. Raises OutOfReach or another ModelError."""
+        """Return the model for a name; `is_choice`: a person wrote it. Raises OutOfReach or another ModelError."""
         ...
 
     def open(self, info: ModelInfo) -> Model:
-        """A model ready to be asked. Raises ModelError or ConfigError."""
+        """Return a model that can be asked. Raises ModelError or ConfigError."""
         ...
 
 
 @runtime_checkable
 class WrappedModel(Protocol):
-    """A model around another one."""
-
     inner_model: Model
 
 
 @runtime_checkable
 class LastingWrapper(Protocol):
-    """What stays around the model of a run when a person chooses another one."""
+    """A wrapper that stays when the user chooses another model."""
 
-    def rewrap(self, model: Model) -> Model:
-        """The same around another model."""
-        ...
+    def rewrap(self, model: Model) -> Model: ...
 
 
 class NamedModel(Struct, frozen=True):
-    """The model that a request or an agent's file names, looked up."""
+    """The model that a request or agent file names, resolved."""
 
     name: str = ""
-    """Empty for the parent's model."""
+    """Empty means the parent's model."""
     is_choice: bool = False
     """Whether a person wrote the name."""
     found: ModelChoice | None = None
@@ -58,12 +52,12 @@ class NamedModel(Struct, frozen=True):
 
     @property
     def thinking(self) -> ThinkingLevel | None:
-        """The level in its name."""
+        """The thinking level in the name, such as `model:high`."""
         return None if self.found is None else self.found.thinking
 
 
 def find_model(definition: Definition, request: RunRequest, models: ModelSource) -> NamedModel:
-    """Look up the model that the request names, else the one that the file names."""
+    """Resolve the model of the request, else of the definition."""
     name, is_choice = request.model or "", request.is_model_chosen
     if not name:
         name, is_choice = definition.model or "", definition.source != "builtin"
@@ -85,10 +79,9 @@ def choose_model(
     accepts_unknown: bool = False,
     is_lenient: bool = False,
 ) -> tuple[Model, str]:
-    """The named model, else the parent's, and a remark. Raises ModelError for a name that must be right and is not.
+    """Return the named model, else the parent's, and a remark. Raises ModelError for a wrong name.
 
-    `accepts_unknown`: another program asks the model, and may know it; `is_lenient`: a wrong name in a file does not
-    stop a run.
+    `accepts_unknown`: another program asks the model and may know it. `is_lenient`: a wrong name in a file is ignored.
     """
     own = unwrap(inherited)
     is_wish = request.model is None and definition.is_model_wish
@@ -106,10 +99,10 @@ def choose_model(
 def choose_main_model(
     definition: Definition, registry: ModelRegistry, choose_other: Callable[[], ModelChoice], listed: Sequence[str]
 ) -> ModelChoice | None:
-    """The model of a main agent's file; None when it names none, or wishes for one that is not there.
+    """Return the model of a main agent's file; None if it names none, or an optional one that is not available.
 
-    `choose_other` tells what is asked without it: only a file that names a provider leads away from that one. Raises
-    ModelError for a pinned one.
+    `choose_other` returns the model that would be used otherwise: only a file that names a provider may choose another
+    provider. Raises ModelError for a required model.
     """
     if definition.model in (None, "inherit"):
         return None
@@ -127,19 +120,19 @@ def choose_main_model(
 
 
 def unwrap(model: Model) -> Model:
-    """The model itself: a child spends on its own lease and has its own hooks, not its parent's."""
+    """Return the model without wrappers: a child has its own budget and hooks, not its parent's."""
     while isinstance(model, WrappedModel):
         model = model.inner_model
     return model
 
 
 def choose_level(*words: str | None) -> ThinkingLevel | None:
-    """The first that is a level; a file may say anything."""
+    """Return the first word that is a thinking level; files may contain anything."""
     return next((level for word in words for level in THINKING_LEVELS if level == word), None)
 
 
 class CurrentModel:
-    """Looks up the model and the thinking level at each reply."""
+    """Delegates each reply to the run's current model and thinking level."""
 
     def __init__(
         self,
@@ -147,7 +140,7 @@ class CurrentModel:
         say: Callable[[str], None],
         limit: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """`limit` says how long a reply may be, where that is less than the model's own limit."""
+        """`limit` returns the maximum reply length if it is less than the model's own."""
         self._read = read
         self._say = say
         self._limit = limit
@@ -155,16 +148,14 @@ class CurrentModel:
 
     @property
     def info(self) -> ModelInfo:
-        """Of the model that would be asked now."""
         return self._read()[0].info
 
     @property
     def size(self) -> int:
-        """How much there is of the reply that is arriving."""
         return 0 if self._draft is None else self._draft.size
 
     async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
-        """Ask it. MUST NOT raise, as the model itself."""
+        """Ask the current model. MUST NOT raise."""
         model, thinking = self._read()
         request.thinking = draft.thinking = thinking
         if (limit := self._limit()) is not None:
@@ -178,12 +169,11 @@ class CurrentModel:
 
 
 class UnaskedModel:
-    """Stands for a model that cannot do what it would be asked: it is not asked, and each reply says why."""
+    """Replaces a model that cannot process the request: every reply is an error with the reason."""
 
     def __init__(self, info: ModelInfo, reason: str) -> None:
         self.info = info
         self._reason = reason
 
     async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
-        """Fail. MUST NOT raise, as the model itself."""
         return Reply(draft.finish("error", error=self._reason), Failure("request", self._reason))

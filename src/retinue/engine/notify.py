@@ -1,7 +1,7 @@
-"""Tells parents that their runs have finished: by join mode, once each; and wakes an idle main agent.
+"""Notifies parents of finished runs, once per run and grouped by join mode, and wakes an idle main agent.
 
-An outbox with timers through the clock. It knows runs and join modes; the words are a surface's, the inbox is the
-parent's. The message that delivers a report is its acknowledgement; a result that was read needs none.
+It knows runs and join modes; a surface writes the text. The message with a report also acknowledges it; a result that
+was already read is not reported.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ from retinue.engine.backend import Backend
 from retinue.engine.runner import LiveRun, contain
 
 HOLD_S = 0.2
-"""A result that is read in the same moment needs no notification."""
+"""Reports are delayed this long: a result that is read meanwhile needs none."""
 BATCH_S = 0.1
-"""Runs started within this time of each other belong together."""
+"""Runs started within this time of each other are grouped."""
 GROUP_S = 30.0
-"""How long the first of a group waits for the others."""
+"""How long the first finished run of a group waits for the others."""
 STRAGGLER_S = 15.0
-"""How long the first of those that were late waits for the rest of them."""
+"""How long the first late run of a group waits for the other late ones."""
 CUSTOM_TYPE = "subagent-notification"
 
 
 def list_told(details: Any) -> Iterator[tuple[str, int]]:
-    """The ends of runs that a report tells of, by run and attempt."""
+    """Return the runs, as (id, attempt), whose end a report contains."""
     if not isinstance(details, dict):
         return
     others = details.get("others")
@@ -40,29 +40,25 @@ def list_told(details: Any) -> Iterator[tuple[str, int]]:
 
 
 class NotifierPorts(Protocol):
-    """What the notifier needs from its surroundings. MUST NOT raise."""
+    """What the notifier needs. MUST NOT raise."""
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a timer in the background."""
-        ...
+    def start(self, work: Coroutine[Any, Any, None]) -> None: ...
 
-    def render(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage:
-        """The words."""
-        ...
+    def render(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage: ...
 
     def deliver(self, parent_id: str, message: CustomMessage | None) -> None:
-        """Put the message into the parent's inbox and wake it; None: nothing is to be said after all, just wake it."""
+        """Put the message into the parent's inbox and wake it. None: only wake it, everything was already read."""
         ...
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Runs of one parent that were started in one go; open until nothing was added for a moment."""
+    """Runs of one parent that were started together; open until none was added for BATCH_S."""
 
     ends_s: float
     ids: set[str] = field(default_factory=set)
     early: list[Run] = field(default_factory=list)
-    """Finished while it was open."""
+    """Finished while the batch was open."""
     is_closed: bool = False
 
 
@@ -71,28 +67,26 @@ class _Group:
     """Runs of one parent that are reported together."""
 
     members: set[str]
-    """Those that have not finished."""
+    """Unfinished runs."""
     done: list[Run] = field(default_factory=list)
-    """Those that have, and are not reported yet."""
+    """Finished runs that were not reported yet."""
     is_late: bool = False
-    """Its first report is out; the rest are stragglers."""
+    """Whether the first report was sent; the remaining runs are stragglers."""
     timer: int = 0
-    """Counts what happened: an older timer means nothing."""
+    """Generation counter: an older timer is ignored."""
 
 
 class _Report(NamedTuple):
-    """What is to be said about runs that have ended."""
-
     runs: list[Run]
     is_group: bool
     is_partial: bool
 
 
 class Notifier:
-    """The outbox of one main agent's crew."""
+    """Sends the reports about finished runs of one main agent."""
 
     def __init__(self, post: NotifierPorts, clock: Clock, siblings: Callable[[Run], list[Run]]) -> None:
-        """`siblings`: the runs of the same parent that are queued or working, whoever is asked about left out."""
+        """`siblings` returns the other queued or working runs of the same parent."""
         self._post = post
         self._clock = clock
         self._siblings = siblings
@@ -104,11 +98,11 @@ class Notifier:
         """By unfinished run."""
         self._owed: dict[tuple[str, int], Run] = {}
         self._held: deque[tuple[float, _Report]] = deque()
-        """Reports and when they are sent, which is in the order they came."""
+        """Reports with their send times, in order."""
         self._is_closed = False
 
     def queued(self, run: Run) -> None:
-        """A run was accepted: those that are told about together are found by when they were started."""
+        """Register an accepted run: runs started at nearly the same time are reported together."""
         if run.join != "smart" or not run.is_background or run.is_guest:
             return
         now_s = self._clock.steady_s()
@@ -120,7 +114,7 @@ class Notifier:
         self._batches[run.id] = batch
 
     def finished(self, run: Run) -> None:
-        """A run has ended: tell its parent, alone or with others."""
+        """Report the end of a run to its parent, alone or with others."""
         group, batch = self._groups.pop(run.id, None), self._batches.pop(run.id, None)
         if self._is_closed or not run.is_background:
             return
@@ -135,7 +129,7 @@ class Notifier:
             self._hold([run], is_group=False, is_partial=False)
 
     def recovered(self, runs: Iterable[Run]) -> None:
-        """Tell at once of runs that an earlier process has not told of: nobody can have read them in this moment."""
+        """Report runs that an earlier process did not report, without delay: nobody can have read them."""
         together: dict[tuple[str, str], list[Run]] = {}
         for run in runs:
             self._owed[run.id, run.attempt] = run
@@ -144,17 +138,17 @@ class Notifier:
             self._send(_Report(group, len(group) > 1, is_partial=False))
 
     def expects(self, parent_id: str) -> bool:
-        """Whether a report to this run is held or waits for others."""
+        """Return whether a report to this run is delayed or waits for others."""
         return any(run.parent_id == parent_id for run in self._owed.values())
 
     def close(self) -> None:
-        """The session ends: nobody is told anything any more."""
+        """Stop reporting, because the session ends."""
         self._is_closed = True
         for store in (self._open, self._batches, self._groups, self._owed):
             store.clear()
 
     def _find_group(self, run: Run) -> _Group | None:
-        """The group of the first to finish: all of the same parent and mode that are still at it. None when alone."""
+        """Return the group of unfinished runs with the same parent and mode; None if there are none."""
         others = [other for other in self._siblings(run) if other.join == run.join and other.is_background]
         for other in others:
             if (group := self._groups.get(other.id)) is not None:
@@ -175,7 +169,7 @@ class Notifier:
             self._close_batch(batch)
 
     def _close_batch(self, batch: _Batch) -> None:
-        """Nobody joins any more: two or more are a group, one is reported alone."""
+        """Close a batch: two or more runs become a group, a single one is reported alone."""
         batch.is_closed = True
         done = {run.id for run in batch.early}
         for run_id in batch.ids:
@@ -218,13 +212,12 @@ class Notifier:
             self._post.start(self._send_held())
 
     async def _send_held(self) -> None:
-        """Send each report when its time has come: one timer, however many there are."""
         while self._held:
             if (rest_s := self._held[0][0] - self._clock.steady_s()) > 0:
                 await self._clock.sleep(rest_s)
             self._send(self._held[0][1])
-            await asyncio.sleep(0)  # thousands at once must not hold up everything else
-            # Only now: while it stands there, whoever adds a report does not start a second timer.
+            await asyncio.sleep(0)  # let other tasks run while there are thousands of reports
+            # Removed last: while it is in the queue, `_hold` does not start a second timer.
             self._held.popleft()
 
     def _send(self, report: _Report) -> None:
@@ -239,7 +232,7 @@ class Notifier:
 
 
 class Reactions:
-    """Of one main agent."""
+    """Wakes an idle main agent when reports arrive."""
 
     def __init__(self, main: LiveRun, backend: Backend) -> None:
         self._main = main
@@ -248,33 +241,33 @@ class Reactions:
         self._is_open = False
         self._is_due = False
         self._ended: asyncio.Event | None = None
-        """Of the reaction that goes on."""
+        """Set when the reaction in progress has ended."""
         main.bus.listen(self._hear, pieces=False, kinds=(RunForgotten, RunFinished))
 
     def spare(self, run_id: str) -> None:
-        """Somebody else waits for this run: its report alone is no reason to begin."""
+        """Do not wake the main agent for this run alone: another caller waits for it."""
         self._spared.add(run_id)
 
     def rouse(self, message: CustomMessage) -> None:
-        """A report is in the inbox."""
+        """Wake the main agent: a report is in its inbox."""
         details = message.details or {}
         ids = [details.get("id"), *(other.get("id") for other in details.get("others", ()))]
         self._is_due |= any(run_id not in self._spared for run_id in ids)
         self._begin()
 
     async def open(self) -> None:
-        """A prompt comes: wait until no reaction goes on; from now on there may be some."""
+        """Wait until no reaction is in progress, then allow reactions from now on. Called before a prompt."""
         while self._ended is not None:
             await self._ended.wait()
         self._is_open, self._is_due = True, False
 
     def close(self) -> None:
-        """Leave the main agent alone until its next prompt."""
+        """Do not wake the main agent until its next prompt."""
         self._is_open = False
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Leave the main agent alone until its next prompt, unless what is done here goes wrong."""
+        """Do not wake the main agent until its next prompt, unless the block raises."""
         was_open, self._is_open = self._is_open, False
         try:
             yield
@@ -286,7 +279,7 @@ class Reactions:
     def _hear(self, event: Event) -> None:
         if isinstance(event, RunForgotten):
             self._spared.discard(event.run_id)
-        # What came too late for the last turn is still there.
+        # Reports that arrived after the last turn are still in the inbox.
         if isinstance(event, RunFinished) and event.run_id == self._main.setup.run_id:
             if event.outcome.status is not Status.COMPLETED:
                 self._is_due = False

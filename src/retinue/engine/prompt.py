@@ -1,6 +1,6 @@
-"""The system prompts of main agents and children, section by section. Pure.
+"""Builds the system prompts of main agents and children, section by section. Pure.
 
-The names are those pi uses in its session files, so that either program can replay the other's prompt.
+The section names are those of pi's session files, so that either program can replay the other's prompt.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ RULES = (
     "Name files as path:line so that the reader can open them.",
 )
 CWD = "cwd"
-"""The section that says where an agent works."""
+"""Name of the section with the working directory."""
 MAX_SECTION_CHARS = 120_000
 
 
@@ -48,7 +48,7 @@ def build_sections(
     context_files: Sequence[tuple[str, str]] = (),
     extra: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The sections of a prompt, in order. A custom text replaces the preamble, the tool list and the rules."""
+    """Return the sections of a prompt, in order. A custom text replaces the preamble, the tool list and the rules."""
     sections = {"preamble": custom or PREAMBLE}
     if not custom:
         listed = [f"- {name}: {tool.hint}" for name, tool in tools.items() if tool.hint]
@@ -69,12 +69,10 @@ def build_sections(
 
 
 def render_cwd(cwd: str) -> str:
-    """Where an agent works."""
     return _wrap(CWD, cwd)
 
 
 def render_prompt(sections: Mapping[str, str]) -> str:
-    """The prompt as the model reads it."""
     return "\n\n".join(sections.values())
 
 
@@ -85,7 +83,7 @@ def declare_change(
     tools_after: Sequence[ToolSpec],
     now_ms: int,
 ) -> SystemMessage | None:
-    """The system message that turns one prompt and tool set into another; None when nothing changed."""
+    """Return the system message that changes one prompt and tool set into another; None if nothing changed."""
     patch: dict[str, str | None] = {name: text for name, text in after.items() if before.get(name) != text}
     patch.update(dict.fromkeys(name for name in before if name not in after))
     known = set(tools_before)
@@ -110,14 +108,13 @@ def _wrap(name: str, text: str) -> str:
 
 
 def bound_section(text: str) -> str:
-    """The text, cut where a section must end."""
     if len(text) <= MAX_SECTION_CHARS:
         return text
     return text[:MAX_SECTION_CHARS] + f"\n[cut at {MAX_SECTION_CHARS} of {len(text)} characters]"
 
 
 MAX_CONTEXT_CHARS = 200_000
-"""Of a parent's conversation that a child inherits; the oldest part is left out first."""
+"""Maximum size of the parent's conversation that a child inherits; the oldest messages are dropped first."""
 
 BRIDGE = """<sub_agent_context>
 You are now a sub-agent: another agent has handed you one task, and only your last message goes back to it.
@@ -138,7 +135,7 @@ BOUNDARY = (
     "something has to be edited, call the real tool: a tool call written out as text changes nothing."
 )
 ENVIRONMENT = "environment"
-"""The section that says where a child works."""
+"""Name of the section with the working directory of a child."""
 CODINGCODE_ROLE = "You are a specialized agent."
 CONTEXT_HEADING = "# Parent Conversation Context"
 TASK_HEADING = "# Your Task (below)"
@@ -154,7 +151,7 @@ class Identity:
     depth: int
     max_depth: int
     parent_id: str = ""
-    """The run that started it, when that is a child itself."""
+    """Set only if the parent is itself a child."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +160,7 @@ class Place:
 
     cwd: str
     branch: str | None = None
-    """The git branch, empty when none is checked out; None outside a repository."""
+    """Empty if no branch is checked out; None outside a git repository."""
     platform: str = sys.platform
     shell: str = ""
 
@@ -171,8 +168,8 @@ class Place:
 def build_append(
     definition: Definition, identity: Identity, place: Place, *, parent: str, worktree_of: str = ""
 ) -> dict[str, str]:
-    """The parent's prompt, then what is special about this child. The parent's text is a byte-exact prefix."""
-    # Never cut and never changed: providers keep what they have read of it.
+    """Return the parent's prompt followed by what is special about this child."""
+    # The parent's prompt must stay a byte-exact prefix, because providers cache it.
     sections = {"parent": parent or PREAMBLE, "bridge": BRIDGE, "active_agent": render_tag(identity)}
     sections[ENVIRONMENT] = render_environment(place)
     if worktree_of:
@@ -183,7 +180,7 @@ def build_append(
 
 
 def build_replace(definition: Definition, identity: Identity, place: Place, *, worktree_of: str = "") -> dict[str, str]:
-    """The definition's own prompt, with nothing of the parent in it."""
+    """Return a prompt with the definition's text and nothing of the parent."""
     sections = {"active_agent": render_tag(identity), "header": HEADER, ENVIRONMENT: render_environment(place)}
     if worktree_of:
         sections["worktree"] = _render_worktree(place, worktree_of)
@@ -194,7 +191,7 @@ def build_replace(definition: Definition, identity: Identity, place: Place, *, w
 def build_subagent(
     definition: Definition, identity: Identity, *, tools: Sequence[str], task: str, readonly: bool
 ) -> dict[str, str]:
-    """The prompt of the `subagent` surface: boundary, role, constraints, tools, task, what the answer must be."""
+    """Return the prompt of the `subagent` surface: boundary, role, constraints, tools, task, response rules."""
     may_write = (
         "You may only read: change no files, and nothing outside them either."
         if readonly
@@ -218,7 +215,7 @@ def build_subagent(
 
 
 def build_codingcode(definition: Definition, place: Place, *, rules: Sequence[str] = ()) -> dict[str, str]:
-    """The profile's prompt, the environment, and the user's rules, the general ones first."""
+    """Return the prompt of a profile: its text, the environment, and the user's rules with the general ones first."""
     facts = [f"- Working directory: {to_line(place.cwd)}", f"- OS: {place.platform}"]
     if place.shell:
         facts.append(f"- Shell: {to_line(place.shell)}")
@@ -236,20 +233,20 @@ def build_sticky(
     context_files: Sequence[tuple[str, str]] = (),
     extra: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The body instead of the main agent's prompt; the project's instructions and the directory stay."""
+    """Return the main agent's prompt with the definition's text in place of preamble, tool list and rules."""
     return build_sections(
         cwd=place.cwd, tools={}, custom=choose_role(definition), context_files=context_files, extra=extra
     )
 
 
 def choose_role(definition: Definition) -> str:
-    """The body, else the description, else a sentence with the agent's name."""
+    """Return the definition's text, else its description, else a sentence with its name."""
     role = definition.prompt.strip() or definition.description.strip()
     return role or f"You are {to_line(definition.name)}, an agent for one kind of task. Do the task you are given."
 
 
 def render_tag(identity: Identity) -> str:
-    """The element by which other programs recognise whose prompt this is."""
+    """Return the XML element by which other programs recognise the agent of a prompt."""
     values = {
         "name": identity.name,
         "agent_id": identity.run_id,
@@ -262,7 +259,6 @@ def render_tag(identity: Identity) -> str:
 
 
 def render_environment(place: Place) -> str:
-    """Where the child is."""
     git = ["Not a git repository"]
     if place.branch is not None:
         git = ["Git repository: yes", f"Branch: {to_line(place.branch)}"]
@@ -270,9 +266,9 @@ def render_environment(place: Place) -> str:
 
 
 def inherit_context(messages: Sequence[Message]) -> str:
-    """What goes before a task so that the child knows the parent's conversation; empty when nothing was said.
+    """Return the parent's conversation as a preface to a task; empty if nothing was said.
 
-    Texts and summaries only: no tool results, no thinking.
+    Contains texts and summaries only, no tool results and no thinking.
     """
     said = [line for message in messages if (line := _render_said(message))]
     if not said:
@@ -292,7 +288,7 @@ def inherit_context(messages: Sequence[Message]) -> str:
 
 
 def to_line(text: str) -> str:
-    """The text with everything escaped that could end its line or hide in it."""
+    """Escape all non-printable characters, so that the text can neither end its line nor hide parts of itself."""
     return text if text.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
@@ -328,11 +324,11 @@ def _escape(value: str) -> str:
 
 
 FRESH_S = 1.0
-"""A branch that was read so long ago is read again."""
+"""Seconds after which a branch is read again."""
 
 
 class Surveys:
-    """Looks at a place once for all the runs that start in it in the same moment: looking starts programs."""
+    """Caches the Place of a directory for runs that start at the same time, because reading it starts programs."""
 
     def __init__(self, look: Callable[[Path], Awaitable[Place]], clock: Clock) -> None:
         self._look = look
@@ -341,12 +337,11 @@ class Surveys:
         self._underway: dict[Path, asyncio.Event] = {}
 
     async def find(self, cwd: Path) -> Place:
-        """The place, seen not long ago."""
         while (place := self._recall(cwd)) is None and (event := self._underway.get(cwd)) is not None:
             await event.wait()
         if place is not None:
             return place
-        # Whoever looks does so in its own task: when it is stopped, one of those who wait looks in its stead.
+        # The first caller reads in its own task; if that is cancelled, one of the waiting callers reads.
         event = self._underway[cwd] = asyncio.Event()
         try:
             place = await self._look(cwd)

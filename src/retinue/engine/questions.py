@@ -1,7 +1,7 @@
-"""Where runs of one main agent ask a person, and where the answers come in.
+"""Questions of runs to the user: publishes them, waits, and receives the answers of a front end.
 
-One desk for the whole tree: a question of any run, at any depth, is published on the main agent's bus under the name
-of the run that asks. Without a face the default counts at once. Must not know what is asked, nor how a face looks.
+All runs of a main agent share one Desk. A question is published on the main agent's bus with the id of the run that
+asks. Without a front end the default answer is used at once. MUST NOT know what the questions mean.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ By = Literal["face", "policy", "nobody"]
 
 
 class Desk:
-    """Questions that wait, in the order they came."""
+    """Pending questions, in order of arrival."""
 
     def __init__(self, publish: Callable[[Event], None]) -> None:
         self._publish = publish
@@ -26,17 +26,16 @@ class Desk:
 
     @property
     def has_face(self) -> bool:
-        """Whether anybody is there who could answer."""
+        """Whether a front end is connected that could answer."""
         return self._faces > 0
 
     @property
     def waiting(self) -> list[Question]:
-        """What nobody has answered yet, oldest first."""
         return [question for question, _ in self._waiting.values()]
 
     @contextmanager
     def attend(self) -> Iterator[None]:
-        """Somebody is there to answer; when the last one leaves, the defaults count."""
+        """Register a front end that can answer. When the last one leaves, pending questions get their defaults."""
         self._faces += 1
         try:
             yield
@@ -47,7 +46,7 @@ class Desk:
                     self._settle(question, question.default, "policy")
 
     async def ask(self, question: Question) -> str:
-        """The answer of a person, or the default when none is there. A cancel takes the question back."""
+        """Return the user's answer, or the default without a front end. Cancelling withdraws the question."""
         if not self._faces:
             self._tell(question, question.default, "policy")
             return question.default
@@ -61,9 +60,9 @@ class Desk:
                 self._tell(question, "", "nobody")
 
     def answer(self, question_id: str, answer: str) -> bool:
-        """Settle a question; False when it waits no longer. Raises UsageError for an answer it does not have.
+        """Answer a question; False if it is no longer pending. Raises UsageError for an unknown option.
 
-        Only faces call this: nothing a model says gets here.
+        Only front ends call this: nothing that a model writes can answer a question.
         """
         waiting = self._waiting.get(question_id)
         if waiting is None:

@@ -1,13 +1,13 @@
-"""Who may start: per parent, first come first served, at most so many at once. Pure bookkeeping, no tasks.
+"""The run queue: first come, first served, with a limit of concurrent runs per parent. Starts no tasks.
 
-Slots are counted per parent, so that a run that waits for its own children never waits for their place as well.
+The limit is per parent, so a run that waits for its children never blocks their slots.
 """
 
 from collections import OrderedDict
 
 
 class Queue:
-    """Waiting and working runs, by parent."""
+    """Queued and working runs, by parent."""
 
     def __init__(self, limit: int) -> None:
         self._limit = max(1, limit)
@@ -16,20 +16,18 @@ class Queue:
 
     @property
     def limit(self) -> int:
-        """How many runs of one parent work at once."""
         return self._limit
 
     def resize(self, limit: int) -> list[str]:
-        """Change the limit; returns the parents whose runs may start now."""
+        """Change the limit; return the parents that have queued runs."""
         self._limit = max(1, limit)
         return list(self._waiting)
 
     def add(self, parent_id: str, run_id: str) -> None:
-        """Put a run at the end."""
         self._waiting.setdefault(parent_id, OrderedDict())[run_id] = None
 
     def take(self, parent_id: str) -> str | None:
-        """The next run of this parent that may start, which then holds a slot."""
+        """Remove the next run that may start and give it a slot; None if there is none or no slot is free."""
         waiting = self._waiting.get(parent_id)
         if not waiting or len(self._working.get(parent_id, ())) >= self._limit:
             return None
@@ -40,11 +38,11 @@ class Queue:
         return run_id
 
     def occupy(self, parent_id: str, run_id: str) -> None:
-        """Take a slot without waiting for one."""
+        """Take a slot even if none is free."""
         self._working.setdefault(parent_id, set()).add(run_id)
 
     def remove(self, parent_id: str, run_id: str) -> bool:
-        """Take a waiting run out; False when it does not wait."""
+        """Remove a queued run; False if it is not queued."""
         waiting = self._waiting.get(parent_id)
         if not waiting or run_id not in waiting:
             return False
@@ -54,7 +52,6 @@ class Queue:
         return True
 
     def release(self, parent_id: str, run_id: str) -> None:
-        """Give a slot back."""
         working = self._working.get(parent_id)
         if working is not None:
             working.discard(run_id)
@@ -62,5 +59,5 @@ class Queue:
                 del self._working[parent_id]
 
     def is_full(self, parent_id: str) -> bool:
-        """Whether a run of this parent would have to wait."""
+        """Return whether a new run of this parent would have to wait."""
         return bool(self._waiting.get(parent_id)) or len(self._working.get(parent_id, ())) >= self._limit

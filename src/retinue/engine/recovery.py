@@ -1,8 +1,8 @@
-"""What became of a crew when its process died: read from the main session, nothing guessed.
+"""Restores the runs of a session after its process died, from the entries of the main session.
 
-Every state was written before anyone saw it, so the entries tell for each run whether it had been accepted, had begun
-or had ended, and the messages to its parent whether that has been told. Deciding what to do is the Manager's. A run
-that is continued waits until its parent is at work again, whose directory and model it may have.
+Every state was recorded before anyone saw it, so the entries say for each run whether it was accepted, started or
+ended, and the messages to its parent say whether that was reported. The Manager decides what to do. A run that is
+continued waits until its parent works again, because it may use the parent's directory and model.
 """
 
 import re
@@ -39,23 +39,22 @@ class Remains:
     runs: dict[str, Run] = field(default_factory=dict)
     requests: dict[str, RunRequest] = field(default_factory=dict)
     said: dict[str, list[str]] = field(default_factory=dict)
-    """What was said to runs and may not have reached them: all of it, until `drop_used` has looked."""
+    """Messages to runs that they may not have received: all of them until `drop_used` was called."""
     ends: dict[str, int] = field(default_factory=dict)
-    """How often each run has ended, counting resumptions."""
+    """How often each run has ended, counting resumed attempts."""
     damaged: int = 0
-    """Entries that could not be read."""
 
     def adopt(self, root_id: str) -> None:
-        """Let the main agent's runs be this one's: it has another id in each process."""
+        """Make the new main agent the parent of the top-level runs: its id differs in each process."""
         for run_id, run in self.runs.items():
             if run.depth <= 1:
                 self.runs[run_id] = msgspec.structs.replace(run, parent_id=root_id)
 
     def drop_used(self, read_words: Callable[[Run], Iterable[str]]) -> None:
-        """Keep of what was said only what the runs have not read; `read_words` are the user's words in a session."""
+        """Drop messages that the runs have already read; `read_words` returns the user messages in a run's session."""
         for run_id, said in list(self.said.items()):
             used = Counter(read_words(self.runs[run_id]))
-            used[self.requests[run_id].task] -= 1  # its task is no answer to somebody who said the same
+            used[self.requests[run_id].task] -= 1  # the task itself is not a steering message with the same text
             left = []
             for text in said:
                 if used[text] > 0:
@@ -65,9 +64,9 @@ class Remains:
             self.said[run_id] = left
 
     def find_untold(self, main: Session, root_id: str, clock: Clock) -> list[Run]:
-        """The finished runs whose parent has neither read of their end nor been told of it."""
+        """Return finished runs whose parent has neither read the result nor been notified."""
         ended = [run for run in self.runs.values() if run.status.is_final and run.is_background and not run.is_read]
-        ended = [run for run in ended if not run.is_guest]  # who started those is told elsewhere
+        ended = [run for run in ended if not run.is_guest]  # those are reported by the machine that runs their parent
         told = {root_id: set(_list_told(main))}
         for parent_id in {run.parent_id for run in ended} - {root_id}:
             request = self.requests.get(parent_id)
@@ -76,13 +75,13 @@ class Remains:
 
 
 def interrupt(run: Run) -> Outcome:
-    """The outcome of a run whose process died."""
+    """Return the outcome of a run whose process died."""
     error = "the process that worked on it ended"
     return Outcome(Status.INTERRUPTED, Reason.CRASH, error=error)
 
 
 def _read_told(parent_id: str, request: RunRequest, main: Session, clock: Clock) -> set[tuple[str, int]]:
-    """The ends of runs that a parent's session tells of, by run and attempt."""
+    """Return the ends of runs, as (run id, attempt), that were reported in the parent's session."""
     path = find_file(main.tree, parent_id, request)
     if path is None or not path.exists():
         return set()
@@ -101,7 +100,7 @@ def _list_told(session: Session) -> Iterator[tuple[str, int]]:
 
 
 def read_remains(entries: Iterable[Any]) -> Remains:
-    """Fold the crew entries of a main session."""
+    """Rebuild the state of the runs from their entries in a main session."""
     remains = Remains()
     for data in entries:
         try:
@@ -114,7 +113,7 @@ def read_remains(entries: Iterable[Any]) -> Remains:
 
 def _apply(remains: Remains, event: Event) -> None:
     if isinstance(event, RunQueued):
-        # Ids become names of files.
+        # Ids are used in file names.
         if event.run.id != event.run_id or not _ID.fullmatch(event.run_id):
             raise KeyError(event.run_id)
         known = remains.runs.get(event.run_id)
@@ -122,7 +121,7 @@ def _apply(remains: Remains, event: Event) -> None:
             remains.runs[event.run_id] = event.run
         else:
             fold(known, event)
-            remains.runs[event.run_id] = remains.runs.pop(event.run_id)  # it waits behind those accepted before
+            remains.runs[event.run_id] = remains.runs.pop(event.run_id)  # queued again behind those accepted before
         remains.requests[event.run_id] = read_request(event.request)
     elif isinstance(event, RunForgotten):
         del remains.runs[event.run_id], remains.requests[event.run_id]
@@ -131,7 +130,7 @@ def _apply(remains: Remains, event: Event) -> None:
         if isinstance(event, RunSteered):
             remains.said.setdefault(event.run_id, []).append(event.text)
         elif isinstance(event, RunFinished):
-            # A run that ended by itself has read what it was told, or was done without it.
+            # A run that ended normally has read its messages, or finished without them.
             if event.outcome.reason is not Reason.CRASH:
                 remains.said.pop(event.run_id, None)
             remains.ends[event.run_id] = remains.ends.get(event.run_id, 0) + 1
@@ -139,21 +138,21 @@ def _apply(remains: Remains, event: Event) -> None:
 
 
 def has_left_copies(remains: Remains) -> bool:
-    """Whether a run that works in a copy was cut off."""
+    """Return whether a run was interrupted that works in a copy of the repository."""
     cut_off = (run.id for run in remains.runs.values() if run.status is Status.RUNNING)
     return any(remains.requests[run_id].isolation is not None for run_id in cut_off)
 
 
 class SavedCopies(Protocol):
-    """Finds what copies of repositories were saved to."""
+    """Finds the branches to which copies of repositories were saved."""
 
     async def find_branch(self, run_id: str, cwd: Path) -> str:
-        """The branch of a run; empty for none."""
+        """Return the branch of a run; empty if there is none."""
         ...
 
 
 async def find_branches(remains: Remains, returning: Iterable[str], copies: SavedCopies, cwd: Path) -> None:
-    """Note the branches of runs that are continued: their copies may have been tidied up by another process."""
+    """Set the branch of runs that are continued: another process may have saved and removed their copies."""
     for run_id in returning:
         run, request = remains.runs[run_id], remains.requests[run_id]
         if request.isolation == "worktree" and not run.branch:
@@ -161,7 +160,7 @@ async def find_branches(remains: Remains, returning: Iterable[str], copies: Save
 
 
 def _find_cwd(remains: Remains, run: Run | None, cwd: Path) -> Path:
-    """Where a run was to work; in a copy of that place the same branches are found."""
+    """Return the directory of a run; copies of it have the same branches."""
     while run is not None:
         if asked := remains.requests[run.id].cwd:
             return Path(asked)
@@ -170,38 +169,36 @@ def _find_cwd(remains: Remains, run: Run | None, cwd: Path) -> Path:
 
 
 class SavedWork(Protocol):
-    """What became of a copy that a dead process has left."""
+    """What was saved from a copy that a dead process left."""
 
     @property
     def branch(self) -> str:
-        """Where its changes are; empty for nowhere."""
+        """The branch with its changes; empty if there is none."""
         ...
 
     @property
     def notes(self) -> str:
-        """What is to be said of it behind the run's report."""
+        """Text to append to the run's report."""
         ...
 
 
 class Aftermath:
-    """Judges the dead runs of one main session."""
+    """Determines the outcome of interrupted runs of one main session."""
 
     def __init__(self, main: Session, clock: Clock, remains: Remains, copies: Mapping[str, SavedWork]) -> None:
-        """`copies` is what became of the copies that dead processes have left, by run."""
+        """`copies` is what was saved from copies that dead processes left, by run id."""
         self._main = main
         self._requests = remains.requests
         self._clock = clock
         self._copies = copies
 
     def judge(self, run: Run) -> Outcome:
-        """How a run that was cut off has ended."""
         outcome = replace(self._count(run, interrupt(run)), is_unbegun=self._is_unbegun(run))
         if (left := self._copies.get(run.id)) is None:
             return outcome
         return replace(outcome, branch=left.branch, notes=left.notes)
 
     def read_words(self, run: Run) -> list[str]:
-        """What the user has said to a run, as its session has it."""
         session = self._open(run)
         if session is None:
             return []
@@ -210,7 +207,7 @@ class Aftermath:
         return [to_text(entry.message) for entry in entries if isinstance(entry.message, UserMessage)]
 
     def _count(self, run: Run, outcome: Outcome) -> Outcome:
-        """The same with what the run had said and used in this attempt when its process died."""
+        """Add the text, usage and counts that the session holds for this attempt."""
         session = self._open(run)
         if session is None:
             return outcome
@@ -228,14 +225,13 @@ class Aftermath:
         )
 
     def _is_unbegun(self, run: Run) -> bool:
-        """Whether it had done nothing: a file below another session's comes into being with the first reply."""
+        """Return whether the run did nothing: a child's session file is created with its first reply."""
         path = self._find_file(run)
         if path is None or path.exists():
             return False
         return find_tree(self._main.tree, path) is not None or find_main(path) != path
 
     def _find_file(self, run: Run) -> Path | None:
-        """Where a run keeps its session; None for one that keeps none."""
         return find_file(self._main.tree, run.id, self._requests[run.id])
 
     def _open(self, run: Run) -> Session | None:
@@ -249,17 +245,17 @@ class Aftermath:
 
 
 class Returning:
-    """The runs that are to go on and are not at work again yet."""
+    """Runs to be continued that do not work yet."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[Run]] = {}
-        """By the one that comes back: those below it."""
+        """For each such run: its children that wait for it."""
 
     def __contains__(self, run_id: str) -> bool:
         return run_id in self._waiting
 
     def add(self, run: Run) -> bool:
-        """Expect a run, whose parent was added before it; whether it may start now."""
+        """Add a run, after its parent; return whether it may start now."""
         self._waiting[run.id] = []
         above = self._waiting.get(run.parent_id)
         if above is not None:
@@ -267,5 +263,5 @@ class Returning:
         return above is None
 
     def settle(self, run_id: str) -> Sequence[Run]:
-        """Expect a run no longer, be it at work or gone; returns those that waited for it."""
+        """Remove a run that works again or cannot be continued; return the runs that waited for it."""
         return self._waiting.pop(run_id, ())

@@ -1,7 +1,7 @@
-"""The runs that one on another machine has started: listed here and shown, while they are worked on and told of there.
+"""Runs started by a run on another machine: listed and shown here, executed and reported there.
 
-What is heard of them is data of whoever says it. It changes nothing but runs below the one it comes from, never names a
-place on this machine, and gives no rights. Must not know how it gets here.
+What the other machine sends is untrusted data. It can only change runs below the run it comes from, never names a path
+on this machine, and grants no rights. MUST NOT know the transport.
 """
 
 import re
@@ -37,34 +37,34 @@ from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import find_file
 
 MOST = 1000
-"""Guests of one run; whoever tells of more is not heard."""
+"""Maximum number of remote children of one run; further ones are ignored."""
 MAX_NAME, MAX_LINE, MAX_TEXT = 200, 2_000, 200_000
-"""Characters that are kept of a name, of a line, and of what was said."""
+"""Maximum characters of a name, a line and a text."""
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _BRANCH = re.compile(rf"{BRANCH_PREFIX}[A-Za-z0-9_-]{{1,90}}")
 _KEPT = ("model", "thinking", "isolated", "isolation", "allow_write", "join", "is_background", *ASKED)
-"""What of a request means the same here: nothing that names a file or a folder."""
+"""Fields of a request that mean the same on this machine: none names a file or a folder."""
 
 
 @runtime_checkable
 class RemoteHost(Protocol):
-    """The live side of a run on another machine, which passes on what is said there."""
+    """The local side of a run on another machine; it forwards messages there."""
 
     def restrict(self, tools: Sequence[str], *, readonly: bool) -> None:
-        """Take tools from it where it works, and from all that it has started."""
+        """Revoke tools from the remote run and all runs it started."""
         ...
 
     def demand_judgement(self) -> None:
-        """There may be more to judge here than there was."""
+        """Tell the remote run that this machine may now have more of its calls to judge than before."""
         ...
 
     def pass_on(self, run_id: str, verb: str, data: Mapping[str, Any]) -> None:
-        """Say something to a run that it has started, or about it."""
+        """Send a command about, or to, a run that the remote run started."""
         ...
 
 
 class Guests:
-    """The guests of one crew."""
+    """Tracks the remote children of all runs of one main agent."""
 
     def __init__(
         self,
@@ -76,9 +76,7 @@ class Guests:
         ring: Callable[[str], None],
         clock: Clock,
     ) -> None:
-        """`live` are those who follow runs elsewhere; `place` says where a run keeps its session, when that is no usual
-        place; `ring` lets go on whoever waits for the end of a guest.
-        """
+        """`place` returns a session file other than the default one; `ring` wakes callers that wait for a run's end."""
         self._place = place
         self._runs = runs
         self._root = root
@@ -87,10 +85,10 @@ class Guests:
         self._clock = clock
         self._talks: dict[str, RemoteTalk] = {}
         self._files: dict[str, dict[str, Path]] = {}
-        """By host: where the sessions of its guests are to be kept, also of those that are not listed any more."""
+        """By host run: session files of its remote children, including those no longer listed."""
 
     def hear(self, host_id: str, event: Event) -> None:
-        """Take what a run elsewhere says of one below it. Said twice is once; what it must not say is not heard."""
+        """Apply an event that a remote run reports about a run below it; duplicate and forbidden ones are ignored."""
         if isinstance(event, RunQueued):
             self._accept(host_id, event)
             return
@@ -116,7 +114,7 @@ class Guests:
                 self._follow(run, event)
 
     def settle(self, host_id: str, outcome: Outcome | None = None) -> None:
-        """The run that they were heard of through has come to its end, and so has all below it."""
+        """End all remote children of a host run that has ended."""
         was_stopped = outcome is not None and outcome.status is Status.STOPPED
         status = Status.STOPPED if was_stopped else Status.INTERRUPTED
         for run in self._list_below(host_id):
@@ -127,14 +125,14 @@ class Guests:
         self._files.pop(host_id, None)
 
     def find_host(self, run_id: str) -> str:
-        """The run of this crew that a guest is heard of through."""
+        """Return the local run through which a remote child reports; empty if there is none."""
         run = self._runs.find(run_id)
         while run is not None and run.is_guest:
             run = self._runs.find(run.parent_id)
         return "" if run is None else run.id
 
     def speak(self, run_id: str, verb: str, data: Mapping[str, Any]) -> bool:
-        """Say something to a guest, or about it, through whoever follows its host; False when nobody does."""
+        """Send a command to a remote child through its host run; False if the host is not connected."""
         host = self._live.get(self.find_host(run_id))
         if not isinstance(host, RemoteHost):
             return False
@@ -142,23 +140,20 @@ class Guests:
         return True
 
     def can_speak(self, run_id: str) -> bool:
-        """Whether anybody would pass it on."""
         return isinstance(self._live.get(self.find_host(run_id)), RemoteHost)
 
     def find_file(self, host_id: str, run_id: str) -> Path | None:
-        """Where the session of a guest is kept here; None for one that keeps none, or that is not below this host."""
+        """Return the local session file of a remote child; None if it has none or is not below this host."""
         run = self._runs.find(run_id)
         if run is None or not self._is_below(run, host_id):
             return self._files.get(host_id, {}).get(run_id) if run is None else None
         return find_file(self._root.session.tree, run_id, self._runs.find_request(run_id))
 
     def find_bus(self, run_id: str) -> Bus | None:
-        """What is heard of a guest while it works."""
         talk = self._talks.get(run_id)
         return None if talk is None else talk.bus
 
     def list_messages(self, run_id: str) -> list[Message]:
-        """What was said in a guest, as far as it was heard of."""
         talk = self._talks.get(run_id)
         return [] if talk is None else list(talk.messages)
 
@@ -176,7 +171,7 @@ class Guests:
         if known is None:
             request = structs.replace(request, session_file=self._place(request, parent.id, told.id))
             file = find_file(self._root.session.tree, told.id, request)
-            # What lies there already is some other run's, which is not listed any more.
+            # An existing file belongs to another run that is no longer listed.
             if len(self._list_below(host_id)) < MOST and not (file is not None and file.exists()):
                 self._add(host_id, to_guest(told, parent, request, queued_ms), request, file)
         elif self._is_below(known, host_id) and known.status.is_final and told.attempt > known.attempt:
@@ -184,7 +179,7 @@ class Guests:
             self._runs.add(structs.replace(known, attempt=told.attempt, queued_ms=queued_ms), request)
 
     def _receive(self, run: Run, outcome: Outcome) -> Outcome:
-        """How a guest ended, with nothing of the place where that was."""
+        """Return the outcome without paths of the other machine."""
         file = self.find_file(self.find_host(run.id), run.id)
         return structs.replace(
             outcome,
@@ -192,7 +187,7 @@ class Guests:
             error=_cut(outcome.error, MAX_LINE),
             notes=_cut(outcome.notes, MAX_LINE),
             sandbox=_cut(outcome.sandbox, MAX_NAME),
-            # It comes with what its host has made.
+            # The branch arrives with the work of the host run.
             branch=outcome.branch if _BRANCH.fullmatch(outcome.branch) else "",
             session_file="" if file is None else str(file),
         )
@@ -221,7 +216,7 @@ class Guests:
 
     def _show(self, run: Run, event: RunPlaced) -> None:
         if run.status is Status.RUNNING:
-            self._talks.setdefault(run.id, RemoteTalk())  # after a crash here nobody tells of its start again
+            self._talks.setdefault(run.id, RemoteTalk())  # after a restart here its start is not reported again
         fold(run, event)
         self._root.bus.publish(event)
 
@@ -229,7 +224,7 @@ class Guests:
         return run.is_guest and self.find_host(run.id) == host_id
 
     def _list_below(self, run_id: str) -> list[Run]:
-        """All guests below a run, the deepest first."""
+        """Return all remote children below a run, the deepest first."""
         found: list[Run] = []
         for child in self._runs.list_children(run_id):
             if child.is_guest:
@@ -237,12 +232,12 @@ class Guests:
         return found
 
     def _bound_ms(self, told_ms: int) -> int:
-        """A time of another machine's clock; none is in the future."""
+        """Limit a time of another machine's clock: never in the future."""
         return max(0, min(told_ms, self._clock.now_ms()))
 
 
 class RemoteTalk:
-    """What is heard of one guest while it works."""
+    """Messages and events received from one remote child."""
 
     def __init__(self) -> None:
         self.bus = Bus()
@@ -250,7 +245,7 @@ class RemoteTalk:
         self._known: set[bytes] = set()
 
     def take(self, event: MessageFinished) -> None:
-        """A message; whoever goes on with its host tells of all of them again."""
+        """Add a message, ignoring duplicates: a worker that continues the host run sends all messages again."""
         key = msgspec.json.encode(event.message)
         if key not in self._known:
             self._known.add(key)
@@ -259,7 +254,7 @@ class RemoteTalk:
 
 
 def to_guest(told: Run, parent: Run, request: RunRequest, queued_ms: int) -> Run:
-    """A guest as it is listed here: what it says of itself, in the place that it has here."""
+    """Build the local record of a remote child from what it reports and its place in the local tree."""
     return Run(
         id=told.id,
         parent_id=parent.id,
@@ -280,7 +275,7 @@ def to_guest(told: Run, parent: Run, request: RunRequest, queued_ms: int) -> Run
 
 
 def to_request(told: Mapping[str, Any]) -> RunRequest:
-    """What was asked for with a guest, as it would be asked for here. Raises ValidationError."""
+    """Rebuild the request of a remote child with only the fields that are valid here. Raises ValidationError."""
     request = read_request(told)
     stored = store_request(request)
     shown = {_cut(name, MAX_NAME): _cut(value, MAX_LINE) for name, value in list(request.invocation.items())[:20]}
@@ -291,7 +286,7 @@ def to_request(told: Mapping[str, Any]) -> RunRequest:
             "description": _cut(request.description, MAX_LINE),
             "surface": _cut(request.surface, MAX_NAME),
             "invocation": {name: value for name, value in shown.items() if isinstance(value, str | int | float)},
-            # A session in a place of its own is there and not here.
+            # A custom session path is valid on the other machine only.
             "keeps_session": request.keeps_session and not request.session_file,
             **{name: stored[name] for name in _KEPT},
         }
@@ -299,7 +294,7 @@ def to_request(told: Mapping[str, Any]) -> RunRequest:
 
 
 def narrow_grant(told: Grant | None, most: Grant | None) -> Grant | None:
-    """What a guest might use, never more than its parent."""
+    """Return what a remote child may use, never more than its parent."""
     if told is None or most is None:
         return told if most is None else most
     tools = tuple(name for name in told.tools if name in most.tools)

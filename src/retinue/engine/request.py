@@ -1,4 +1,4 @@
-"""What a surface asks the Manager for: plain data, so that it survives a crash and can travel."""
+"""RunRequest: what a surface asks the Manager for. Plain data: survives a crash, can be sent to another machine."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -12,23 +12,23 @@ from retinue.engine.limits import ASKED, Limits
 
 
 class RunRequest(Struct, frozen=True, kw_only=True):
-    """One run to be, settled: what the call said, what the definition locks, what the settings add."""
+    """One requested run: arguments of the call, values fixed by the definition, defaults from the settings."""
 
     agent: str
     task: str
     description: str
     surface: str
     preface: str = ""
-    """Put before the task, such as the parent's conversation; the task alone is what people see."""
+    """Put before the task, such as the parent's conversation; not shown to people."""
     model: str | None = None
-    """`provider/id`; None takes the parent's."""
+    """`provider/id`; None means the parent's model."""
     is_model_chosen: bool = False
-    """Whether a person named its provider, which then may be another one than the main model's."""
+    """Whether a person named the provider, which then may differ from the main model's."""
     thinking: str | None = None
     isolated: bool = False
     isolation: Literal["worktree"] | None = None
     cwd: str | None = None
-    """Absolute; None takes the parent's."""
+    """Absolute; None means the parent's directory."""
     allow_write: bool | None = None
     """False leaves only read-only tools; None lets the definition decide."""
     join: Join = "async"
@@ -36,26 +36,26 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     skips_queue: bool = False
     call_id: str = ""
     occasion: str = ""
-    """What starts it, where that must start one run only, whoever asks again after a crash."""
+    """Key of what starts the run, if it must start only one, even if it is requested again after a crash."""
     session_file: str = ""
-    """Where its session is kept; empty for the usual place beside its parent's."""
+    """Empty means the default, beside the parent's session."""
     session_dir: str = ""
-    """The folder of its session, as `<run id>.jsonl`; the Manager makes a `session_file` of it."""
+    """Directory for the session as `<run id>.jsonl`; the Manager turns it into `session_file`."""
     keeps_session: bool = True
-    """False leaves no session behind: the run can be resumed as long as this process lives."""
+    """False saves no session: the run can be resumed only within this process."""
     transcript_dir: str = ""
-    """Where a transcript for people is kept, as `agent-<run id>.jsonl`; empty for none."""
+    """Directory of a readable transcript, `agent-<run id>.jsonl`; empty for none."""
     limits: Limits = Limits()
-    """What it may use; of these only `ASKED` are stored."""
+    """Only the fields in `ASKED` are stored."""
     invocation: dict[str, Any] = {}
     grant: Grant | None = None
-    """The most it may use beside what its parent may: somebody else asked for it, at another time."""
+    """A limit in addition to the rights of the parent, if another run requested it earlier."""
     extra_depth: int = 0
-    """How much deeper it counts than its parent's other runs."""
+    """Added to the depth of the run."""
 
 
 def store_request(request: RunRequest) -> dict[str, Any]:
-    """A request as it is stored: its limits are fields like all others, in the order they have always had."""
+    """Return a request as it is stored: its limits are top-level fields, in the order of older versions."""
     stored: dict[str, Any] = {}
     for name, value in msgspec.to_builtins(request).items():
         stored |= {each: value[each] for each in ASKED} if name == "limits" else {name: value}
@@ -65,7 +65,7 @@ def store_request(request: RunRequest) -> dict[str, Any]:
 
 
 def read_request(stored: Mapping[str, Any]) -> RunRequest:
-    """A stored request again. Raises ValidationError."""
+    """Read a stored request. Raises ValidationError."""
     limits, rest = split_limits(stored)
     try:
         return msgspec.convert({**rest, "limits": limits}, type=RunRequest)
@@ -74,6 +74,5 @@ def read_request(stored: Mapping[str, Any]) -> RunRequest:
 
 
 def split_limits(fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of the fields of a stored request those that are limits, and the rest."""
     limits = {name: value for name, value in fields.items() if name in ASKED}
     return limits, {name: value for name, value in fields.items() if name not in limits}

@@ -1,6 +1,6 @@
-"""The attempts at one prompt: how many have failed, what is told about them, and what they came to.
+"""Counts the attempts at one prompt, publishes them, and maps the ending to a status.
 
-Decides nothing: whether another one makes sense is known elsewhere.
+It does not decide whether to retry; `plan_retry` does.
 """
 
 from collections.abc import Callable
@@ -13,31 +13,28 @@ from retinue.engine.loop import Ending
 
 
 class Attempts:
-    """Counts those of one run, and tells of them."""
+    """Counts and publishes the attempts of one run."""
 
     def __init__(self, run_id: str, publish: Callable[[Event], None]) -> None:
         self._run_id = run_id
         self._publish = publish
         self.failed = 0
-        """Since the last reply; after each of them another one was to follow."""
+        """Failed attempts since the last reply."""
         self.is_open = False
-        """Kept by whoever sees all events of the run."""
+        """Set by the run, which sees all events."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether another one is to follow."""
         return self.failed > 0 and not self.is_open
 
     def begin(self) -> None:
-        """Tell that one begins."""
         self._publish(AttemptStarted(run_id=self._run_id, attempt=self.failed + 1))
 
     def end(self) -> None:
-        """Tell that one is over, and that no other follows for now."""
         self._publish(AttemptEnded(run_id=self._run_id))
 
     def schedule(self, delay_s: float, most: int, error: str) -> None:
-        """Tell that one has failed and when the next follows."""
+        """Publish that an attempt failed and when the next one starts."""
         self.failed += 1
         self._publish(AttemptEnded(run_id=self._run_id, will_retry=True))
         delay_ms = round(delay_s * 1000)
@@ -46,18 +43,18 @@ class Attempts:
         )
 
     def succeed(self) -> None:
-        """Tell that trying again has helped, if it was needed."""
+        """Publish that a retry succeeded, if there was one."""
         if self.failed:
             attempt, self.failed = self.failed, 0
             self._publish(RetryEnded(run_id=self._run_id, success=True, attempt=attempt))
 
     def give_up(self, error: str) -> None:
-        """Tell that trying again has not helped, if it was tried."""
+        """Publish that the retries failed, if there were any."""
         if self.failed:
             self._publish(RetryEnded(run_id=self._run_id, success=False, attempt=self.failed, error=error))
 
     def cut_off(self) -> None:
-        """Tell the end of whatever a stop came in between."""
+        """Publish the end of an attempt or of a retry delay that was cancelled."""
         if self.is_open:
             self.end()
         else:
@@ -68,7 +65,7 @@ _COMPLETED = (Reason.DONE, Reason.LENGTH, Reason.TURN_LIMIT_WRAPPED)
 
 
 class Past(NamedTuple):
-    """What a run had used before its present conversation: each counts from zero, the outcome counts them all."""
+    """What a run used in earlier conversations; each counts from zero, and the outcome is the sum."""
 
     usage: Usage = Usage()
     turns: int = 0
@@ -76,7 +73,7 @@ class Past(NamedTuple):
 
 
 def judge_ending(ending: Ending) -> tuple[Status, str]:
-    """Where that leaves the run, and what went wrong."""
+    """Return the status and the error of a run that ended this way."""
     reason = ending.reason
     if reason is Reason.LENGTH and ending.reply is not None and not ending.reply.text.strip():
         return Status.FAILED, "the model's output limit was reached before it had said anything"

@@ -1,7 +1,7 @@
-"""What the runs of one main agent may use: decided when each begins, never more than its parent's, and remembered.
+"""Which tools the runs of one main agent may use: decided at the start, never more than their parent's.
 
-Which tools a definition asks for and gets is settled in `tools/policy.py`. What is taken from a run that works is
-looked at before each of its calls; only ever more is taken. Must not know what a run does with its tools.
+`tools/policy.py` chooses the tools of a definition. Tools can be revoked while a run works, which is checked before
+each call; revoked tools are never given back. MUST NOT know what a run does with its tools.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -22,15 +22,13 @@ from retinue.tools.selectors import Offer
 
 
 class Loss(Struct, frozen=True):
-    """What one run has lost."""
-
     tools: frozenset[str] = frozenset()
-    """By their own names."""
+    """Original tool names, not the names that the model sees."""
     is_readonly: bool = False
 
 
 class RevokedTools:
-    """What the runs of one main agent have lost since they began."""
+    """What was revoked from the runs of one main agent since they began."""
 
     def __init__(self) -> None:
         self._above: dict[str, str] = {}
@@ -38,17 +36,16 @@ class RevokedTools:
         self._main = ""
 
     def succeed(self, run_id: str) -> None:
-        """Know the main agent of another session, which has lost what the one before it had: nothing is given back."""
+        """Register the main agent of another session; it inherits what was revoked from the one before it."""
         if self._main:
             self.place(run_id, self._main)
         self._main = run_id
 
     def place(self, run_id: str, parent_id: str) -> None:
-        """Know who stands above a run."""
         self._above[run_id] = parent_id
 
     def forget(self, run_id: str) -> None:
-        """Know nothing of it any longer; who is below it keeps its losses, and whoever is above it."""
+        """Drop a run; its children keep its losses and get its parent."""
         above, loss = self._above.pop(run_id, None), self._losses.pop(run_id, None)
         for below in [each for each, parent in self._above.items() if parent == run_id]:
             if above is None:
@@ -59,24 +56,24 @@ class RevokedTools:
                 self.lower(below, loss.tools, readonly=loss.is_readonly)
 
     def lower(self, run_id: str, tools: Iterable[str] = (), *, readonly: bool = False) -> None:
-        """Take tools, or all that changes something, from a run and everything below it."""
+        """Revoke tools, or everything that can change something, from a run and all runs below it."""
         before = self._losses.get(run_id, Loss())
         self._losses[run_id] = Loss(before.tools | frozenset(tools), before.is_readonly or readonly)
 
     def narrow(self, run_id: str, rights: Rights) -> Rights:
-        """Rights without what a run, or whoever is above it, has lost."""
+        """Return the rights without what was revoked from the run or any run above it."""
         for loss in self._list(run_id):
             left = tuple(name for name in rights.allowed if rights.targets.get(name, name) not in loss.tools)
             rights = structs.replace(rights, allowed=left, readonly=rights.readonly or loss.is_readonly)
         return rights
 
     def judge(self, run_id: str, tool: str, effect: Effect) -> str:
-        """Why a tool may not be used any longer; empty when it may."""
+        """Return why a tool may not be used any more; empty if it may."""
         for loss in self._list(run_id):
             if tool in loss.tools:
                 return f"{tool} was taken from this agent while it worked"
-            # A command's boundary was drawn when the run began: it would still be a writing one.
-            # What a foreign tool changes at the other end of a network nobody knows.
+            # The sandbox of commands was set up when the run began and would still allow writing. What a network tool
+            # changes on the other side is unknown.
             if loss.is_readonly and effect in (Effect.WRITE, Effect.EXECUTE, Effect.NETWORK):
                 return f"{tool} can change things, and this agent was made read-only while it worked"
         return ""
@@ -90,32 +87,30 @@ class RevokedTools:
 
 
 class RevokedToolsHook:
-    """Asks before each call of one run."""
+    """Refuses calls of revoked tools; one hook serves one run."""
 
     wants: ClassVar[Mapping[str, bool]] = {}
-    """Calls that are made elsewhere need not be known here for its sake alone."""
+    """Empty: calls on other machines need not be sent here for this hook alone."""
 
     def __init__(self, revoked: RevokedTools, run_id: str, find_tool: Callable[[str], str] = str) -> None:
-        """`find_tool` says which tool is behind the name that the model used."""
+        """`find_tool` returns the original tool for the name that the model used."""
         self._revoked = revoked
         self._run_id = run_id
         self._find_tool = find_tool
 
     async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
-        """A refusal, or nothing."""
-        # A tool is lost under all its names.
+        # A revoked tool is revoked under all of its names.
         for name in dict.fromkeys((self._find_tool(call.name), tool.spec.own_name)):
             if reason := self._revoked.judge(self._run_id, name, tool.effect):
                 return ToolResult.of(reason, {}, is_error=True)
         return None
 
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
-        """The result as it is."""
         return result
 
 
 class CrewRights:
-    """The rights of the runs of one main agent, and its own."""
+    """The rights of a main agent and of all its runs."""
 
     def __init__(
         self,
@@ -125,7 +120,7 @@ class CrewRights:
         root: Rights,
         asked_here: Container[str] = (),
     ) -> None:
-        """`root` are the main agent's; `asked_here`: the runs to which whatever it gets while they wait counts, too."""
+        """`asked_here` are waiting runs that also get tools which the main agent receives later."""
         self._policy = policy
         self._revoked = revoked
         self._offers = {name: Offer(tool.effect) for name, tool in tools.items()}
@@ -133,13 +128,13 @@ class CrewRights:
         self._asked_here = asked_here
         self._rights: dict[str, Rights] = {}
         self._admitted: tuple[str, ...] = ()
-        # Runs that start together are mostly alike: what was worked out for the last one is often the same.
+        # Runs that start together are mostly alike, so the last decision is cached.
         self._decided: tuple[Definition, Terms, Rights] | None = None
         self._granted: tuple[Rights, Grant] | None = None
         self._narrowed: tuple[Rights, Grant | None, Rights] | None = None
 
     def decide(self, run: Run, request: RunRequest, definition: Definition, added: Additions) -> tuple[Rights, Terms]:
-        """The rights of a run, never more than its parent's, and what decided them."""
+        """Return the rights of a run, never more than its parent's, and the terms that decided them."""
         terms = build_terms(
             self._policy,
             definition,
@@ -157,39 +152,38 @@ class CrewRights:
         return self._decided[2], terms
 
     def narrow(self, run: Run, request: RunRequest, definition: Definition) -> Definition:
-        """The definition as read-only as its run will be: what is started for it must be no wider."""
+        """Return the definition made read-only if the run will be: what is started for it must not have more rights."""
         terms = Terms(available={}, parent=self._find_bound(run, request), allow_write=request.allow_write)
         if definition.readonly or not is_readonly(definition, terms):
             return definition
         return structs.replace(definition, readonly=True)
 
     def remember(self, run_id: str, rights: Rights) -> None:
-        """A run begins with these: they bound what it starts, and itself when it is resumed."""
+        """Store the rights of a run that starts: they limit its children, and the run itself when it is resumed."""
         self._rights[run_id] = rights
 
     def forget(self, run_id: str) -> None:
-        """Keep nothing of a run."""
         self._rights.pop(run_id, None)
 
     def admit(self, names: Iterable[str]) -> None:
-        """Tools that the main agent has got since: its runs may have them, too."""
+        """Add tools that the main agent received later; its runs may have them too."""
         new = [name for name in names if name not in self._root.tools]
         self._root = structs.replace(self._root, allowed=(*self._root.allowed, *new)) if new else self._root
         self._admitted += tuple(new)
 
     def find_grant(self, run_id: str) -> Grant:
-        """What a run may use now; for any other id what the main agent may."""
+        """Return what a run may use now; for an unknown id, what the main agent may use."""
         rights = self._revoked.narrow(run_id, self._rights.get(run_id, self._root))
         if self._granted is None or self._granted[0] is not rights:
             self._granted = rights, Grant(tuple(sorted(rights.tools)), rights.readonly)
         return self._granted[1]
 
     def _find_bound(self, run: Run, request: RunRequest) -> Rights:
-        """The rights that a run's cannot exceed. A file that has changed since does not widen a resumed run."""
+        """Return the rights that a run may not exceed. An edited agent file does not give a resumed run more rights."""
         revoked = self._revoked
         if (own := self._rights.get(run.id)) is not None:
             return revoked.narrow(run.id, own)
-        # In another process nobody remembers the parent; what it could use is on record with the run.
+        # After a restart the rights of the parent are not in memory; those recorded with the run are used.
         is_known = run.depth <= 1 or run.parent_id in self._rights
         if not is_known and run.grant is None:
             raise RetinueError(f"run {run.id!r} cannot start: what its parent {run.parent_id!r} may use is not known")
@@ -203,7 +197,7 @@ class CrewRights:
 
 
 def build_terms(policy: Policy, definition: Definition, surface: str, *, level: int, **facts: Any) -> Terms:
-    """What decides about a run of a definition on a surface, so many levels below the main agent."""
+    """Return the terms for a run of a definition on a surface, `level` levels below the main agent."""
     rules = policy.find_surface(surface)
     terms = Terms(
         readonly_set=rules.readonly_set,
@@ -217,7 +211,7 @@ def build_terms(policy: Policy, definition: Definition, surface: str, *, level: 
     )
     if not is_readonly(definition, terms):
         return terms
-    # To find that out takes a while, and starts programs: only runs to which it matters ask.
+    # The check starts programs and is slow, so it is made only for read-only runs.
     is_confined, confinement = (policy.judge or policy.tell)()
     return structs.replace(terms, is_confined=is_confined, confinement=confinement)
 
@@ -225,13 +219,13 @@ def build_terms(policy: Policy, definition: Definition, surface: str, *, level: 
 def decide_root(
     policy: Policy, definition: Definition, tools: Mapping[str, Tool], added: Additions
 ) -> tuple[Rights, Terms]:
-    """The rights of a main agent that runs as a definition: no parent limits it."""
+    """Return the rights of a main agent with this definition; there is no parent to limit them."""
     offers = {name: added.offers.get(name) or Offer(tool.effect) for name, tool in {**tools, **added.tools}.items()}
     terms = build_terms(policy, definition, "", level=0, available=offers, extensions=added.found, failed=added.failed)
     return decide_tools(definition, terms), terms
 
 
 def list_doubts(rights: Rights) -> list[str]:
-    """What a file asks for and nobody knows: it is a slip of the pen, or an extension is missing."""
+    """Return warnings about unknown tools in an agent file: a typo, or an extension is missing."""
     unknown = [item.sentence for item in rights.refused if item.code == "unknown" and item.name not in KNOWN_TOOLS]
     return [*unknown, *rights.warnings]

@@ -1,6 +1,6 @@
-"""What runs are built from, filled by `settings` and `app`: plain values, feature factories, callables.
+"""What runs are built from: plain values, feature factories and callables, filled by `settings` and `app`.
 
-Also what is sent along with a run that works elsewhere.
+Also what is sent with a run that works in another process or on another machine.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,96 +31,95 @@ from retinue.tools.policy import Rights, Terms
 from retinue.tools.selectors import Offer
 
 MAIN = Definition(name="", dialect="pi", source="builtin", path="")
-"""Of a main agent that runs as no agent's file says."""
+"""The definition of a main agent without an agent file."""
 
 HERE: tuple[Runner, ...] = ("inprocess", "durable")
 """Runners that work in this process."""
 PromptStyle: TypeAlias = Literal["definition", "task", "profile"]
-"""How a child is briefed: as its file says, with the task in the system prompt, or as a profile with rules."""
+"""How a child is prompted: as its file says, with the task in the system prompt, or as a profile with rules."""
 
 
 class Additions(Struct, frozen=True):
-    """What one run gets beside what all have, such as what its extensions bring."""
+    """What one run gets in addition to all others, such as tools of its extensions."""
 
     tools: Mapping[str, Tool] = {}
     offers: Mapping[str, Offer] = {}
-    """Where its tools come from."""
+    """Where the tools come from, by tool name."""
     hooks: Sequence[CallHook] = ()
     features: Sequence[Feature] = ()
-    """New ones, entered after all others."""
+    """New objects, entered after all other features."""
     found: frozenset[str] | None = None
-    """All extensions that exist, in lower case; None when that is not known."""
+    """Lower-case names of all existing extensions; None if unknown."""
     failed: frozenset[str] = frozenset()
-    """Those that it wanted and that could not be loaded."""
+    """Extensions that the run wanted and that could not be loaded."""
     listeners: Sequence[tuple[Listener, bool]] = ()
-    """Who receives the events of the run, and whether they want replies as they arrive."""
+    """Receivers of the run's events; True means that they want partial replies."""
     release: Callable[[], None] = lambda: None
-    """Called once when the run is over, however it ends, also when it never began."""
+    """Called exactly once when the run is over, even if it never started."""
     points: Sequence[Any] = ()
-    """Hooks at points of a run; what a hook is, `features.hooks` knows."""
+    """Hooks of the run; their type is known to `features.hooks` only."""
 
 
 NOTHING = Additions()
 
 
 async def add_nothing(definition: Definition, request: RunRequest) -> Additions:
-    """For runs without extensions."""
     return NOTHING
 
 
 class RunPlan(Struct, frozen=True):
-    """What has been decided about one run."""
+    """What was decided about one run."""
 
     definition: Definition
     request: RunRequest
     runner: Runner
     model: Model
-    """Without a budget around it."""
+    """Without the budget wrapper."""
     thinking: ThinkingLevel
     named: NamedModel
-    """The name that led to it, looked up."""
+    """The model name that was asked for, resolved."""
     rights: Rights
     terms: Terms
     limits: Limits
     cwd: Path
     tools: Mapping[str, Tool]
-    """Every tool there is, by its own name."""
+    """All existing tools, by their original names."""
     branch: str = ""
-    """Where an earlier attempt has left its changes."""
+    """The git branch with the changes of an earlier attempt."""
     additions: Additions = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteRequest:
-    """What has to be known of a run, beside its setup, to let it work elsewhere."""
+    """What is needed, in addition to its setup, to run something in another process or on another machine."""
 
     runner: Runner
     definition: Definition
     request: RunRequest
     rights: Rights
     session_file: str
-    """Where its session is kept; empty for nowhere."""
+    """Empty if the session is not saved."""
     lease: Lease
     attempt: int = 1
     branch: str = ""
-    """Where an earlier attempt has left its changes."""
+    """The git branch with the changes of an earlier attempt."""
     parent_session: str = ""
-    """The file of the session of whoever asked for it; empty where there is none."""
+    """The session file of the parent; empty if there is none."""
     named: NamedModel = field(default_factory=NamedModel)
-    """The model that its request or its file names."""
+    """The model that the request or the definition names."""
     is_bare: bool = False
-    """Whether only what the definition says is on its command line: callers of its surface rely on that."""
+    """Whether the command line holds only what the definition says. Callers of that surface rely on it."""
 
 
 class Origin(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A run that was started by one on another machine: what has to be known to judge it."""
+    """A run started by a run on another machine: what is needed to judge its calls."""
 
     run_id: str
     agent: str
     surface: str
     readonly: bool = False
     confined: bool = False
-    """Its commands can change nothing, whatever they are."""
+    """Whether its commands cannot change anything, because they run in a read-only sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,66 +127,64 @@ class SurfaceRules:
     """What is different for the runs of one surface."""
 
     max_depth: int = 1
-    """How deep they may nest."""
     prompt: PromptStyle = "definition"
     is_exact: bool = False
-    """They get the tools that are listed and nothing else."""
+    """Whether runs get the listed tools and nothing else."""
     readonly_set: frozenset[str] | None = None
-    """The exact list of read-only tools; None: a tool's effect decides."""
+    """The exact set of read-only tools; None means that the effect of a tool decides."""
     asks_each_call: bool = False
-    """Their calls are asked about in this process, so they never work in another one on this machine."""
+    """Whether each call is approved in this process. Such runs never work in another process on this machine."""
     is_lenient: bool = False
-    """A wrong model in a file does not stop them."""
+    """Whether a wrong model in an agent file is ignored instead of failing the run."""
     is_bare: bool = False
-    """A process that works for one is told what the definition says and nothing else."""
+    """Whether a process for such a run receives only what the definition says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the user decides about all agents."""
+    """What the user decided for all agents."""
 
     readonly_bash: bool = False
     is_confined: bool = False
     confinement: str = "no sandbox is available on this machine"
     judge: Callable[[], tuple[bool, str]] | None = None
-    """Says both when they are needed, which takes a while; instead of the two above."""
+    """Returns `is_confined` and `confinement` on demand, in place of the two fields; it is slow."""
     has_lsp: bool = True
     always_exposed: tuple[str, ...] = ()
     denied: tuple[str, ...] = ()
-    """Tools that no agent has."""
+    """Tools that no agent gets."""
     surfaces: Mapping[str, SurfaceRules] = field(default_factory=dict)
     base_depth: int = 0
-    """How deep the main agent is itself, when it runs inside another program's agent."""
+    """Depth of the main agent itself, if it runs inside the agent of another program."""
     limits: Limits = field(default_factory=Limits)
-    """For runs whose request and file say nothing."""
     allow_pi: bool = False
-    """Whether a pi, which cannot be held to a budget, may work under one."""
+    """Whether `pi` processes, which cannot be held to a budget, are allowed when there is one."""
 
     def tell(self) -> tuple[bool, str]:
-        """Whether read-only commands can be confined, and why not."""
+        """Return whether read-only commands can be sandboxed, and if not, why."""
         return self.is_confined, self.confinement
 
     def find_surface(self, name: str) -> SurfaceRules:
-        """The rules of a surface; the usual ones for one that somebody else has made."""
+        """Return the rules of a surface; the default rules for unknown surfaces."""
         return self.surfaces.get(name) or SurfaceRules()
 
 
 @dataclass(frozen=True, slots=True)
 class MainRules:
-    """What a main agent has instead of a parent."""
+    """What a main agent has in place of a parent."""
 
     cwd: Path
     choose_model: Callable[[Definition], tuple[Model, ThinkingLevel]]
     """Raises ModelError."""
     choose_tools: Callable[[RunPlan, Mapping[str, Tool]], Mapping[str, Tool]]
-    """From those that its definition gives it. Raises UsageError for a tool that it may not have."""
+    """Chooses from the tools of the definition. Raises UsageError for a tool that is not allowed."""
     build_sections: Callable[[Definition, Mapping[str, Tool]], Mapping[str, str]]
     charge: Callable[[Model], Model]
-    """The model, asked only as far as the budget of a prompt goes."""
+    """Wraps the model so that it stops when the budget of the prompt is spent."""
     warn: Callable[[str], None]
     limits: Limits = field(default_factory=Limits)
     refusals: Mapping[str, str] = field(default_factory=dict)
-    """What is answered to a call of a tool that it could not be given."""
+    """Error texts for calls of tools that are not available, by tool name."""
     environment: Mapping[str, str] = field(default_factory=dict)
     redact: Callable[[Any], Any] | None = None
     spill_dir: Path | None = None
@@ -197,38 +194,37 @@ class MainRules:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """All that a main agent, or the runs of one, are built from."""
+    """Everything that a main agent and its runs are built from."""
 
     find: Callable[[str, str], Definition]
-    """By name and surface; raises RetinueError for a name that cannot be run."""
+    """Arguments: name and surface. Raises RetinueError if there is no such agent, or it cannot be run."""
     tools: Mapping[str, Tool]
     list_features: Callable[[RunPlan], Sequence[Feature]] = lambda plan: plan.additions.features
     find_faults: Callable[[str], Sequence[str]] = lambda name: ()
-    """What is wrong with files that are an agent of this name, or would be."""
+    """Returns the problems of agent files with this name."""
     compaction: Callable[[str], CompactionConfig] = lambda ref: CompactionConfig()
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     policy: Policy = field(default_factory=Policy)
     context_files: Sequence[tuple[str, str]] = ()
-    """Instructions of the project, for agents whose prompt has them."""
+    """Project instructions (path and text), for agents whose prompt includes them."""
     rules: Sequence[str] = ()
     orphan_dir: Path | None = None
-    """Where sessions of runs are kept whose main agent has none."""
+    """Where sessions are saved of runs whose main agent has no session."""
     extend: Callable[[Definition, RunRequest], Awaitable[Additions]] = add_nothing
     lease: Lease = field(default_factory=Lease)
-    """What one main prompt may spend with all it starts."""
+    """The budget of one main prompt, shared by all runs it starts."""
     runner: Runner = "inprocess"
-    """Where runs work whose definition does not say."""
+    """The runner for definitions that name none."""
     asks: Callable[[], bool] = lambda: False
-    """Whether a person may be asked about calls; a question does not get out of another process."""
+    """Whether a person may be asked to approve calls; a process of its own cannot ask."""
     has_remote: bool = False
-    """Whether there are other machines to work on; what is asked or ruled is so here, wherever a run works."""
+    """Whether runs can be sent to other machines. Approvals and hooks stay here in any case."""
     send_out: Callable[[RunSetup, RemoteRequest], LiveRun] | None = None
-    """Makes a run that works in a process of its own; None where all work here."""
+    """Creates a run that works in a process of its own; None if all runs work here."""
     main: MainRules | None = None
-    """For a run without a parent."""
 
     def find_main(self) -> MainRules:
-        """What a main agent has; raises ValueError where only children are built."""
+        """Return the rules of the main agent. Raises ValueError if only children are built."""
         if self.main is None:
             raise ValueError("a run without a parent needs the rules of a main agent")
         return self.main

@@ -1,6 +1,6 @@
-"""One run from its prompt to its outcome: the loop, its retries and compactions, and a judgement.
+"""LiveRun: executes one run from its prompt to its outcome, with retries and compaction.
 
-Ends in exactly one final state, whatever happens. Knows no surface, no settings and no other run.
+It ends in exactly one final state, whatever happens. MUST NOT know surfaces, settings or other runs.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ _FINISHED = (MessageFinished, ToolFinished, TurnFinished)
 
 
 class LiveRun:
-    """A run that can be prompted, steered and aborted; between prompts it rests."""
+    """A run that can be prompted, steered and aborted; between prompts it is idle."""
 
     def __init__(self, setup: RunSetup, session: Session, *, clock: Clock) -> None:
         self._scope = Scope()
@@ -94,43 +94,40 @@ class LiveRun:
         self._has_replied = False
 
     async def prompt(self, content: str | Sequence[UserContent], *, stay: Stay | None = None) -> Outcome:
-        """Say something and work until it is done. One prompt at a time; while busy, use `steer`.
+        """Send a message and work until it is done. Allowed only while idle; while busy, use `steer`.
 
-        `stay` keeps the run open after its answer, with everything around it, and has the last word on the outcome.
+        `stay` keeps the run and its features open after the answer, and returns the final outcome.
         """
         return await self._open(_to_blocks(content) if self._taken_up is None else [], stay)
 
     def take_up(self, past: Past) -> None:
-        """The next prompt is one that another process had begun: it is not said again, and what it used counts."""
+        """Treat the next prompt as begun by another process: it is not sent again, and its earlier usage counts."""
         self._taken_up = past
 
     async def go_on(self, *, stay: Stay | None = None) -> Outcome:
-        """Go on from what the session holds, with nothing new to say: another process had begun to work on it."""
+        """Continue from the session without a new message, after another process began the work."""
         return await self._open([], stay)
 
     async def wake(self) -> Outcome | None:
-        """Work off what waits in the inbox; None when nothing does."""
+        """Process the queued messages; None if there are none."""
         if not self.inbox:
             return None
-        # A run that stays is still the same run: it neither starts nor ends again.
+        # A run kept open by `stay` is the same run: it neither starts nor ends again.
         return await self._converse([]) if self._is_open else await self._open([], None)
 
     def steer(self, content: str | Sequence[UserContent]) -> None:
-        """Say something before the next model reply."""
         self.inbox.steer(UserMessage(_to_blocks(content), self._clock.now_ms()))
 
     @property
     def hears(self) -> bool:
-        """Whether it can be told something."""
         return True
 
     def follow_up(self, content: str | Sequence[UserContent]) -> None:
-        """Say something when the run would stop."""
         self.inbox.follow_up(UserMessage(_to_blocks(content), self._clock.now_ms()))
 
     def change(self, **parts: Any) -> None:
-        """Put other parts into the setup; a model and a thinking level count from the next reply on."""
-        # What a feature has put around the model stays around the next one.
+        """Change parts of the setup; a model or thinking level applies from the next reply on."""
+        # Wrappers that features put around the model also wrap the new model.
         around, current = self.setup.model, parts
         if "model" in parts and isinstance(around, LastingWrapper):
             current = {**parts, "model": around.rewrap(parts["model"])}
@@ -138,17 +135,17 @@ class LiveRun:
         self._compactor.use(self.setup)
 
     def note(self, message: BashExecutionMessage) -> None:
-        """Add what the user did beside the conversation; while the run works, that waits for its end."""
+        """Add a command that the user ran to the conversation; while the run works, it is added at its end."""
         self._noted.append(message)
         if not self._is_open:
             self._write_notes()
 
     def abort(self, reason: Reason = Reason.USER) -> bool:
-        """Stop at once, whatever it is doing; False when it is at rest."""
+        """Stop at once; False if the run is idle."""
         return self._scope.cancel(reason)
 
     def branch(self, entry_id: str | None) -> None:
-        """Go on from another entry of the session, or from its beginning. Raises RetinueError while it works."""
+        """Continue from another entry of the session, None for its beginning. Raises RetinueError while working."""
         if self._is_open:
             raise RetinueError(f"run {self.setup.run_id!r} is working; stop it or wait for it")
         self.session.branch(entry_id)
@@ -156,22 +153,21 @@ class LiveRun:
         self._compactor.begin()
 
     async def compact(self, instructions: str = "") -> bool:
-        """Summarise the context now; False when there was nothing to gain or it failed."""
+        """Summarise the context now; False if there was nothing to gain or it failed."""
         return await self._compactor.run(self._conversation.talk, "manual", instructions=instructions)
 
     @property
     def outcome(self) -> Outcome:
-        """How its last prompt ended, also when that was cut off."""
+        """How the last prompt ended, even if it was cut off."""
         return self._outcome
 
     @property
     def is_busy(self) -> bool:
-        """Whether it is working, or staying for what it has started."""
+        """Whether it works or waits for its children."""
         return self._is_open
 
     @property
     def is_retrying(self) -> bool:
-        """Whether it waits before another attempt."""
         return self._is_open and self._attempts.is_waiting
 
     def _write_notes(self) -> None:
@@ -180,7 +176,6 @@ class LiveRun:
             self._conversation.add(message)
 
     async def _open(self, blocks: list[UserContent], stay: Stay | None) -> Outcome:
-        """From its start to its one final state, whatever happens."""
         if self._is_open:
             raise RetinueError(f"run {self.setup.run_id!r} is working; steer it or wait for it")
         self._is_open = True
@@ -208,10 +203,7 @@ class LiveRun:
         return self._outcome
 
     async def _review(self, stay: Stay | None, began_s: float) -> None:
-        """Let the run go on for as long as somebody sends it back; who does decides how often.
-
-        Being sent back does not give it more time.
-        """
+        """Continue the run as long as reviewers send it back; they limit how often. The wall time is not extended."""
         while self.setup.reviewers:
             words = await self._scope.run(self._ask_reviewers())
             if isinstance(words, Reason):
@@ -237,7 +229,7 @@ class LiveRun:
         return ""
 
     async def _converse(self, blocks: list[UserContent], spent_s: float = 0) -> Outcome:
-        """One conversation under the run's limits; what it came to is kept also when it is cut off."""
+        """Work once under the run's limits; the outcome is kept even if a cancel interrupts it."""
         limits = self.setup.limits
         wall_s = None if limits.wall_s is None else max(0.0, limits.wall_s - spent_s)
         ending = Ending(Reason.CRASH)
@@ -257,7 +249,6 @@ class LiveRun:
         return self._outcome
 
     async def _enter(self) -> Ending | None:
-        """Go into the run's features; one that cannot be entered fails it, a stop meanwhile ends it."""
         if not self._base.features:
             self.setup = self._base.hide_secrets()
             return None
@@ -272,14 +263,13 @@ class LiveRun:
         return None
 
     async def _leave(self) -> None:
-        """Undo the features in reverse, whatever comes in between; what fails is part of the outcome."""
         try:
             await self._around.leave(self._outcome, self._base.limits.cleanup_s)
         finally:
             self.setup, self._outcome = self._base, self._around.outcome
 
     async def _work(self, blocks: list[UserContent]) -> Ending:
-        """Attempt after attempt until one succeeds or no further one makes sense."""
+        """Try until an attempt succeeds or another one makes no sense."""
         attempts, talk, strength = self._attempts, self._conversation.talk, 0
         self._begin()
         if self._taken_up is not None:
@@ -330,7 +320,7 @@ class LiveRun:
             self._conversation.omit_last()
 
     def _measure(self) -> int:
-        """Changes with each piece of a reply, watched or not, where pieces are a sign of life."""
+        """Return a number that changes with each part of a reply, to restart the idle time."""
         return 0 if self.setup.limits.strict_idle else self._current.size
 
     def _hear_piece(self, delta: Delta) -> None:
@@ -349,7 +339,7 @@ class LiveRun:
         )
 
     def _fit_ports(self, chars: int = 0) -> tuple[LoopPorts, str]:
-        """What the loop is given for the window there is and a message of so many characters, or why it cannot work."""
+        """Return the loop's ports for the current window, and why a message of `chars` characters does not fit."""
         ports = self._ports()
         head = self._compactor.head_tokens = count_head(ports.system, ports.tool_specs())
         lack = self._window.explain(head, chars)
@@ -358,12 +348,11 @@ class LiveRun:
         return ports, lack
 
     def _begin(self) -> None:
-        """Forget what the last prompt has counted."""
         self._conversation.talk.begin()
         self._last_text, self._attempts.failed = "", 0
 
     def _opening(self, blocks: list[UserContent], ports: LoopPorts) -> list[Message]:
-        """What is said first: the prompt when it is new or has changed, then the user's words."""
+        """Return the first messages: the system prompt if it is new or changed, then the user's message."""
         setup, context, now_ms = self.setup, self.session.context(), self._clock.now_ms()
         info = setup.model.info
         if context.model != (info.provider, info.id):
@@ -422,7 +411,6 @@ class LiveRun:
         )
 
     def _settle(self, ending: Ending) -> Outcome:
-        """Close what is open, and judge."""
         if ending.reply is None:
             self._attempts.cut_off()
             self._conversation.load()
@@ -474,7 +462,7 @@ def _to_blocks(content: str | Sequence[UserContent]) -> list[UserContent]:
 
 
 async def contain(work: Awaitable[Outcome]) -> Outcome:
-    """Whatever goes wrong in a run is one failed run, never more. Only the cancel passes."""
+    """Turn every exception into a failed outcome; only a cancel is raised."""
     try:
         return await work
     except RetinueError as error:

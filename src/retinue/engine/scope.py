@@ -1,6 +1,6 @@
-"""The cancel scope of one run: who stopped it and why, and no waiting for what refuses to stop.
+"""The cancel scope of one run: stops it with a reason, and never waits for code that ignores a cancel.
 
-Knows nothing of models, tools or sessions.
+MUST NOT know models, tools or sessions.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from retinue.core.run import Reason
 T = TypeVar("T")
 
 STRAGGLER_S = 0.4
-"""How long cancelled work may take to clean up before the run goes on without it: abort is promised in 500 ms."""
+"""Seconds that cancelled work may take to clean up before it is abandoned: an abort is promised within 500 ms."""
 
 _LOOKS = 8
-"""How often within the idle time somebody looks whether anything has happened."""
+"""How often activity is checked per idle time."""
 
 
 class Scope:
-    """Cancels the task that entered it, once, with a reason; watches wall and idle time with one timer each."""
+    """Cancels the task that entered it, once, with a reason; has one timer each for wall and idle time."""
 
     def __init__(self) -> None:
         self.reason: Reason | None = None
@@ -29,7 +29,7 @@ class Scope:
         self._patience = _Patience(self)
 
     def cancel(self, reason: Reason) -> bool:
-        """Stop what runs in the scope; False when nothing does or a reason was already given."""
+        """Cancel what runs in the scope; False if nothing does or it was already cancelled."""
         if self._task is None or self.reason is not None:
             return False
         self.reason = reason
@@ -37,13 +37,13 @@ class Scope:
         return True
 
     def touch(self) -> None:
-        """Something happened: the idle time starts again."""
+        """Restart the idle time."""
         task = self._task
         if task is not None:
             self._last_activity_s = task.get_loop().time()
 
     def patience(self) -> "_Patience":
-        """While inside, silence is no idleness: whoever waits has a limit of its own."""
+        """Return a context manager that suspends the idle time, for waits that have a limit of their own."""
         return self._patience
 
     async def run(
@@ -54,10 +54,9 @@ class Scope:
         idle_s: float | None = None,
         measure: Callable[[], int] = lambda: 0,
     ) -> T | Reason:
-        """Await the work; a `cancel` of this scope ends it and gives the reason instead of a result.
+        """Await the work; if `cancel` is called, return its reason instead of a result.
 
-        What `measure` gives changes with whatever happens without a `touch`. A cancel from outside passes through as
-        always.
+        A change of `measure` counts as activity, in addition to `touch`. A cancel from outside is raised as usual.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -81,7 +80,7 @@ class Scope:
             self._timers.clear()
 
     def _arm_idle(self, loop: asyncio.AbstractEventLoop, idle_s: float, measure: Callable[[], int]) -> None:
-        # One timer that looks at the last activity, instead of one that every token would have to re-arm.
+        # One timer that checks the last activity: restarting a timer for each token would be slow.
         size = measure()
 
         def look() -> None:
@@ -98,7 +97,7 @@ class Scope:
 
 
 class _Patience:
-    """Entered before each call of a tool, and more than once at a time: one object for all of a scope."""
+    """Suspends the idle time while it is entered; one object per scope, entered by several tool calls at a time."""
 
     def __init__(self, scope: Scope) -> None:
         self.depth = 0
@@ -113,12 +112,12 @@ class _Patience:
 
 
 async def run_shielded(work: Coroutine[Any, Any, None], limit_s: float) -> None:
-    """Run what a cancel must not cut short, for a limited time; a cancel is raised when it is over.
+    """Run work that a cancel must not interrupt, for a limited time; a cancel is raised afterwards.
 
-    The work must not raise. Past the limit it is cancelled and left behind: the caller knows what is undone.
+    The work must not raise. After the limit it is cancelled and abandoned; the caller knows what was not done.
     """
     loop = asyncio.get_running_loop()
-    # A task of its own, since only another task's cancel can be told from the work's.
+    # In a task of its own: a cancel of the caller can then be told from a cancel of the work.
     task = loop.create_task(work)
     ends_s, cancel = loop.time() + limit_s, None
     while not task.done() and (rest_s := ends_s - loop.time()) > 0:
@@ -136,10 +135,10 @@ async def run_shielded(work: Coroutine[Any, Any, None], limit_s: float) -> None:
 async def run_together(
     works: Sequence[Coroutine[Any, Any, T]], on_straggler: Callable[[int], None] | None = None
 ) -> list[T]:
-    """Run coroutines side by side and return their results in order. They must not raise.
+    """Run coroutines concurrently and return their results in order. They must not raise.
 
-    On cancel all are cancelled, and those that do not end in time are left behind: a tool that swallows its
-    cancellation must not hold up an abort. A TaskGroup would wait for it for ever.
+    A cancel cancels all of them and abandons those that do not end in time: a tool that swallows its cancellation must
+    not delay an abort. A TaskGroup would wait for it forever.
     """
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(work) for work in works]

@@ -1,6 +1,6 @@
-"""Where the session of a run is kept, and opened or made when the run begins.
+"""Finds the session file of a run and opens or creates the session.
 
-Must not know how sessions are written. Where an agent's file says nothing, a session lies beside its parent's.
+By default a session lies beside its parent's. MUST NOT know the session format.
 """
 
 import os
@@ -21,7 +21,7 @@ _NAME = "session.jsonl"
 
 
 class PathBases(Struct, frozen=True):
-    """What paths in agents' files are relative to."""
+    """Base directories for relative paths in agent files."""
 
     cwd: str = ""
     project: str = ""
@@ -29,7 +29,7 @@ class PathBases(Struct, frozen=True):
 
 
 def find_session_dir(definition: Definition, grounds: PathBases) -> str:
-    """The folder of its sessions; empty for the usual place. Raises UsageError for one that it may not have."""
+    """Return the session directory of a definition, "" for the default. Raises UsageError if it is not allowed."""
     text = definition.session_dir or ""
     if not definition.persist_session or not text:
         return ""
@@ -53,7 +53,7 @@ def _is_inside(path: str, folder: str) -> bool:
 
 
 def find_file(tree: SessionTree | None, run_id: str, request: RunRequest) -> Path | None:
-    """Where a run keeps its session: where the request says, else beside its main session; None for nowhere."""
+    """Return the session file of a run: from the request, else beside the main session. None if it is not saved."""
     if not request.keeps_session:
         return None
     if request.session_file:
@@ -62,31 +62,31 @@ def find_file(tree: SessionTree | None, run_id: str, request: RunRequest) -> Pat
 
 
 def find_tree(tree: SessionTree | None, path: Path) -> SessionTree | None:
-    """The tree whose lock a session is under: what is not below the main one is not under its lock."""
+    """Return the tree whose lock protects a session file; None for files outside the main session's folder."""
     is_below = tree is not None and tree.main is not None and path.is_relative_to(tree.main.with_suffix(""))
     return tree if is_below else None
 
 
 def find_file_below(above_file: str, above_id: str, run_id: str) -> str:
-    """Where a run keeps its session whose parent keeps this one in a place of its own: in a folder beside that."""
+    """Return the session file of a run whose parent has a session file of its own: in a folder beside that file."""
     folder, name = os.path.split(above_file)
-    # One folder for all that is below, however deep.
+    # All descendants share one folder, at any depth.
     is_below = name == _NAME and os.path.basename(folder) == above_id
     return os.path.join(os.path.dirname(folder) if is_below else os.path.splitext(above_file)[0], run_id, _NAME)
 
 
 class SessionKeeper:
-    """The sessions of the runs of one main agent."""
+    """Opens the sessions of all runs of one main agent."""
 
     def __init__(self, clock: Clock, orphan_dir: Path | None) -> None:
-        """`orphan_dir` is for runs whose main agent has no session; None keeps none of them."""
+        """`orphan_dir` stores sessions of runs whose main agent has none; with None they are not saved."""
         self._clock = clock
         self._orphan_dir = orphan_dir
         self._unsaved: dict[str, Session] = {}
-        """Sessions without a file, which a resumed run goes on with."""
+        """Sessions without a file, kept for resuming."""
 
     def find_place(self, run: Run, request: RunRequest, above: Session) -> tuple[Path | None, SessionTree | None]:
-        """Where the session of a run lies, and the tree whose lock it is under; `above` is its parent's."""
+        """Return the session file of a run and the tree whose lock protects it; `above` is the parent's session."""
         tree = above.tree
         path = find_file(tree, run.id, request)
         if not request.keeps_session:
@@ -96,7 +96,10 @@ class SessionKeeper:
         return path, tree if not request.session_file else find_tree(tree, path)
 
     def open(self, run: Run, request: RunRequest, above: Session, cwd: Path) -> Session:
-        """The session of a run, opened or made."""
+        """Open or create the session of a run.
+
+        Raises RetinueError if the run is to be resumed and its file is missing.
+        """
         path, tree = self.find_place(run, request, above)
         if path is None and run.id in self._unsaved:
             return self._unsaved[run.id]
@@ -119,5 +122,5 @@ class SessionKeeper:
         return session
 
     def forget(self, run_id: str) -> None:
-        """Keep nothing of a run that is forgotten, its file apart."""
+        """Drop the unsaved session of a run; a file stays."""
         self._unsaved.pop(run_id, None)

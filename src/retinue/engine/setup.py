@@ -1,6 +1,6 @@
-"""What one run is made of, resolved: the engine asks for nothing else; and the features that may change it.
+"""RunSetup: everything one run needs, resolved; and features, which may change it.
 
-They are entered in their order and undone in reverse, whatever comes in between.
+Features are entered in order and left in reverse order, even after a failure or a cancel.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 
 class RunSetup(Struct, frozen=True):
-    """One run before it starts."""
+    """Everything one run needs, before it starts."""
 
     run_id: str
     cwd: Path
     model: Model
     name: str = ""
-    """What people call the run."""
+    """The name shown to people."""
     thinking: ThinkingLevel = "off"
     tools: Mapping[str, Tool] = {}
     refusals: Mapping[str, str] = {}
-    """What is said to who calls a tool that this machine could not give."""
+    """Error texts for calls of tools that are not available on this machine, by tool name."""
     sections: Mapping[str, str] = {}
-    """The system prompt, in order."""
+    """The parts of the system prompt, in order."""
     limits: Limits = Limits()
     retry: RetryPolicy = RetryPolicy()
     random: Callable[[], float] = random
@@ -51,39 +51,37 @@ class RunSetup(Struct, frozen=True):
     environment: Mapping[str, str] = {}
     hooks: Sequence[CallHook] = ()
     redact: Callable[[Any], Any] | None = None
-    """Takes secrets out of its prompt and of what its tools return, before anyone sees it."""
+    """Removes secrets from the prompt and from tool results before anyone sees them."""
     spill_dir: Path | None = None
     steering_mode: Delivery = "one-at-a-time"
     follow_up_mode: Delivery = "one-at-a-time"
     writable: tuple[str, ...] = ()
-    """Directories beside its workspace that the run keeps itself, such as its notes."""
+    """Directories outside its workspace that the run may write to, such as its notes."""
     confinement: Confining | None = None
-    """The boundary of the processes its tools start."""
+    """The sandbox for processes started by tools."""
     find_territory: Callable[[], Territory] = lambda: ANYWHERE
-    """The boundary of its file tools."""
+    """Returns the paths that file tools may use."""
     features: Sequence["Feature"] = ()
-    """Entered in this order before the first turn, left in reverse after the last."""
+    """Entered in this order before the first turn, left in reverse order after the last."""
     reviewers: Sequence["Reviewer"] = ()
-    """Asked when the run has come to its end by itself."""
+    """Called when the run has ended by itself."""
     plan: "RunPlan | None" = None
-    """What was decided about the run when it was built."""
     session_id: str = ""
-    """Of the session it is recorded in; the run fills it in."""
+    """Id of the session that records the run; set by the run."""
     patience: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Inside of it waiting for somebody is no idleness; the run fills it in."""
+    """Context manager in which waiting does not count as idle time; set by the run."""
 
     def change(self, **parts: Any) -> "RunSetup":
-        """A copy with other parts."""
         return structs.replace(self, **parts)
 
     def find_plan(self) -> "RunPlan":
-        """What was decided about the run; raises ValueError for a setup that was not built from a request."""
+        """Return the plan. Raises ValueError if the setup was not built from a request."""
         if self.plan is None:
             raise ValueError(f"run {self.run_id!r} was not built from a request")
         return self.plan
 
     def build_environment(self, session_file: Path | None) -> dict[str, str]:
-        """What processes may know about the session, as pi tells them."""
+        """Return environment variables about the session for child processes, as in pi."""
         info = self.model.info
         known = {
             "PI_SESSION_ID": self.session_id,
@@ -96,15 +94,14 @@ class RunSetup(Struct, frozen=True):
         return {**known, **self.environment}
 
     def hide_secrets(self) -> "RunSetup":
-        """A copy without the secrets in what was read for its prompt."""
         return self if self.redact is None else self.change(sections=self.redact(dict(self.sections)))
 
 
 class Reviewer(Protocol):
-    """Looks at the outcome of a run before it counts. Counts itself how often it sends the run back."""
+    """Checks the outcome of a run before it counts; limits itself how often it sends the run back."""
 
     async def review(self, outcome: Outcome) -> str | CustomMessage | Outcome | None:
-        """None lets it pass; words, or a report, are said to the run, which goes on; an outcome replaces it.
+        """Return None to accept, a text or message to let the run continue with it, or an outcome to replace it.
 
         MUST NOT raise.
         """
@@ -112,39 +109,39 @@ class Reviewer(Protocol):
 
 
 class Feature(Protocol):
-    """Something around one run that may change its setup and its outcome. One object serves one run.
+    """Sets up something for one run and may change its setup and its outcome. One object serves one run.
 
-    Raising in either method fails the run, never the program. `enter` undoes its own half when it raises or is
-    cancelled; `leave` follows every `enter` that returned, also after an abort, and has a few seconds.
+    An exception in either method fails the run, never the program. `enter` cleans up after itself if it raises or is
+    cancelled. `leave` is called for every `enter` that returned, even after an abort, and has a few seconds.
     """
 
     @property
     def name(self) -> str:
-        """What a failure is told under."""
+        """Used in error messages."""
         ...
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """Prepare; the result replaces the setup."""
+        """Prepare the run; the result replaces its setup."""
         ...
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """Undo; the result replaces the outcome."""
+        """Undo what `enter` did; the result replaces the outcome."""
         ...
 
 
 class Enclosure:
-    """What stands around one run now."""
+    """The features that were entered for one run."""
 
     def __init__(self) -> None:
         self.outcome = Outcome(Status.FAILED, Reason.CRASH)
-        """What leaving has made of the run's outcome, also when a cancel came in between."""
+        """The outcome after features were left, valid even if a cancel interrupted that."""
         self._entered: list[Feature] = []
 
     def __bool__(self) -> bool:
         return bool(self._entered)
 
     async def enter(self, setup: RunSetup) -> RunSetup | Ending:
-        """The setup as they change it; one that cannot be entered ends the run."""
+        """Enter all features and return the changed setup; return an Ending if one fails."""
         for feature in setup.features:
             try:
                 setup = await feature.enter(setup)
@@ -154,7 +151,7 @@ class Enclosure:
         return setup
 
     async def leave(self, outcome: Outcome, limit_s: float) -> None:
-        """Undo them within a time; what fails is part of the outcome."""
+        """Leave all features within `limit_s` seconds; failures are added to the outcome."""
         entered, self._entered, self.outcome = self._entered, [], outcome
 
         async def leave_all() -> None:
@@ -174,14 +171,14 @@ class Enclosure:
 
 def _tell_failure(feature: Feature, error: Exception) -> str:
     if isinstance(error, IsolationFailed):
-        return str(error)  # callers know it by how it begins
-    # A message of ours is whole; any other exception means little without its kind.
+        return str(error)  # callers recognise it by its first words
+    # Our own messages are complete; other exceptions mean little without their type.
     kind = "" if isinstance(error, RetinueError) else f"{type(error).__name__}: "
     return f"{feature.name}: {kind}{error}"
 
 
 def _add_failure(outcome: Outcome, error: str) -> Outcome:
-    """The outcome of a run that a feature has spoilt: what was said stays, a success is none any more."""
+    """Add a feature's failure to the outcome; a completed run becomes a failed one."""
     error = "; ".join(filter(None, (outcome.error, error)))
     if outcome.status is not Status.COMPLETED:
         return msgspec.structs.replace(outcome, error=error)

@@ -1,6 +1,6 @@
-"""Commands that the user runs beside the conversation; the model learns of them with the next prompt.
+"""Shell commands that the user runs; the model sees them with the next prompt.
 
-They have the user's own rights: what restrains the model's commands is not theirs.
+They have the rights of the user: the restrictions of the model's commands do not apply.
 """
 
 import asyncio
@@ -22,26 +22,24 @@ if TYPE_CHECKING:
     from retinue.tools.shell.output import Output
 
 MAX_COMMAND_BYTES = 100_000
-"""The kernel takes 128 KiB for one argument."""
-# Colours and cursor movements, then everything else that is no text.
+"""The kernel allows 128 KiB per argument."""
+# Colours and cursor movements; then all other control characters.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Execution(Struct, rename="camel"):
-    """What became of a command."""
-
     output: str
-    """The end of it when it is long."""
+    """Only the end, if it is long."""
     exit_code: int | UnsetType
-    """Absent when it was cancelled."""
+    """Unset if it was cancelled."""
     cancelled: bool
     truncated: bool
     full_output_path: str | UnsetType = UNSET
 
 
 class Shell:
-    """Runs commands for the user, in the folder of the session."""
+    """Runs commands of the user in the directory of the session."""
 
     def __init__(
         self,
@@ -50,7 +48,7 @@ class Shell:
         environment: Mapping[str, str],
         clock: Clock,
     ) -> None:
-        """`main` is the main agent of the session that is open; `options` are those of its tools."""
+        """`main` returns the main agent of the open session, `options` those of its tools."""
         self._main = main
         self._options = options
         self._environment = environment
@@ -60,7 +58,7 @@ class Shell:
     async def run(
         self, command: str, on_output: Callable[[str], None] = lambda text: None, *, exclude: bool = False
     ) -> Execution:
-        """Run a command to its end, telling what it prints. `exclude` keeps it from the model. Raises UsageError."""
+        """Run a command and pass its output to `on_output`. `exclude` hides it from the model. Raises UsageError."""
         _check(command)
         main = self._main()
         try:
@@ -70,7 +68,7 @@ class Shell:
                 task.add_done_callback(self._running.discard)
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None  # there is one task
-        # One that was cancelled before it had begun has nothing to tell.
+        # A task that was cancelled before it started has no result.
         done = Execution("", UNSET, True, False) if task.cancelled() else task.result()
         main.note(
             BashExecutionMessage(
@@ -87,7 +85,6 @@ class Shell:
         return done
 
     def abort(self) -> int:
-        """End all commands at once; returns how many that were."""
         return sum(task.cancel() for task in list(self._running))
 
     async def _execute(self, main: LiveRun, command: str, on_output: Callable[[str], None]) -> Execution:
@@ -112,7 +109,7 @@ class Shell:
             tree = await options.trees.find()
             code = (await run_process(started, on_output=take, tree=tree)).code
         except asyncio.CancelledError:
-            # Only `abort` cancels this task alone; what it printed so far is its result.
+            # Only `abort` cancels this task alone; what was printed so far is the result.
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
         except OSError as error:
@@ -124,7 +121,7 @@ class Shell:
 
 
 class _Text:
-    """Bytes to text that can be shown: without escape sequences and control characters."""
+    """Decodes bytes to printable text, without escape sequences and control characters."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -1,6 +1,6 @@
-"""What a run with a small window is given: a short prompt, short descriptions, fewer tools, shorter results.
+"""Fits prompt, tools and results into a small context window.
 
-Above the limits everything stays as it is. Must not know where the parts come from.
+For larger windows nothing changes. MUST NOT know where the parts come from.
 """
 
 import re
@@ -15,59 +15,58 @@ from retinue.core.tool import Tool
 from retinue.sessions.compaction import CHARS_PER_TOKEN, CompactionConfig
 
 LEAST_TOKENS = 4_096
-"""No agent works in a smaller window."""
+"""The smallest context window that an agent can work with."""
 SMALL_TOKENS = 16_384
-"""Below this, prompt and tool list are short."""
+"""Below this, prompt and tool list are shortened."""
 BOUND_TOKENS = 65_536
-"""Below this, one result takes a quarter of the window at most."""
+"""Below this, one tool result may take at most a quarter of the window."""
 ESSENTIAL = ("read", "bash", "edit", "write", "Agent")
-"""Tools that are always offered to a run that has them; others as long as there is room."""
+"""Tools that are always offered; the others only while there is room."""
 _LEFT_OUT = ("tools", "rules", "skills", "subagents", "delegation")
-"""Sections of a prompt that only advise."""
+"""Prompt sections that only give advice; left out in a small window."""
 _CUT = ("project_context", "parent", "addendum")
-"""Sections that are cut to what room there is."""
+"""Prompt sections that are truncated in a small window."""
 _TOLD = re.compile(
     r"(?i)(?:context (?:length|size|window)|prompt length|maximum number of tokens allowed|tokens >)(?: is| of)?"
     r"\D{0,12}(\d{3,8})"
 )
-"""How servers say what they take when a request was too long."""
+"""How servers state their limit when they refuse a request that is too long."""
 _DESCRIPTION_CHARS, _FIELD_CHARS = 240, 60
 _MOST_CHARS_PER_TOKEN = 6
-"""No usual text has more: what is too long by this measure is too long."""
+"""No ordinary text has more characters per token: a text that is too long by this ratio certainly is."""
 
 
 class FittedPrompt(Struct, frozen=True):
-    """What comes before the conversation in each request."""
+    """The prompt sections that fit into a window."""
 
     sections: Mapping[str, str]
     left_out: tuple[str, ...] = ()
-    """Sections that are not there, or not whole."""
+    """Sections that are missing or truncated."""
 
 
 class RunWindow:
-    """The window of the model that one run asks, as far as it is known. Says once what does not fit."""
+    """The context window of a run's current model; warns once about each thing that does not fit."""
 
     def __init__(self, read_info: Callable[[], ModelInfo], warn: Callable[[str], None]) -> None:
         self._read_info = read_info
         self._warn = warn
         self._learnt: dict[str, int] = {}
-        """As servers told it, by model."""
+        """The limits that servers reported, by model."""
         self._told: set[str] = set()
 
     @property
     def tokens(self) -> int:
-        """The tokens that the model takes."""
         info = self._read_info()
         return min(info.context_window, self._learnt.get(info.ref, info.context_window))
 
     @property
     def output_tokens(self) -> int | None:
-        """How long a reply may be where the window is smaller than configured; None for as long as the model can."""
+        """The maximum length of a reply if the window is smaller than configured; None for the model's maximum."""
         learnt = self._learnt.get(self._read_info().ref)
         return None if learnt is None else learnt // 4
 
     def learn(self, words: str) -> bool:
-        """Take a server at its word that takes less than is configured; False when it says nothing new."""
+        """Use the limit that a server's error message states; False if it states none or it is not smaller."""
         info, told = self._read_info(), read_limit(words)
         if told is None or told >= self.tokens:
             return False
@@ -77,19 +76,17 @@ class RunWindow:
         return True
 
     def explain(self, head_tokens: int, chars: int) -> str:
-        """Why a message of so many characters cannot be worked on; empty when it can."""
         info, window = self._read_info(), self.tokens
         return explain_lack(info, window, head_tokens) or explain_length(info, window, head_tokens, chars)
 
     def tell_short(self, sections: Sequence[str], tools: Sequence[str]) -> None:
-        """Say what there is no room for."""
         missing = [f"the prompt's {name}" for name in sections] + ([f"the tools {', '.join(tools)}"] if tools else [])
         if missing:
             ref, lack = self._read_info().ref, " and ".join(missing)
             self._warn_once(f"{ref} has a window of {self.tokens} tokens: there is no room for {lack}")
 
     def tell_scaled(self, wished: CompactionConfig, head_tokens: int) -> None:
-        """Say that a number of the user's is not used, since it leaves no room."""
+        """Warn about compaction settings of the user that do not fit into the window."""
         info, used, usual = self._read_info(), wished.fit(self.tokens, head_tokens), CompactionConfig()
         for name, wish, number, default in (
             ("reserveTokens", wished.reserve_tokens, used.reserve_tokens, usual.reserve_tokens),
@@ -106,7 +103,7 @@ class RunWindow:
 
 
 class FittedSpecs:
-    """The specs of tools to which more may be added; the same list as long as none is, since adapters know it by it."""
+    """Tool specs that fit into a window; the same list object until tools are added, as adapters cache by identity."""
 
     def __init__(self, tools: Mapping[str, Tool], redact: Callable[[Any], Any], window: int) -> None:
         self._tools = tools
@@ -119,13 +116,13 @@ class FittedSpecs:
         if self._count != len(self._tools):
             self._count = len(self._tools)
             specs = fit_specs([tool.spec for tool in self._tools.values()], self._window)
-            # What agents' files and servers say about themselves is in there.
+            # Descriptions contain text from agent files and servers, which may hold secrets.
             self._specs = [structs.replace(spec, description=self._redact(spec.description)) for spec in specs]
         return self._specs
 
 
 def fit_sections(sections: Mapping[str, str], window: int) -> FittedPrompt:
-    """The prompt for a window: all of it, or what no agent can do without, and the rest in an eighth of the window."""
+    """Return the prompt for a window: all of it, or the necessary sections and the rest in an eighth of the window."""
     if window >= SMALL_TOKENS:
         return FittedPrompt(sections)
     left = window * CHARS_PER_TOKEN // 8
@@ -146,7 +143,7 @@ def fit_sections(sections: Mapping[str, str], window: int) -> FittedPrompt:
 
 
 def fit_specs(specs: Sequence[ToolSpec], window: int) -> list[ToolSpec]:
-    """The tools that are offered in a window: all, or shortened ones, the essential first."""
+    """Return the tools to offer in a window: all of them, or shortened ones with the essential tools first."""
     if window >= SMALL_TOKENS:
         return list(specs)
     short = [_shorten(spec) for spec in specs]
@@ -161,23 +158,22 @@ def fit_specs(specs: Sequence[ToolSpec], window: int) -> list[ToolSpec]:
 
 
 def bound_result(window: int, most: int) -> int:
-    """The characters that one tool result may have."""
     return most if window >= BOUND_TOKENS else min(most, window * CHARS_PER_TOKEN // 4)
 
 
 def read_limit(words: str) -> int | None:
-    """The tokens that a server takes, where its refusal says so."""
+    """Return the token limit that a server's error message states, or None."""
     found = _TOLD.search(words)
     return None if found is None else int(found[1])
 
 
 def count_head(prompt: str, specs: Sequence[ToolSpec]) -> int:
-    """About how many tokens prompt and tools take."""
+    """Estimate the tokens of system prompt and tools."""
     return (len(prompt) + sum(map(_count_chars, specs))) // CHARS_PER_TOKEN
 
 
 def explain_lack(info: ModelInfo, window: int, head_tokens: int) -> str:
-    """Why nothing can be asked of a model with such a window, and what to do; empty when it can."""
+    """Return why the window is too small for this prompt and what to do; empty if it is not."""
     most = window * 3 // 4 if window < SMALL_TOKENS else window
     if window >= LEAST_TOKENS and head_tokens < most:
         return ""
@@ -191,7 +187,7 @@ def explain_lack(info: ModelInfo, window: int, head_tokens: int) -> str:
 
 
 def explain_length(info: ModelInfo, window: int, head_tokens: int, chars: int) -> str:
-    """Why a message of so many characters cannot be given to a model; empty when it may fit."""
+    """Return why a message of this many characters is too long; empty if it may fit."""
     tokens = chars // _MOST_CHARS_PER_TOKEN
     if head_tokens + tokens <= window:
         return ""
@@ -212,7 +208,7 @@ def _shorten(spec: ToolSpec) -> ToolSpec:
 
 
 def _shorten_schema(schema: Any) -> Any:
-    """A schema without its longer descriptions; a field that is called description stays."""
+    """Return a schema without long descriptions; a property named `description` stays."""
     if isinstance(schema, list):
         return [_shorten_schema(item) for item in schema]
     if not isinstance(schema, dict):

@@ -1,1 +1,1 @@
-"""Surfaces: how the callers of one subagent system name tools, parameters and results."""
+"""Surfaces: each offers subagents under the tool names, parameters and results of one existing system."""

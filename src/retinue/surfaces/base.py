@@ -1,6 +1,6 @@
-"""What a surface is, and what the tools of every surface get from the run they belong to.
+"""What the tools of every surface get from the run that calls them, and shared limits for answers.
 
-No surface's words are in here. Tools keep no state of their own beyond what they are handed.
+MUST NOT contain texts of a particular surface. Tools keep no state of their own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from retinue.models.resolve import ModelChoice
 
 MAX_BYTES = 204_800
 MAX_LINES = 5_000
-"""Of an answer in a caller's context."""
+"""Maximum size of an answer in the caller's context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,26 +28,24 @@ class Caller:
     """A run that delegates: what its delegation tools work with. Each run has its own."""
 
     find_manager: Callable[[], Manager]
-    """Asked when a tool is used: the main agent's tools exist before the Manager does."""
+    """A function, because the main agent's tools exist before the Manager does."""
     run_id: str
-    """The run whose tools these are."""
     definitions: Callable[[], Sequence[Definition]]
-    """All definitions as of now, the disabled ones too, in the order that settles ties; reads the files again."""
+    """Reads the files again and returns all definitions, including disabled ones; the first wins a name conflict."""
     resolve_model: Callable[..., ModelChoice]
-    """The model a name means; `is_choice`: a person wrote it. Raises OutOfReach or another ModelError."""
+    """Returns the model for a name; `is_choice`: a person wrote it. Raises OutOfReach or another ModelError."""
     list_models: Callable[[], Sequence[ModelInfo]]
-    """The models that a run can be given by name."""
+    """Returns the models that a run can be given by name."""
     clock: Clock
     lease: Lease | None = None
-    """What the run may still spend, its children's expenses included."""
+    """What the run and its children may still spend."""
     allowed_agents: tuple[str, ...] | None = None
-    """The agents it may start; None for all."""
+    """The agents it may start; None means all."""
     find_faults: Callable[[str], Sequence[str]] = lambda name: ()
-    """What is wrong with files that could have been an agent of this name."""
+    """Returns the problems of agent files with this name."""
 
     @property
     def manager(self) -> Manager:
-        """Of all runs."""
         return self.find_manager()
 
     @property
@@ -58,42 +56,40 @@ class Caller:
 
     @property
     def grant(self) -> Grant | None:
-        """What the run itself may use; None for the main agent, whose rights are those of its session."""
+        """What the run itself may use; None for the main agent, which has the rights of its session."""
         return None if self.manager.find(self.run_id) is None else self.manager.find_grant(self.run_id)
 
     @property
     def model(self) -> ModelInfo:
-        """The model the run itself talks to."""
         live = self.manager.live(self.run_id) or self.manager.root
         return live.setup.model.info
 
     def may_start(self, agent: str) -> bool:
-        """Whether its definition lets the run start this agent."""
         allowed = self.allowed_agents
         return allowed is None or any(name in ("*", agent.casefold()) for name in map(str.casefold, allowed))
 
     def find_run(self, run_id: str) -> Run | None:
-        """A run that this one may ask about: one that it started, directly or not."""
+        """Return a run that this one started, directly or indirectly; None if it may not be asked about."""
         run = found = self.manager.find(run_id)
         while run is not None and run.parent_id != self.run_id:
             run = self.manager.find(run.parent_id)
         return None if run is None else found
 
     def list_runs(self) -> list[Run]:
-        """The runs this one may ask about, newest first."""
+        """Return the runs that `find_run` would return, newest first."""
         return [run for run in self.manager.list_runs() if self.find_run(run.id) is not None]
 
     def tell_faults(self, name: str) -> str:
-        """What is wrong with an agent's file, for the end of a message that there is no such agent; a line each."""
+        """Return problems of an agent's file, one per line, to append to an "unknown agent" message."""
         return "".join(f"\n{text}" for text in self.find_faults(name))
 
     def warn(self, text: str) -> None:
-        """Something a person should know and the model need not."""
+        """Warn the user; the model does not see it."""
         self.manager.root.bus.publish(Warned(run_id=self.run_id, text=text))
 
 
 class ChildTools:
-    """A feature that gives a child its own delegation tools in place of those it shares with its parent."""
+    """A feature that gives a child delegation tools of its own, in place of its parent's."""
 
     name = "delegation"
 
@@ -101,29 +97,27 @@ class ChildTools:
         self._make_tools = make_tools
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """The setup with tools that know whose they are; unchanged when it has none of them."""
         if not any(name in setup.tools for names in SURFACE_TOOLS.values() for name in names):
             return setup
         own = self._make_tools(setup)
         return setup.change(tools={name: own.get(name, tool) for name, tool in setup.tools.items()})
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """Nothing to undo."""
         return outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A text that may have been cut."""
+    """A text that may have been truncated."""
 
     text: str
-    """Headed by a line that says so when it was."""
+    """Starts with a line that says so if it was truncated."""
     notice: str = ""
-    """The same as a sentence; empty when it is whole."""
+    """The same as a sentence; empty if nothing was truncated."""
 
 
 def cut_text(text: str) -> Cut:
-    """The beginning of a text that is too long: whole lines first, then whole characters."""
+    """Truncate a long text to whole lines, then to whole characters."""
     size, lines = len(text.encode(errors="replace")), text.count("\n") + 1
     if size <= MAX_BYTES and lines <= MAX_LINES:
         return Cut(text)
@@ -136,7 +130,7 @@ def cut_text(text: str) -> Cut:
 
 
 def name_rest(session_file: str, field: str) -> str:
-    """Where the rest of a cut answer is: in the session, or in a field of the result when there is none."""
+    """Say where the rest of a truncated answer is: in the session, or without one in a field of the result."""
     where = f"the agent's session, {session_file}" if session_file else f"`{field}`"
     return f"The rest is in {where}."
 

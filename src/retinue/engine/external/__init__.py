@@ -1,1 +1,1 @@
-"""Runs that work in a process of their own: this program again, or a real pi."""
+"""Runs in a process of their own: another retinue process, or pi."""

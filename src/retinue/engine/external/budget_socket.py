@@ -1,8 +1,8 @@
-"""How a process of ours draws on the budget of the run it works for: a socket that only the two processes have.
+"""Lets a child process draw on the budget of its run, over a socket that only the two processes have.
 
-One line of JSON is one message. The process asks before each reply and settles after it. What it has not settled when
-it ends counts as spent, since the provider may have counted it. A message that cannot be read ends the exchange, and
-nothing more is granted.
+Each message is one line of JSON. The child asks before each reply and settles after it. What it has not settled when it
+ends counts as spent, because the provider may have counted it. An unreadable message closes the socket, and nothing
+more is granted.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _INFINITE = float("inf")
 
 
 class Ask(Struct, frozen=True, tag="ask", tag_field="type"):
-    """Set aside the most that a reply can cost."""
+    """Request to reserve the highest possible price of a reply."""
 
     number: _Count
     size: _Count
@@ -34,14 +34,14 @@ class Ask(Struct, frozen=True, tag="ask", tag_field="type"):
 
 
 class Settle(Struct, frozen=True, tag="settle", tag_field="type"):
-    """A reply is there, or will not come."""
+    """Report what a reply used, also if there was none."""
 
     number: _Count
     used: dict[str, Any]
 
 
 class Answer(Struct, frozen=True):
-    """How long the reply may be; 0 when the budget is spent. And what is left then; None is no limit."""
+    """Maximum length of the reply, 0 if the budget is spent, and what is left; None means no limit."""
 
     number: _Count
     output: _Count
@@ -57,7 +57,7 @@ class _Line:
     """One end of the socket."""
 
     def __init__(self, end: socket.socket, take: Callable[[bytes], None], lose: Callable[[], None]) -> None:
-        """`take` gets each line and raises DecodeError for one that it cannot read; `lose` is called at the end."""
+        """`take` receives each line and raises DecodeError for an unreadable one; `lose` is called at the end."""
         self._end = end
         self._take = take
         self._lose = lose
@@ -68,7 +68,7 @@ class _Line:
         self._loop.add_reader(end, self.read)
 
     def send(self, message: Struct) -> None:
-        """Say something; who does not listen is not waited for."""
+        """Send a message without blocking; if the other end does not read, the socket is closed."""
         data = msgspec.json.encode(message) + b"\n"
         if self.is_open:
             sent = 0
@@ -78,7 +78,6 @@ class _Line:
                 self.close()
 
     def read(self) -> None:
-        """Take all that has come."""
         while self.is_open:
             try:
                 data = self._end.recv(_MAX_LINE)
@@ -96,7 +95,6 @@ class _Line:
                 self.close()
 
     def close(self) -> None:
-        """Hear and say nothing more."""
         if self.is_open:
             self.is_open = False
             self._loop.remove_reader(self._end)
@@ -105,7 +103,7 @@ class _Line:
 
 
 class Draws:
-    """What one process has set aside of the lease of its run."""
+    """What one process has reserved from the lease of its run."""
 
     def __init__(self, lease: Lease, end: socket.socket, group: asyncio.TaskGroup) -> None:
         self._lease = lease
@@ -115,15 +113,15 @@ class Draws:
         self._settling: set[asyncio.Task[None]] = set()
         self._line = _Line(end, self._take, lambda: None)
         self.was_refused = False
-        """Whether the last thing it asked for could not be granted."""
+        """Whether the last request was refused."""
 
     async def close(self) -> None:
-        """The process is gone: hear its last words, then settle the rest."""
+        """Read the last messages of the ended process, then settle what is still reserved."""
         self._line.read()
         self._line.close()
         for task in self._asking.values():
             task.cancel()
-        if self._settling:  # before the group cancels what is left
+        if self._settling:  # before the group cancels the remaining tasks
             await asyncio.wait(self._settling)
         while self._holds:
             _, hold = self._holds.popitem()
@@ -155,7 +153,7 @@ class Draws:
 
 @asynccontextmanager
 async def open_draws(lease: Lease) -> AsyncIterator[tuple[Draws, int]]:
-    """Let a process draw on a lease; the descriptor is for it alone."""
+    """Let a process draw on a lease; the descriptor is for that process only."""
     ours, theirs = socket.socketpair()
     with theirs:
         async with asyncio.TaskGroup() as group:
@@ -177,10 +175,9 @@ class ParentBudget:
         self._answers: dict[int, asyncio.Future[int]] = {}
         self._last = 0
         self.rest = (_INFINITE, _INFINITE)
-        """Tokens and dollars that were left when it was last heard of."""
+        """Tokens and dollars that were left at the last contact."""
 
     async def reserve(self, price: Price, size: int, wanted: int, keys: Sequence[str] = ()) -> tuple[int, int]:
-        """Set aside the most a reply can cost: the number of the hold, and the tokens of output it covers or 0."""
         self._line = self._line or _Line(self._end, self._take, self._lose)
         self._last = number = self._last + 1
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
@@ -196,7 +193,6 @@ class ParentBudget:
             self._answers.pop(number, None)
 
     async def settle(self, number: int, used: Usage) -> None:
-        """Give a hold back and note what was used."""
         if self._line is not None:
             self._line.send(Settle(number, msgspec.to_builtins(used)))
 

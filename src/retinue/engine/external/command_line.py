@@ -1,4 +1,4 @@
-"""One run that works in a process of its own, as its command line says it. Pure."""
+"""Builds the command line and environment of a run in a process of its own. Pure."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from retinue.engine.run_config import RemoteRequest
 from retinue.engine.setup import RunSetup
 
 OURS = ("offline", "scripted", "bridge")
-"""Models that only this program knows."""
+"""Model APIs that only this program has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,21 +20,20 @@ class ProcessPurpose:
 
     remote_request: RemoteRequest
     model: str = ""
-    """As the child is to be told it, where the call or the file names one."""
+    """The model to pass on, if the request or the definition names one."""
     thinking: str = ""
-    """The same of its level."""
+    """The thinking level to pass on, likewise."""
 
     @property
     def is_bare(self) -> bool:
-        """Whether only what the definition says is on its command line."""
+        """Whether the command line holds only what the definition says."""
         return self.remote_request.is_bare
 
     def render_task(self, text: str) -> str:
-        """What the child is told, in the words of the surface."""
         return f"Task: {text}" if self.is_bare and self.remote_request.definition.dialect != "sticky" else text
 
     def list_tools(self, setup: RunSetup, premises: Premises) -> tuple[list[str], list[str]]:
-        """The tools the child is given, and those that it cannot have there, each with the reason."""
+        """Return the tools that the child gets, and reasons for those that it cannot have."""
         given, missing, rights = list[str](), list[str](), self.remote_request.rights
         is_pi = self.remote_request.runner == "pi"
         for name, tool in setup.tools.items():
@@ -42,21 +41,21 @@ class ProcessPurpose:
             if target in premises.private_tools:
                 missing.append(f"tool {target} exists in this process only")
             elif rights.readonly and (tool.effect is Effect.WRITE or (is_pi and tool.effect is Effect.EXECUTE)):
-                # What confines a command here reaches into a process of ours by a mark, and into no other.
+                # A read-only sandbox can be requested from our own process by an environment variable, from pi not at
+                # all.
                 missing.append(f"tool {target} cannot be kept read-only there")
             else:
                 given.append(target)
         return list(dict.fromkeys(given)), missing
 
     def list_names(self, setup: RunSetup, tools: Collection[str]) -> dict[str, str]:
-        """What the model calls each of these tools, with its own name; empty where all are called by that."""
+        """Return the original tool for each name that the model uses; empty if the names are the same."""
         targets = self.remote_request.rights.targets
         names = {name: targets.get(name, name) for name in setup.tools}
         given = {name: own for name, own in names.items() if own in tools}
         return given if any(name != own for name, own in given.items()) else {}
 
     def render_flags(self, setup: RunSetup, tools: list[str], prompt_file: str, *, trusted: bool | None) -> list[str]:
-        """The command line between the program and the task."""
         remote_request, is_pi = self.remote_request, self.remote_request.runner == "pi"
         flags = ["--mode", "json", "-p"]
         flags += ["--session", remote_request.session_file] if remote_request.session_file else ["--no-session"]
@@ -65,7 +64,7 @@ class ProcessPurpose:
         if level := self.thinking if self.is_bare else setup.thinking:
             flags += ["--thinking", level]
         flags += ["--tools", ",".join(tools)] if tools else ["--no-tools"]
-        # The prompt is whole: what else belongs into it is in it.
+        # The prompt is complete, so context files and skills must not be added again.
         flags += ["--system-prompt", prompt_file, "--no-context-files", "--no-skills"]
         if trusted is False:
             flags.append("--no-approve")
@@ -81,14 +80,14 @@ class ProcessPurpose:
         return flags
 
     def render_marks(self, setup: RunSetup) -> dict[str, str]:
-        """What the child is told by its environment: how deep it is, and what it inherits where no flag says so."""
+        """Return environment variables for the child: its depth, and what it inherits and no option says."""
         info, limits = setup.model.info, setup.limits
-        # A pi may know a model that we do not.
+        # pi may know a model that we do not.
         provider, _, id = self.model.partition("/") if self.model else (info.provider, "", info.id)
         marks = {**setup.environment, "PI_PROVIDER": provider, "PI_MODEL": id}
         marks["PI_REASONING_LEVEL"] = setup.thinking
         allowed = self.remote_request.definition.allowed_subagents
-        # Said in any case: else it would be told what its parent may start.
+        # Always set: otherwise the child would inherit the variable of its parent.
         marks["RETINUE_AGENTS"] = "*" if allowed is None else ",".join(allowed)
         marks["RETINUE_EXTENSIONS"] = self._name_extensions()
         if self.remote_request.rights.readonly:
@@ -99,7 +98,7 @@ class ProcessPurpose:
         return marks
 
     def _name_extensions(self) -> str:
-        """Which extensions the child asks for, as JSON: it has the same ones as a run of this process would."""
+        """Return the extensions of the child as JSON: the same as for a run in this process."""
         definition, request = self.remote_request.definition, self.remote_request.request
         asked = {
             "selection": definition.extensions,
@@ -109,7 +108,7 @@ class ProcessPurpose:
         return msgspec.json.encode(asked).decode()
 
     def _choose_model(self, setup: RunSetup) -> str:
-        # A child of ours is told by a mark; a pi that is told nothing asks whom it likes.
+        # Our own process finds the model in its environment; pi without an option would choose any model.
         if self.model or (self.is_bare and self.remote_request.runner != "pi"):
             return self.model
         return setup.model.info.ref

@@ -1,4 +1,4 @@
-"""A child's records as events of its run, so that whoever watches runs need not know where they work."""
+"""Converts the records of a child process into events of its run."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -43,7 +43,7 @@ class _Progress(Struct, rename="camel"):
 
 
 class Telling:
-    """Turns records into events. What it does not know, or cannot read, it passes over."""
+    """Publishes records as events. Unknown and unreadable records are ignored."""
 
     def __init__(self, run_id: str, publish: Callable[[Event], None], clock: Clock) -> None:
         self._run_id = run_id
@@ -52,7 +52,7 @@ class Telling:
         self._turns = 0
 
     def tell(self, record: Mapping[str, Any]) -> None:
-        """Publish what a record that is kept says."""
+        """Publish a record that is kept."""
         run_id = self._run_id
         match record.get("type"):
             case "turn_start":
@@ -87,7 +87,7 @@ class Telling:
                 pass
 
     def tell_piece(self, kind: str, line: bytes) -> None:
-        """Publish what is only worth showing now."""
+        """Publish a record that is only shown."""
         try:
             if kind == "message_update":
                 update = msgspec.json.decode(line, type=_Update)

@@ -1,4 +1,4 @@
-"""The files a child is given: its prompt, and its task when that is too long for a command line. Gone when it ends."""
+"""Temporary files for a child process: its prompt, and its task if that is too long for a command line."""
 
 import os
 import shutil
@@ -10,40 +10,38 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAX_INLINE_CHARS = 8_000
-"""A longer task goes through a file."""
+"""A longer task is passed in a file."""
 STALE_S = 3600.0
 _PREFIX = "retinue-child-"
 
 
 @dataclass(frozen=True, slots=True)
 class Papers:
-    """What of a child's words lies in files."""
-
     prompt: str
     """Path of the file with the system prompt."""
     words: tuple[str, ...]
-    """The end of the command line: the task, or the file it is in."""
+    """The end of the command line: the task, or `@` and its file."""
 
 
 @contextmanager
 def open_papers(prompt: str, task: str) -> Iterator[Papers]:
-    """Write the files where only this user can read them, and remove them in any case."""
+    """Write the files, readable by this user only, and remove them on exit."""
     remove_stale()
-    task = task.encode(errors="replace").decode()  # a command line is bytes
+    task = task.encode(errors="replace").decode()  # command lines are bytes
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
     try:
         path = _write(folder / "prompt.md", prompt)
         if len(task) > MAX_INLINE_CHARS or task.startswith("@") or "\0" in task:
             yield Papers(path, (f"@{_write(folder / 'task.md', task)}",))
         else:
-            # What looks like an option is none after two dashes.
+            # After `--` nothing is an option.
             yield Papers(path, ("--", task) if task.startswith("-") else (task,))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_stale() -> None:
-    """Remove what processes that were killed have left behind long ago."""
+    """Remove old files of processes that were killed."""
     now_s, own = time.time(), os.getuid()
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
@@ -51,7 +49,7 @@ def remove_stale() -> None:
             if not entry.name.startswith(_PREFIX) or not pid.isdigit() or not entry.is_dir(follow_symlinks=False):
                 continue
             known = entry.stat(follow_symlinks=False)
-            # By age, too: the process may live where its number means another one.
+            # The age is checked too, because the process may live in another PID namespace.
             if known.st_uid == own and now_s - known.st_mtime > STALE_S and not _is_running(int(pid)):
                 shutil.rmtree(entry.path, ignore_errors=True)
 

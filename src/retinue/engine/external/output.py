@@ -1,6 +1,6 @@
-"""What a child prints: lines in, records out, and a limit on everything.
+"""Splits the output of a child process into JSON records, with limits on everything.
 
-Knows which kinds of records are worth keeping, not what they mean.
+Knows which kinds of records to keep, not what they mean.
 """
 
 import re
@@ -14,21 +14,21 @@ MAX_STDERR = 1024 * 1024
 MAX_RECORDS = 10_000
 MAX_PIECES = 100_000
 PIECES = frozenset({"message_update", "tool_execution_update", "message_start", "queue_update"})
-"""Shown while they are new and never kept."""
+"""Record types that are shown but not kept."""
 
 _STDOUT = f"stdout hard limit ({MAX_STDOUT} bytes)"
 _STDERR = f"stderr hard limit ({MAX_STDERR} bytes)"
 _RECORDS = f"persisted JSONL line hard limit ({MAX_RECORDS} lines)"
 _PIECES = f"transient JSONL line hard limit ({MAX_PIECES} lines)"
-# Reading the kind alone is enough for most lines; it comes first wherever programs write these streams.
+# Reading the type alone is enough for most lines; programs write it first.
 _KIND = re.compile(rb'\s*\{\s*"type"\s*:\s*"([a-z_]+)"')
 
 
 class Stream:
-    """Both outputs of one process."""
+    """Standard output and standard error of one process."""
 
     def __init__(self, on_record: Callable[[dict[str, Any]], None], on_piece: Callable[[str, bytes], None]) -> None:
-        """`on_piece` gets the kind and the line of what is not kept. Neither may raise."""
+        """`on_piece` receives type and line of records that are not kept. Neither callback may raise."""
         self._on_record = on_record
         self._on_piece = on_piece
         self._rest: list[bytes] = []
@@ -40,10 +40,10 @@ class Stream:
         self._errors = bytearray()
         self.has_objects = False
         self.exceeded = ""
-        """The limit that was passed."""
+        """The limit that was exceeded, or empty."""
 
     def feed(self, data: bytes) -> bool:
-        """Take a part of the output; True when it was too much."""
+        """Process a part of standard output; True if a limit is exceeded."""
         *lines, rest = data.split(b"\n")
         if lines:
             self._rest.append(lines[0])
@@ -60,26 +60,25 @@ class Stream:
         return bool(self.exceeded)
 
     def feed_error(self, data: bytes) -> bool:
-        """Take a part of what went to standard error; True when it was too much."""
+        """Process a part of standard error; True if a limit is exceeded."""
         self._errors += data
         if len(self._errors) > MAX_STDERR:
             self.exceeded = self.exceeded or _STDERR
         return bool(self.exceeded)
 
     def close(self) -> None:
-        """The end: a last line may have none."""
+        """Process a last line without a line break."""
         if not self.exceeded:
             self._take(b"".join(self._rest))
         self._rest = []
 
     @property
     def plain(self) -> str:
-        """What was printed and is no JSON object; kept only while nothing else comes."""
+        """Output that is not JSON; kept only until the first JSON object."""
         return self._plain.decode(errors="replace").strip()
 
     @property
     def errors(self) -> str:
-        """What went to standard error."""
         return self._errors.decode(errors="replace").strip()
 
     def _take(self, line: bytes) -> None:
@@ -114,7 +113,6 @@ class Stream:
 
 
 def _decode(line: bytes) -> Any:
-    """The value of a line; None when it is no JSON."""
     try:
         return msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,6 +1,6 @@
-"""How children are started: which program, where it is found, and what of the environment it gets.
+"""Finds the program of a child process and builds its environment.
 
-Nothing is taken from the workspace: neither a program nor a module of the same name. Must not know runs.
+Nothing is loaded from the workspace, neither a program nor a Python module. MUST NOT know runs.
 """
 
 import os
@@ -27,35 +27,35 @@ def export_no_tools(tools: Collection[str]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Premises:
-    """What the processes of one crew are started with."""
+    """What the child processes of one main agent are started with."""
 
     environment: Mapping[str, str]
-    """Ours; a child gets a part of it."""
+    """Our environment; a child gets a part of it."""
     workspace: Path
     pi_command: str = "pi"
     """A name on PATH or an absolute path."""
     marks: Mapping[str, str] = field(default_factory=dict)
-    """What every child is told about what it may do."""
+    """Variables that tell every child what it may do."""
     export_key: Callable[[ModelInfo], Mapping[str, str]] = export_nothing
-    """The variables without which a model cannot be asked."""
+    """Returns the variables with the key of a model."""
     export_tools: Callable[[Collection[str]], Mapping[str, str]] = export_no_tools
-    """Those without which some tools of ours cannot be used."""
+    """Returns the variables with the keys of our tools."""
     trusted: bool | None = False
-    """Whether the project's configuration is used; None: nobody has decided, and the child finds that out itself."""
+    """Whether the project's configuration is used; None if undecided, then the child decides itself."""
     private_tools: frozenset[str] = frozenset()
     """Tools that exist in this process only."""
 
     def find_command(self, runner: str, cwd: Path) -> list[str]:
-        """How the command line begins. Raises RetinueError when there is no such program."""
+        """Return the start of the command line. Raises RetinueError if there is no such program."""
         if runner == "pi":
             return [self._find_pi(cwd)]
-        # The working directory is no place to import from.
+        # `-P`: nothing is imported from the working directory.
         return [sys.executable, "-P", "-m", "retinue"]
 
     def build_environment(
         self, info: ModelInfo, marks: Mapping[str, str], cwd: Path, tools: Collection[str] = ()
     ) -> dict[str, str]:
-        """What a child knows of the world: no secret but the key of its own provider, and those of its `tools`."""
+        """Return the environment of a child. Its only secrets are the keys of its provider and of its `tools`."""
         path = os.pathsep.join(self._list_folders(cwd))
         return {
             **select(self.environment, CHILD, with_passwords=True),
@@ -83,7 +83,7 @@ class Premises:
         )
 
     def _list_folders(self, cwd: Path) -> list[str]:
-        """The directories of PATH that a repository cannot have put programs into."""
+        """Return the PATH directories into which a repository cannot have put programs."""
         ours = [os.path.realpath(self.workspace), os.path.realpath(cwd)]
         folders = self.environment.get("PATH", os.defpath).split(os.pathsep)
         return [folder for folder in folders if os.path.isabs(folder) and not _is_inside(folder, ours)]

@@ -1,4 +1,4 @@
-"""What a child's records come to: its answer, what went wrong, what it has used. Pure."""
+"""Collects the answer, the errors and the usage from the records of a child process. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -14,20 +14,18 @@ _TROUBLE = re.compile(
     re.IGNORECASE,
 )
 _LARGEST = 1e15
-"""What is more than this is no amount of anything."""
+"""Larger numbers are not plausible."""
 _SPEAKING = ("turn_end", "message_end", "message")
 
 
 class ProcessReport:
-    """Grows with each record."""
-
     def __init__(self) -> None:
         self.answer = ""
-        """The last text that was meant as one."""
+        """The last text that was meant as an answer."""
         self.last_text = ""
         self.error = ""
         self.usage = Usage()
-        """Of all replies."""
+        """Sum of all replies."""
         self.turns = 0
         self.replies = 0
         self.tool_calls = 0
@@ -37,7 +35,6 @@ class ProcessReport:
         self._last_kind = ""
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Take one record that is kept."""
         kind, message = record.get("type"), record.get("message")
         self._last_kind = str(kind)
         message = message if isinstance(message, dict) else {}
@@ -56,16 +53,16 @@ class ProcessReport:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the last reply was an error, or one was told and nothing else was."""
+        """Whether the last reply failed, or there is an error and no text at all."""
         return self.last_stop in ("error", "aborted") or (bool(self.error) and not self.partial and not self._result)
 
     @property
     def partial(self) -> str:
-        """What it had said, for a run that did not come to its end."""
+        """The text so far, for a run that did not finish."""
         return self.answer or self.last_text
 
     def render(self, plain: str) -> str:
-        """Its answer, or whatever comes nearest; `plain` is what it printed when that was no JSON at all."""
+        """Return the answer, or the next best text; `plain` is output that was not JSON."""
         return self.answer or self._result or self.error or self.last_text or plain or self._describe()
 
     def _hear(self, message: Mapping[str, Any]) -> None:
@@ -76,7 +73,7 @@ class ProcessReport:
         text = read_text(message)
         if not text:
             return
-        # A reply that a provider ended well is an answer whatever it talks about; the words only count in doubt.
+        # If the provider ended the reply normally, it is an answer, even if it contains words such as "timeout".
         if self.last_stop not in ("stop", "length") and _TROUBLE.search(text):
             return
         if self.last_stop not in ("error", "aborted"):
@@ -95,7 +92,6 @@ class ProcessReport:
 
 
 def read_text(message: Mapping[str, Any]) -> str:
-    """The text of a message, without its thinking."""
     content = message.get("content")
     if isinstance(content, str):
         return content.strip()
@@ -103,7 +99,7 @@ def read_text(message: Mapping[str, Any]) -> str:
 
 
 def read_usage(raw: Any) -> Usage | None:
-    """What a record says was used; None when it says nothing."""
+    """Return the usage in a record; None if it has none."""
     if not isinstance(raw, dict):
         return None
     numbers = {key: int(value) for key, value in raw.items() if key != "cost" and _is_amount(value)}
@@ -117,7 +113,7 @@ def read_usage(raw: Any) -> Usage | None:
 
 
 def read_finalized(arguments: Any) -> Finalized | None:
-    """The answer in a call of `subagent_finalize`; None when it is not valid."""
+    """Return the answer in a call of `subagent_finalize`; None if it is invalid."""
     if not isinstance(arguments, dict):
         return None
     result, error = (value if isinstance(value := arguments.get(key), str) else "" for key in ("result", "error"))

@@ -1,6 +1,6 @@
-"""A run that works in a process of its own: started, listened to, limited, ended, judged.
+"""A run in a process of its own: starts the process, reads its output, applies limits and judges the result.
 
-To everybody else it is a run like any other. It must not know surfaces, nor open the session that the child writes.
+Other components treat it as any other run. MUST NOT know surfaces, nor open the session that the child writes.
 """
 
 from collections.abc import Sequence
@@ -34,12 +34,12 @@ from retinue.tools.process import Exit, ProcessCommand, run_process
 from retinue.tools.process_tree import TreeProbe
 
 GRACE_S = 5.0
-"""For a child that has run out of something, to end in good order."""
+"""Seconds for a child that exceeded a limit to exit."""
 HURRY_S = 0.3
-"""The same when somebody waits for its end."""
+"""Seconds for a child to exit if a user or parent waits for it."""
 MAX_ERROR_CHARS = 16_000
 ACTIVITY = frozenset({"message_end", "tool_result_end", "turn_end"})
-"""What a child says that counts as life; it may print anything else for ever."""
+"""Records that restart the idle time; a child can print others forever."""
 _TREES = TreeProbe(kind="supervisor")
 _CONFINED: dict[Runner, str] = {
     "process": "its own process confines its commands by the same settings",
@@ -48,7 +48,7 @@ _CONFINED: dict[Runner, str] = {
 
 
 class ExternalRun(LiveRun):
-    """The live side of a run in another process. Its own session is a memory of what it was told."""
+    """The local side of a run in another process. Its own session is in memory and holds only the task."""
 
     def __init__(self, setup: RunSetup, post: ProcessPurpose, premises: Premises, *, clock: Clock) -> None:
         memory = Session.create(cwd=setup.cwd, directory=None, clock=clock, new_id=make_uuid)
@@ -59,23 +59,22 @@ class ExternalRun(LiveRun):
         self._has_begun = False
         self._exit_code: int | None = None
         self._draws: Draws | None = None
-        """What a process of ours holds of a budget; None: what a pi has used is noted reply by reply."""
+        """What our child process has reserved of the budget; None for pi, whose usage is counted after each reply."""
         self._report = ProcessReport()
         self._stream = self._open_stream()
 
     @property
     def hears(self) -> bool:
-        """Only before it starts: its task is all it is told."""
+        """False once the process has started: it receives nothing but its task."""
         return not self._has_begun
 
     def steer(self, content: str | Sequence[UserContent]) -> None:
-        """Say something with the task. Raises RetinueError once the process is there."""
+        """Add a text to the task. Raises RetinueError once the process has started."""
         if self._has_begun:
             raise RetinueError(f"run {self.setup.run_id!r} is a process of its own and cannot be told anything")
         self._said.append(content if isinstance(content, str) else _join(content))
 
     async def _work(self, blocks: list[UserContent]) -> Ending:
-        """Start the process and listen to it until it ends."""
         self._begin()
         self._report, self._stream = ProcessReport(), self._open_stream()
         self._has_begun, self._exit_code = True, None
@@ -108,7 +107,7 @@ class ExternalRun(LiveRun):
             )
         if remote_request.session_file:
             make_private(Path(remote_request.session_file).parent)
-        # Tools of this name in another program are not ours, and get none of their keys.
+        # Tools of pi with these names are not ours, and get none of their keys.
         ours = () if remote_request.runner == "pi" else tools
         marks = post.render_marks(setup) | ({BUDGET_FD: str(descriptors[0])} if descriptors else {})
         environment = premises.build_environment(setup.model.info, marks, setup.cwd, ours)
@@ -139,11 +138,11 @@ class ExternalRun(LiveRun):
         return Stream(take, show)
 
     def _show(self, event: Event) -> None:
-        # Not by `_publish`: most of what a child says is no sign of life.
+        # Not with `_publish`, which restarts the idle time.
         self.bus.publish(event)
 
     def _check(self, record: dict[str, Any]) -> None:
-        """Settle what a reply has used, and end the child when that was too much."""
+        """Count what a reply used, and stop the child if a limit is exceeded."""
         message, limits = record.get("message"), self.setup.limits
         if record.get("type") != "message_end" or not isinstance(message, dict) or message.get("role") != "assistant":
             return
@@ -162,7 +161,6 @@ class ExternalRun(LiveRun):
         return HURRY_S if self._scope.reason in (None, Reason.USER, Reason.PARENT) else GRACE_S
 
     def _conclude(self, ended: Exit) -> Ending:
-        """What the end of the process means."""
         stream, report = self._stream, self._report
         if not ended.stopped:
             stream.close()
@@ -208,14 +206,14 @@ class ExternalRun(LiveRun):
 
 
 class ProcessStarter:
-    """Lets the runs of one crew work in processes of their own."""
+    """Lets the runs of one main agent work in processes of their own."""
 
     def __init__(self, premises: Premises, clock: Clock) -> None:
         self._premises = premises
         self._clock = clock
 
     def send(self, setup: RunSetup, remote_request: RemoteRequest) -> LiveRun:
-        """The live side of a run that is to work elsewhere."""
+        """Return the local side of a run in a process of its own. Raises RetinueError if pi cannot use the model."""
         wanted, level = self._name_model(remote_request, setup.model.info)
         info = setup.model.info
         if remote_request.runner == "pi" and wanted in ("", info.ref) and info.api in OURS:
@@ -230,10 +228,10 @@ class ProcessStarter:
     def _name_model(self, remote_request: RemoteRequest, inherited: ModelInfo) -> tuple[str, str | None]:
         named, is_pi = remote_request.named, remote_request.runner == "pi"
         if isinstance(named.failure, OutOfReach):
-            # Said in any case: a pi that is told nothing asks whom it likes.
+            # Always passed on: pi without an option would choose any model.
             return "" if is_pi and inherited.api in OURS else inherited.ref, None
         if named.found is None:
-            # A wish that cannot be granted here; a pi may know providers that we do not.
+            # A model that is not available here; pi may know providers that we do not.
             return named.name if is_pi and named.is_choice and "/" in named.name else "", None
         return named.found.info.ref, named.found.thinking
 

@@ -1,1 +1,1 @@
-"""The `dispatch` surface: one tool that hands a task to an agent and waits, as CodingCode has it."""
+"""The `dispatch` surface: one tool that gives a task to an agent and waits, compatible with CodingCode."""

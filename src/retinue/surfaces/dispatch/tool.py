@@ -1,6 +1,6 @@
-"""The tool `dispatch_agent`: hands a task to an agent, waits, and gives its answer. Fifteen steps, in their order.
+"""The tool `dispatch_agent`: gives a task to an agent, waits, and returns its answer, in fifteen ordered steps.
 
-Each step may refuse, and what it refuses leaves nothing behind: before the hooks have agreed there is no run.
+Each step may refuse the call, which then has no effect: no run exists before the hooks have agreed.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from retinue.surfaces.base import Caller
 from retinue.surfaces.dispatch.words import FAILED, DispatchFailed, describe_profile, explain_failure, render_result
 
 META = "retinue.dispatched"
-"""Custom entry of a child's session: whose child it is."""
+"""Custom entry of a child's session: its parent."""
 STOP_S = 5.0
-"""How long a stopped child is waited for, so that hooks are told when it is really over."""
+"""Seconds to wait for a stopped child, so that hooks are notified when it has really ended."""
 DESCRIPTION = (
     "Hand a task to a subagent and wait for its answer, which is the result. The subagent knows nothing of this "
     "conversation: put everything it needs into the prompt. Several calls in one reply run side by side."
@@ -46,33 +46,28 @@ _PARAMETERS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class DispatchPorts:
-    """Everything one run's `dispatch_agent` may ask for."""
+    """What the `dispatch_agent` tool of one run uses."""
 
     caller: Caller
     find: Callable[[str], Definition | None]
-    """The agent of this name, also one that is off."""
+    """Returns the agent of this name, even a disabled one."""
     is_enabled: Callable[[], bool]
-    """Whether anything is dispatched at all."""
+    """Whether the tool is enabled at all."""
     is_disabled: Callable[[str], bool]
-    """Whether an agent is switched off by its name."""
+    """Whether an agent is disabled by its name."""
     find_model: Callable[[str], ModelChoice | None]
-    """The model a profile names, as `model@API_KEY_ENV`, an id or a name; None when there is none.
-
-    Raises OutOfReach.
-    """
+    """Returns the model of a profile (`model@API_KEY_ENV`, an id or a name), None if unknown. Raises OutOfReach."""
     open_model: Callable[[ModelInfo], Any]
-    """Raises RetinueError when it cannot be asked, for want of a key."""
+    """Raises RetinueError if the model cannot be asked because its key is missing."""
     board: Callable[[], Board]
-    """The hooks of the run whose tool this is."""
+    """Returns the hooks of the calling run."""
     max_steps: int
-    """Of agents that name no limit."""
+    """For agents without a limit of their own."""
     base_depth: int = 0
-    """How deep the main agent is itself, when another one has started it."""
+    """Depth of the main agent itself, if another agent started it."""
 
 
 class DispatchTool:
-    """Starts agents and waits for them."""
-
     effect = Effect.DELEGATE
     hint = "Hand a task to a subagent and wait for its answer"
     guidelines: tuple[str, ...] = ()
@@ -82,7 +77,6 @@ class DispatchTool:
         self._ports = ports
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Check, ask the hooks, run, report."""
         try:
             definition = self._find(arguments["agent"])
             request = self._to_request(definition, arguments["prompt"], context)
@@ -101,7 +95,7 @@ class DispatchTool:
         return await self._follow(run, profile, request)
 
     def _find(self, name: str) -> Definition:
-        """Steps 1 to 3: whether anything may be dispatched, which agent is meant, whether it may be run."""
+        """Steps 1 to 3: is dispatching allowed, which agent is meant, may it be run."""
         ports = self._ports
         if not ports.is_enabled():
             raise DispatchFailed(FAILED, "Subagent dispatch is disabled in global settings")
@@ -115,7 +109,7 @@ class DispatchTool:
         return definition
 
     def _to_request(self, definition: Definition, prompt: str, context: ToolContext) -> RunRequest:
-        """Step 4, the model, and what the run is to be."""
+        """Step 4: choose the model and build the request."""
         if not prompt.strip():
             raise DispatchFailed(FAILED, "prompt: expected a task, found nothing")
         model = self._find_model(definition)
@@ -142,7 +136,7 @@ class DispatchTool:
         try:
             model = self._ports.find_model(definition.model)
         except OutOfReach:
-            return None  # the run says so itself
+            return None  # the run itself warns about it
         if model is None:
             text = f'Subagent profile "{definition.name}" specifies unknown model: {definition.model}'
             raise DispatchFailed(FAILED, text)
@@ -153,7 +147,7 @@ class DispatchTool:
         return model
 
     async def _follow(self, run: Run, profile: dict[str, Any], request: RunRequest) -> ToolResult:
-        """Steps 6 to 15: the run with everything around it, and what hooks are told of it."""
+        """Steps 6 to 15: follow the run, notify the hooks, and return its result."""
         manager, board = self._ports.caller.manager, self._ports.board()
         facts: dict[str, Any] = {"sessionId": self._find_session(), "childSessionId": "", "profile": profile}
         most = request.limits.max_turns or 0
@@ -176,7 +170,7 @@ class DispatchTool:
         return render_result(run, most)
 
     async def _wait_started(self, run: Run) -> None:
-        """Until the run has a session, or has ended without one."""
+        """Wait until the run has a session, or has ended without one."""
         begun = asyncio.Event()
 
         def hear(event: Event) -> None:
@@ -196,7 +190,6 @@ class DispatchTool:
 
 
 def describe_origin(session_id: str, agent: str) -> dict[str, str]:
-    """Whose child a session is."""
     return {"parentSessionId": session_id, "agentName": agent}
 
 

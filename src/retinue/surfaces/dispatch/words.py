@@ -1,4 +1,4 @@
-"""The words of the `dispatch` surface: its error codes, what a run came to, and the list of agents. Pure."""
+"""The texts of the `dispatch` surface: error codes, results, and the list of agents. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -37,20 +37,19 @@ Example: to learn where requests are authenticated, call `dispatch_agent` with a
 
 
 class DispatchFailed(RetinueError):
-    """Raised when a call comes to nothing; the code is part of what the caller is told."""
+    """Raised when a call fails; the code is part of the message to the caller."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
 
     def to_result(self, details: Mapping[str, Any] | None = None) -> ToolResult:
-        """The failure as the model is told it."""
         text = f"[Error: {self.code}] {self}"
         return ToolResult.of(text, {"code": self.code, "error": str(self), **(details or {})}, is_error=True)
 
 
 def explain_failure(outcome: Outcome, max_steps: int) -> str:
-    """Why a run is no success, with its code in front; empty when it is one."""
+    """Return why a run failed, with its code in front; empty if it succeeded."""
     if outcome.reason in _LIMITED:
         return f"[{MAX_STEPS}] Max steps ({max_steps}) reached"
     if outcome.status is Status.COMPLETED:
@@ -64,7 +63,7 @@ def explain_failure(outcome: Outcome, max_steps: int) -> str:
 
 
 def render_result(run: Run, max_steps: int) -> ToolResult:
-    """What a finished run is to its caller: its answer, or its failure with what it had said by then."""
+    """Return the result of a finished run: its answer, or its failure with the text so far."""
     outcome = run.outcome or Outcome(Status.FAILED, Reason.CRASH)
     details: dict[str, Any] = {
         "agent": run.agent,
@@ -91,7 +90,6 @@ def render_result(run: Run, max_steps: int) -> ToolResult:
 
 
 def describe_profile(definition: Definition) -> dict[str, Any]:
-    """An agent in the payload of a hook."""
     facts = {
         "name": definition.name,
         "description": definition.description,
@@ -107,7 +105,7 @@ def describe_profile(definition: Definition) -> dict[str, Any]:
 
 
 def render_section(agents: Iterable[tuple[Definition, Iterable[str]]]) -> str:
-    """What the main agent is told about the agents it may dispatch, each with its tools; empty when there is none."""
+    """Return the prompt section about available agents and their tools; empty if there are none."""
     listed = [(definition, ", ".join(tools) or "none") for definition, tools in agents]
     if not listed:
         return ""

@@ -1,1 +1,1 @@
-"""The surface `fleet`: agents in the background, asked for, steered and read with six tools, one file each."""
+"""The `fleet` surface: background agents that are started, steered and read with six tools, one file each."""

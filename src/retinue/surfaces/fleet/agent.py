@@ -40,7 +40,7 @@ _PROMPT_SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """One call, its handle resolved."""
+    """One call with its retry handle resolved."""
 
     call: AgentCall
     arguments: dict[str, Any]
@@ -48,8 +48,6 @@ class _Asked:
 
 
 class AgentTool:
-    """Starts agents."""
-
     effect = Effect.DELEGATE
     hint = "Start an agent in the background"
     guidelines: tuple[str, ...] = ()
@@ -61,7 +59,7 @@ class AgentTool:
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told; fixed for the life of a run, since a change would cost it its cached prompt."""
+        """Fixed for the life of a run: a changed description would invalidate the cached prompt."""
         caller, settings = self._caller, self._ports.settings
         available = pick_available(caller.definitions(), caller.allowed_agents)
         bounds = caller.manager.admission.bounds
@@ -73,14 +71,12 @@ class AgentTool:
         return ToolSpec("Agent", described.text, schema)
 
     def _has_model(self, definition: Definition) -> bool:
-        """Whether the model that an agent names is there."""
         try:
             return not definition.model or bool(self._caller.resolve_model(definition.model))
         except ModelError:
             return False
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Check the call in its order, then schedule, resume or start."""
         result = await self._call(arguments, context)
         if unknown := AgentCall.list_unknown(arguments):
             names = ", ".join(quote(name, 40) for name in unknown[:10])
@@ -102,7 +98,6 @@ class AgentTool:
             return refusal.to_result()
 
     def _merge(self, arguments: Mapping[str, Any]) -> _Asked:
-        """The arguments of a saved call under those of this one."""
         given = {name: value for name, value in arguments.items() if value is not None}
         handle = str(given.pop("retry", "")).strip() or None
         if handle is not None:
@@ -116,7 +111,7 @@ class AgentTool:
         return _Asked(call, given, handle)
 
     def _find_definition(self, asked: _Asked) -> tuple[Definition, str]:
-        """The agent that is meant, and what to say about the choice."""
+        """Return the requested agent, and a note if another one is used."""
         call, caller, fallback = asked.call, self._caller, self._ports.settings.fallback_agent
         name = call.subagent_type
         if not name and call.resume and (run := caller.find_run(call.resume)) is not None:
@@ -162,7 +157,7 @@ class AgentTool:
             raise Refusal("schedule and inherit_context do not go together: there is no conversation when it fires.")
         if self._ports.schedule is None:
             raise Refusal("Scheduler is not active in this session yet. Try again after the session has started.")
-        # What the file fixes is not stored: it is asked again when the job fires.
+        # Values that the agent file fixes are not stored: the file is read again when the job fires.
         is_pinned = bool(definition.model) and not definition.is_model_wish
         wish = ScheduleWish(
             schedule=call.schedule,
@@ -193,7 +188,7 @@ class AgentTool:
         if run is None:
             raise Refusal(tell_missing(call.resume))
         if run.parent_id != caller.run_id:
-            # Its report would go to the run that started it, which may be gone.
+            # Its report would go to the run that started it, which may have ended.
             raise Refusal(f'Agent "{run.id}" belongs to agent "{run.parent_id}": only that one can resume it.')
         kept = run.outcome.session_file if run.outcome is not None else ""
         if kept and not Path(kept).is_file():
@@ -264,7 +259,7 @@ class AgentTool:
         return [] if live is None else live.session.context().messages
 
     def _keep(self, asked: _Asked, text: str, kind: Literal["model", "subagent_type", "isolation"]) -> Refusal:
-        """Keep the call for a retry and say how to make it."""
+        """Save the call for a retry and return a refusal that says how to make it."""
         kept = {name: value for name, value in asked.arguments.items() if (name, kind) != ("isolation", "isolation")}
         handle = self._retries.save(kept, asked.handle)
         blank = {"model": ', "model": "<model>"', "subagent_type": ', "subagent_type": "<type>"', "isolation": ""}[kind]

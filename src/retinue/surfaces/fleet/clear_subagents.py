@@ -1,4 +1,4 @@
-"""The tool `clear_subagents`: drops finished runs from the list; their files stay."""
+"""The tool `clear_subagents`: removes finished runs from the list; their files stay."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -17,8 +17,6 @@ SHORT_ID = 8
 
 
 class ClearTool:
-    """Clears runs."""
-
     effect = Effect.DELEGATE
     hint = "Drop finished background agents from the list"
     guidelines: tuple[str, ...] = ()
@@ -28,7 +26,6 @@ class ClearTool:
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
         ids = {
             "type": "array",
             "items": {"type": "string"},
@@ -44,7 +41,6 @@ class ClearTool:
         return ToolSpec("clear_subagents", load_description(__file__), {"type": "object", "properties": properties})
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Drop what may be dropped and say what was not."""
         runs, wanted = self._caller.list_runs(), arguments.get("agent_ids")
         if wanted:
             found, errors = match_ids([str(query) for query in wanted], runs)
@@ -52,7 +48,7 @@ class ClearTool:
         else:
             found, kept = self._pick_old(runs, arguments)
             errors = []
-        # A parent goes before its children's turn comes only when they are all done; innermost first is always right.
+        # Innermost first: a parent can be removed only if its children are done.
         found.sort(key=lambda run: run.depth, reverse=True)
         cleared = [run for run in found if self._caller.manager.forget(run.id)]
         lines = [f"Cleared {len(cleared)} subagent record(s).", *kept]
@@ -80,7 +76,7 @@ class ClearTool:
 
 
 def match_ids(queries: Sequence[str], runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """The finished runs meant by ids or unique beginnings of them, and what was wrong with the others."""
+    """Return the finished runs that match ids or unique prefixes of ids, and errors for the rest."""
     found, errors = dict[str, Run](), list[str]()
     for query in dict.fromkeys(queries):
         matches = [run for run in runs if run.id == query] or [

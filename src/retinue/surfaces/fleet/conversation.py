@@ -1,4 +1,4 @@
-"""A run's conversation as plain text: in full for `verbose`, line by line for `peek`."""
+"""Renders a run's conversation as plain text: complete for `verbose`, as lines for `peek`."""
 
 from collections.abc import Iterable, Sequence
 
@@ -21,7 +21,7 @@ MAX_RESULT_CHARS = 200
 
 
 def load_messages(caller: Caller, run: Run) -> list[Message] | None:
-    """What a run has said and heard; None when its session is not there any more."""
+    """Return the messages of a run; None if its session no longer exists."""
     live = caller.manager.live(run.id)
     if live is not None:
         return live.session.context().messages
@@ -42,13 +42,13 @@ def load_messages(caller: Caller, run: Run) -> list[Message] | None:
 
 
 def render_conversation(messages: Iterable[Message]) -> str:
-    """Who said what, separated by blank lines; what tools returned is cut."""
+    """Return the messages separated by blank lines; tool results are truncated."""
     blocks = [block for message in messages for block in _render_message(message)]
     return "\n\n".join(blocks)
 
 
 def list_lines(message: Message) -> list[str]:
-    """The lines of a message that are not blank, its tool calls as one line each."""
+    """Return the non-blank lines of a message, with one line per tool call."""
     text = _join_text(message)
     lines = [line for line in text.splitlines() if line.strip()]
     if isinstance(message, AssistantMessage):

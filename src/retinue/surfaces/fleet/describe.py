@@ -1,4 +1,4 @@
-"""What a model is told about `Agent`: its description and the list of agents; and which agent a name means."""
+"""Builds the description of the `Agent` tool with the list of agents, and finds agents by name."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s")
 
 
 def find_agent(name: str, definitions: Sequence[Definition]) -> Definition | None:
-    """The agent of this name, exactly written or else in any case; a disabled one too."""
+    """Return the agent with this name, exact or else case-insensitive; it may be disabled."""
     wanted = name.strip()
     for definition in definitions:
         if definition.name == wanted:
@@ -26,7 +26,7 @@ def find_agent(name: str, definitions: Sequence[Definition]) -> Definition | Non
 
 
 def pick_available(definitions: Sequence[Definition], allowed: Sequence[str] | None = None) -> list[Definition]:
-    """The agents that can be started: enabled ones, and only those the caller may start."""
+    """Return the enabled agents that the caller may start."""
     folded = None if allowed is None else {name.casefold() for name in allowed}
     return [
         definition
@@ -36,29 +36,27 @@ def pick_available(definitions: Sequence[Definition], allowed: Sequence[str] | N
 
 
 def list_names(definitions: Sequence[Definition]) -> str:
-    """The names, for a sentence."""
     return ", ".join(definition.name for definition in definitions) or NO_AGENTS
 
 
 def render_types(definitions: Sequence[Definition], missing: Collection[str] = ()) -> str:
-    """One line for each agent: what it is for, its model, its tools; `missing` are those whose model is not there."""
+    """Return one line per agent: purpose, model, tools. `missing` are agents whose model is not available."""
     lines = [_render_type(each, has_model=each.name not in missing) for each in definitions]
     return "\n".join(lines) or f"- {NO_AGENTS}"
 
 
 def render_types_compact(definitions: Sequence[Definition]) -> str:
-    """One short line for each agent."""
     lines = [f"- {each.name}: {_first_sentence(each.description or each.name)}" for each in definitions]
     return "\n".join(lines) or f"- {NO_AGENTS}"
 
 
 def label_model(ref: str) -> str:
-    """The last part of a model's name, without a date behind it."""
+    """Return the last part of a model's name, without a date at its end."""
     return _DATE.sub("", ref.rpartition("/")[2])
 
 
 def render_tools(definition: Definition) -> str:
-    """The tools an agent asks for, `*` for all builtin ones."""
+    """Return the tools that an agent asks for; `*` means all builtin ones."""
     declared = definition.tools
     if declared.inherits:
         return "the caller's"
@@ -76,7 +74,7 @@ def _render_type(definition: Definition, *, has_model: bool) -> str:
     description = " ".join((definition.description or definition.name).split())
     model = f" ({label_model(definition.model)})" if definition.model else ""
     if not has_model:
-        # A model that was only wished for is replaced by the caller's; any other has to be named in the call.
+        # An optional model is replaced by the caller's; a required one must be named in the call.
         named = label_model(definition.model or "")
         model = "" if definition.is_model_wish else f" (its model {named} is not available)"
     return f"- {definition.name}: {description}{model} (Tools: {render_tools(definition)})"
@@ -103,7 +101,7 @@ _END_COMPACT_UNTOLD = "get_subagent_result with wait: true returns its result; d
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The text, and what a person should know about it."""
+    """A tool description, and warnings for the user."""
 
     text: str
     warnings: tuple[str, ...] = ()
@@ -117,9 +115,9 @@ def describe_agent(
     depth: int,
     max_depth: int,
 ) -> Description:
-    """The description of `Agent` for a run at this depth; `missing` are the agents whose model is not there.
+    """Return the description of `Agent` for a run at this depth; `missing` are agents whose model is not available.
 
-    Never raises: what cannot be read is warned about.
+    Never raises: unreadable files lead to warnings.
     """
     template, warnings = _choose_template(settings)
     values = {
@@ -128,7 +126,7 @@ def describe_agent(
         "endGuideline": _END if settings.notifies else _END_UNTOLD,
         "compactEndGuideline": _END_COMPACT if settings.notifies else _END_COMPACT_UNTOLD,
         "agentDir": settings.agent_dir,
-        # Of the agent to be started, not of the one that reads this.
+        # The depth of the agent to be started, not of the one that reads this.
         "currentDepth": str(depth + 1),
         "maxDepth": str(max_depth),
         "recursiveGuideline": _guide_nesting(depth + 1, max_depth),
@@ -140,7 +138,7 @@ def describe_agent(
 
 
 def fill_template(template: str, values: Mapping[str, str]) -> tuple[str, list[str]]:
-    """The template with each `{{word}}` replaced literally, and the words nobody knows."""
+    """Replace each `{{word}}` literally; return the text and the unknown words."""
     unknown = list[str]()
 
     def fill(match: re.Match[str]) -> str:
@@ -152,7 +150,6 @@ def fill_template(template: str, values: Mapping[str, str]) -> tuple[str, list[s
 
 
 def load_template(mode: str) -> str:
-    """A template of ours: `full` or `compact`."""
     return (_HERE / f"agent_{mode}.md").read_text(encoding="utf-8").strip()
 
 

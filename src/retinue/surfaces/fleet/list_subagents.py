@@ -1,4 +1,4 @@
-"""The tool `list_subagents`: which runs there are."""
+"""The tool `list_subagents`: lists the runs of the caller."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -16,8 +16,6 @@ SHOWN_SUCCESSES = 2
 
 
 class ListTool:
-    """Lists runs."""
-
     effect = Effect.DELEGATE
     hint = "List the background agents of this session"
     guidelines: tuple[str, ...] = ()
@@ -27,12 +25,10 @@ class ListTool:
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
         properties = {"all": {"type": "boolean", "description": "Also all that are done"}}
         return ToolSpec("list_subagents", load_description(__file__), {"type": "object", "properties": properties})
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """One row each."""
         runs = self._caller.list_runs()
         shown = pick_rows(runs, everything=arguments.get("all") is True)
         hidden = len(runs) - len(shown)
@@ -45,7 +41,7 @@ class ListTool:
 
 
 def pick_rows(runs: Sequence[Run], *, everything: bool = False) -> list[Run]:
-    """Those at work, those that went wrong, the newest that went well; each newest first."""
+    """Return active runs, failed runs and the newest successful ones; each group newest first."""
     ordered = sorted(runs, key=lambda run: run.finished_ms or run.started_ms or run.queued_ms, reverse=True)
     active = [run for run in ordered if to_word(run) in ACTIVE]
     failed = [run for run in ordered if to_word(run) not in ACTIVE | SUCCESSES]
@@ -54,6 +50,6 @@ def pick_rows(runs: Sequence[Run], *, everything: bool = False) -> list[Run]:
 
 
 def render_row(run: Run) -> str:
-    """`id | type | status | description`."""
+    """Return `id | type | status | description`."""
     agent = "general" if run.agent == DEFAULT_AGENT else run.agent
     return " | ".join((run.id, agent, to_word(run), run.description))

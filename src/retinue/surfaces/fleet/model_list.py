@@ -1,4 +1,4 @@
-"""The tool `list_models`: which models agents can be given."""
+"""The tool `list_models`: lists the models that agents can use."""
 
 from functools import cached_property
 from typing import Any
@@ -11,8 +11,6 @@ from retinue.tools.registry import load_description
 
 
 class ModelsTool:
-    """Lists models."""
-
     effect = Effect.READ
     hint = "List the models that agents can use"
     guidelines: tuple[str, ...] = ()
@@ -22,12 +20,10 @@ class ModelsTool:
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
         properties = {"provider": {"type": "string", "description": "Only models of this provider"}}
         return ToolSpec("list_models", load_description(__file__), {"type": "object", "properties": properties})
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """One line each, sorted."""
         models, active = list(self._caller.list_models()), self._caller.model.ref
         provider = str(arguments.get("provider") or "").strip()
         shown = [model for model in models if not provider or model.provider.lower() == provider.lower()]

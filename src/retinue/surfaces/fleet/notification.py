@@ -1,4 +1,4 @@
-"""What a parent is told when runs of its have ended, as text for the model and as data for the screen. Pure."""
+"""Renders the notification about finished runs, as text for the model and data for the UI. Pure."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +17,6 @@ Measure = Callable[[Run], Figures]
 def render_notification(
     runs: Sequence[Run], measure: Measure, *, now_ms: int, is_group: bool = False, is_partial: bool = False
 ) -> CustomMessage:
-    """One message about one run, or about several that belong together."""
     limit = GROUP_CHARS if is_group else SOLO_CHARS
     blocks = [render_block(run, measure(run), limit) for run in runs]
     if is_group:
@@ -35,7 +34,7 @@ def render_notification(
 
 
 def render_block(run: Run, figures: Figures, limit: int) -> str:
-    """One run, one element a line."""
+    """Return one run as XML, one element per line."""
     elements = [
         ("task-id", run.id),
         ("tool-use-id", escape(run.call_id)),
@@ -51,19 +50,18 @@ def render_block(run: Run, figures: Figures, limit: int) -> str:
 
 
 def preview(run: Run, limit: int) -> str:
-    """The beginning of a result; where its changes are is not cut off with its words."""
+    """Return the start of a result; notes about its changes are truncated separately, so they are not lost."""
     outcome = run.outcome
     parts = () if outcome is None else (outcome.text.strip(), outcome.notes.strip())
     return "\n\n".join(cut(part, limit) for part in parts if part) or NO_OUTPUT
 
 
 def cut(text: str, limit: int) -> str:
-    """The beginning of a text."""
     return text if len(text) <= limit else f"{text[:limit]}\n[cut here; {len(text) - limit} more characters]"
 
 
 def escape(text: str) -> str:
-    """Text that cannot end the element it is in."""
+    """Escape text so that it cannot close its XML element."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -1,7 +1,7 @@
-"""A look at a few lines of what a run has written, without taking its result.
+"""Shows a few lines of a run's output without marking its result as read.
 
-A caller's regular expression may be anything, so it is given to ripgrep, whose time grows with the text only; what that
-refuses is taken literally.
+A caller's regular expression may be malicious, so ripgrep matches it in linear time; an expression that it rejects is
+matched literally.
 """
 
 import asyncio
@@ -29,15 +29,13 @@ Numbered: TypeAlias = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """What to look at."""
-
     lines: int = DEFAULT_LINES
     regex: str = ""
     after: int | None = None
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> "Peek":
-        """Read the argument; what makes no sense is the default."""
+        """Read the argument; invalid values become the default."""
         lines, after, regex = given.get("lines"), given.get("after"), given.get("regex")
         is_count = isinstance(lines, int) and not isinstance(lines, bool) and lines >= 1
         return cls(
@@ -48,7 +46,7 @@ class Peek:
 
 
 async def render_peek(peek: Peek, source: Iterable[str], name: str, program: str = "") -> str:
-    """The lines asked for, numbered as in the whole source. `program` is ripgrep's path; without it text is literal."""
+    """Return the selected lines, numbered as in the source. `program` is ripgrep; without it matching is literal."""
     numbered, total = await asyncio.to_thread(number_lines, source)
     if not total:
         return NOTHING
@@ -71,7 +69,7 @@ async def render_peek(peek: Peek, source: Iterable[str], name: str, program: str
 
 
 def number_lines(source: Iterable[str]) -> tuple[list[Numbered], int]:
-    """The lines that are not blank with their numbers from 1, the newest of very many, and how many there are."""
+    """Return the non-blank lines (at most MAX_SOURCE_LINES, the newest) with numbers from 1, and their total."""
     kept: deque[Numbered] = deque(maxlen=MAX_SOURCE_LINES)
     number = 0
     for number, text in zip(count(1), (line for line in source if line.strip()), strict=False):
@@ -80,7 +78,6 @@ def number_lines(source: Iterable[str]) -> tuple[list[Numbered], int]:
 
 
 async def filter_lines(pattern: str, lines: list[Numbered], program: str) -> list[Numbered]:
-    """The lines that a pattern is found in."""
     matched = await _ask_ripgrep(pattern, [text for _, text in lines], program) if program else None
     if matched is None:
         return [line for line in lines if pattern in line[1]]
@@ -88,7 +85,7 @@ async def filter_lines(pattern: str, lines: list[Numbered], program: str) -> lis
 
 
 async def _ask_ripgrep(pattern: str, texts: list[str], program: str) -> set[int] | None:
-    """Places of the texts that match; None when the pattern is no expression, or it takes too long."""
+    """Return the indexes of matching texts; None if the pattern is invalid or takes too long."""
     if "\n" in pattern or "\0" in pattern:
         return None
     try:
@@ -119,7 +116,6 @@ async def _ask_ripgrep(pattern: str, texts: list[str], program: str) -> set[int]
 
 
 def _fit(lines: list[Numbered]) -> tuple[list[Numbered], bool]:
-    """As many of the first lines as fit, and whether some did not."""
     left = MAX_CHARS
     for place, (number, text) in enumerate(lines):
         left -= len(text) + len(str(number)) + 4
@@ -129,7 +125,7 @@ def _fit(lines: list[Numbered]) -> tuple[list[Numbered], bool]:
 
 
 def read_transcript(path: Path) -> Iterator[str]:
-    """The lines of a transcript, one message after the other; what cannot be read is nothing."""
+    """Return the lines of a transcript; unreadable parts are skipped."""
     for message in read_messages(path):
         yield from list_lines(message)
 
@@ -138,7 +134,7 @@ MAX_CHARS = 20_000
 
 
 def bound_text(text: str, output_file: str = "", *, limit: int = MAX_CHARS) -> str:
-    """The text, or its beginning with a line that says how much is left out and where all of it is."""
+    """Truncate a text, with a line that says how much is missing and where the whole text is."""
     if len(text) <= limit:
         return text
     where = f" The whole of it is in {output_file}" if output_file else " peek shows other parts of it"

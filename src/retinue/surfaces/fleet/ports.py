@@ -1,4 +1,4 @@
-"""What the tools of the fleet work with, and the tools themselves for one run."""
+"""What the tools of the `fleet` surface use, and how these tools are created for one run."""
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,46 +18,46 @@ from retinue.tools.registry import build_family
 
 KEEP_S = 600.0
 MAX_KEPT = 200
-"""Of failed calls."""
+"""Maximum number of saved calls."""
 DescriptionMode = Literal["full", "compact", "custom"]
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
-    """The user's settings that the tools themselves need."""
+    """The user's settings that the tools need."""
 
     default_max_turns: int | None = None
-    """Of runs whose file and call name none; None for no limit."""
+    """For runs whose file and call set none; None means no limit."""
     default_join: Join = "async"
     scheduling: bool = True
     model_scope: tuple[str, ...] = ()
-    """`enabledModels` when `scopeModels` is on; empty for no check."""
+    """`enabledModels` if `scopeModels` is on; empty means no check."""
     wait_timeout_s: float = 270.0
     limits: Limits = field(default_factory=Limits)
-    """Of a background run."""
+    """For background runs."""
     description_mode: DescriptionMode = "full"
     fallback_agent: str | None = None
-    """Runs instead of an unknown agent; None refuses."""
+    """Used in place of an unknown agent; None refuses the call."""
     output_transcript: bool = True
     transcript_dir: str = ""
-    """`<project>/.pi/output`; empty writes none."""
+    """`<project>/.pi/output`; empty writes no transcripts."""
     rollup_usage: bool = False
-    """Count a child's tokens at its ancestors too."""
+    """Whether a child's tokens are also counted for its ancestors."""
     notifies: bool = True
-    """Whether the caller hears by itself that a run has ended; a host of the MCP server does not."""
+    """Whether the caller is notified when a run ends; a client of the MCP server is not."""
     agent_dir: str = "~/.pi/agent"
-    """For the tool's description: where the user's own agents lie."""
+    """The directory of the user's agents, for the tool's description."""
     template_files: tuple[Path, ...] = ()
-    """Where a custom description may lie, the first that has text wins."""
+    """Possible files for a custom description; the first that is not empty is used."""
     read_template: Callable[[Path], str | None] = lambda path: None
-    """Reads one; None when there is none. Raises RetinueError."""
+    """Returns the text of a file, None if it does not exist. Raises RetinueError."""
     grounds: PathBases = field(default_factory=PathBases)
-    """Where paths in agents' files begin."""
+    """Base directories for relative paths in agent files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleWish:
-    """A call that is to happen later; the values are raw, they are resolved when it fires."""
+    """A call to be made later; its values are resolved when it fires."""
 
     schedule: str
     name: str
@@ -71,30 +71,30 @@ class ScheduleWish:
     max_tokens_total: int | None = None
     max_cost: float | None = None
     grant: Grant | None = None
-    """What whoever wishes may use; the run gets no more."""
+    """What the requesting run may use; the scheduled run gets no more."""
     depth: int = 0
-    """How deep that one is."""
+    """Depth of the requesting run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledCall:
-    """What became of a wish."""
+    """A job that was created."""
 
     id: str
     name: str
     kind: Literal["cron", "once", "interval"]
     next_run: str = ""
-    """ISO; empty when it is not known."""
+    """ISO time; empty if unknown."""
     note: str = ""
 
 
 def make_handle() -> str:
-    """`retry-` and eight hexadecimal digits."""
+    """Return `retry-` and eight hexadecimal digits."""
     return f"retry-{secrets.token_hex(4)}"
 
 
 class RetryBook:
-    """The failed calls of one main session, kept for a while: the long prompt need not be written again."""
+    """Failed calls of one main session, kept for a while so that a long prompt need not be written again."""
 
     def __init__(self, clock: Clock, new_handle: Callable[[], str] = make_handle) -> None:
         self._clock = clock
@@ -102,7 +102,7 @@ class RetryBook:
         self._saved: dict[str, tuple[float, dict[str, Any]]] = {}
 
     def save(self, arguments: Mapping[str, Any], handle: str | None = None) -> str:
-        """Keep the arguments of a call, under the handle it was retried with if there was one."""
+        """Save the arguments of a call, under its old handle if it was a retry."""
         self._sweep()
         handle = handle or self._new_handle()
         self._saved.pop(handle, None)
@@ -112,13 +112,12 @@ class RetryBook:
         return handle
 
     def find(self, handle: str) -> dict[str, Any] | None:
-        """The arguments kept under a handle; None when there are none, or they are too old."""
+        """Return saved arguments; None if there are none or they are too old."""
         self._sweep()
         kept = self._saved.get(handle)
         return None if kept is None else dict(kept[1])
 
     def clear(self) -> None:
-        """Forget everything: another session begins."""
         self._saved.clear()
 
     def _sweep(self) -> None:
@@ -129,25 +128,24 @@ class RetryBook:
 
 @dataclass(frozen=True, slots=True)
 class FleetPorts:
-    """Everything the tools of one run may ask for."""
+    """What the tools of one run use."""
 
     caller: Caller
     read_settings: Callable[[], FleetSettings] = FleetSettings
-    """Asked each time, since the user may change them while a session goes on."""
+    """Called each time, because the user may change settings during a session."""
     retries: RetryBook | None = None
-    """Of the main session, shared by all its runs; None gives the tools one of their own."""
+    """Shared by all runs of the main session; None creates one for these tools."""
     schedule: Callable[[ScheduleWish], ScheduledCall] | None = None
-    """None while no scheduler works. Raises RetinueError."""
+    """None while no scheduler is active. Raises RetinueError."""
     check_worktree: Callable[[Path], Awaitable[None]] | None = None
-    """Raises RetinueError when a copy of the repository around a directory cannot be made."""
+    """Raises RetinueError if the repository around a directory cannot be copied."""
 
     @property
     def settings(self) -> FleetSettings:
-        """As they are now."""
         return self.read_settings()
 
     def measure(self, run: Run) -> Figures:
-        """What a run has used so far; with its descendants' tokens where the settings say so."""
+        """Return what a run has used so far, including its descendants if the settings say so."""
         usage = run.usage
         if self.settings.rollup_usage:
             usage = roll_up(self.caller.manager.list_runs()).get(run.id, usage)
@@ -156,7 +154,7 @@ class FleetPorts:
         )
 
     def find_window(self, run: Run) -> int | None:
-        """The context window of a run's model; None when it is not known."""
+        """Return the context window of a run's model; None if unknown."""
         live = self.caller.manager.live(run.id)
         if live is not None:
             return live.setup.model.info.context_window
@@ -167,19 +165,17 @@ class FleetPorts:
 
 
 class Refusal(RetinueError):
-    """Raised inside a tool of the fleet when a call cannot be done; the text goes to the model."""
+    """Raised inside a fleet tool when a call is refused; the text goes to the model."""
 
     def to_result(self) -> ToolResult:
-        """The text, marked as an error, so that nobody takes it for success."""
         return ToolResult.of(str(self), {}, is_error=True)
 
 
 def tell_missing(run_id: str) -> str:
-    """There is no such run."""
     return f'Agent not found: "{run_id}". It may have been cleaned up.'
 
 
 def map_fleet_tools(ports: FleetPorts) -> dict[str, Tool]:
-    """By name, without asking for their descriptions: the Manager may not exist yet."""
+    """Return the tools by name. MUST NOT read their descriptions, because the Manager may not exist yet."""
     shared = ports if ports.retries is not None else replace(ports, retries=RetryBook(ports.caller.clock))
     return build_family("fleet", shared)

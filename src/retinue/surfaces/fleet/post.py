@@ -1,5 +1,7 @@
-"""Carries reports of finished runs to whoever started them: into the inbox, and wakes it. Parents that are gone keep
-theirs until they are resumed."""
+"""Delivers reports of finished runs to the inbox of their parent and wakes it.
+
+Reports for a parent that is not running are kept until it is resumed.
+"""
 
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -16,13 +18,11 @@ from retinue.engine.notify import CUSTOM_TYPE, Notifier, list_told
 
 
 class Render(Protocol):
-    """Makes the words."""
-
     def __call__(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage: ...
 
 
 class FleetPost:
-    """The post of one main agent's crew."""
+    """Delivers the reports of one main agent's runs."""
 
     def __init__(
         self, manager: Manager, backend: Backend, render: Render, rouse: Callable[[CustomMessage], None]
@@ -33,18 +33,17 @@ class FleetPost:
         self._rouse = rouse
         self._numbers = count(1)
         self._kept: dict[str, list[CustomMessage]] = {}
-        """Reports to runs that are not there, by run."""
+        """Reports for parents that are not running, by run id."""
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a timer beside the runs; it ends with them."""
+        """Start a timer task; it ends with the backend."""
         self._backend.start(f"notice-{next(self._numbers)}", work)
 
     def render(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage:
-        """The surface's words."""
         return self._render(runs, is_group=is_group, is_partial=is_partial)
 
     def deliver(self, parent_id: str, message: CustomMessage | None) -> None:
-        """Into the parent's inbox, before its next reply; a parent at rest goes on."""
+        """Put a report into the parent's inbox for its next reply, and wake an idle parent."""
         live = self._manager.live(parent_id)
         if live is None and message is not None:
             self._kept.setdefault(parent_id, []).append(message)
@@ -56,7 +55,7 @@ class FleetPost:
                 self._rouse(message)
 
     def withdraw(self, run: Run) -> None:
-        """A result was read: reports that still wait say nothing of it, and those about it alone are gone."""
+        """Remove a result that was read from all waiting reports, and reports that become empty."""
         end = (run.id, run.attempt)
 
         def revise(message: CustomMessage) -> CustomMessage | None:
@@ -77,13 +76,13 @@ class FleetPost:
             self._kept[run.parent_id] = kept
 
     def deliver_kept(self, run_id: str) -> None:
-        """A run goes on: it gets what came while it was away."""
+        """Deliver reports that arrived while the run was not running."""
         for message in self._kept.pop(run_id, ()):
             self.deliver(run_id, message)
 
 
 def list_siblings(manager: Manager, run: Run) -> list[Run]:
-    """The other runs of the same parent that are queued or working."""
+    """Return the other queued or working runs of the same parent."""
     active = (other for other in manager.children(run.parent_id) if not other.status.is_final)
     return [other for other in active if other.id != run.id]
 
@@ -95,9 +94,9 @@ def open_notifier(
     clock: Clock,
     rouse: Callable[[CustomMessage], None] = lambda message: None,
 ) -> Notifier:
-    """Let a crew's runs be reported; the caller closes the notifier when the session ends.
+    """Create the notifier of a main agent; the caller closes it when the session ends.
 
-    `rouse` is called with each report to the main agent, which may be at rest.
+    `rouse` is called with each report to the main agent, which may be idle.
     """
     post = FleetPost(manager, backend, render, rouse)
 

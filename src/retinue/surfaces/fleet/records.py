@@ -1,6 +1,7 @@
-"""The life of a crew as flat records for other programs: `subagents:created`, `started`, `completed` and so on.
+"""Converts events about runs into JSON records for other programs: `subagents:created`, `started`, `completed` and so
+on.
 
-Follows the main agent's bus. A payload's own `type` is called `agentType`, since the record has a type already.
+The agent's type is called `agentType`, because a record has a `type` already.
 """
 
 from collections.abc import Callable
@@ -13,19 +14,18 @@ from retinue.surfaces.fleet.status import SUCCESSES, count_tokens, describe_mach
 
 
 class LifeRecords:
-    """Turns events about a crew into records; None for all that is not about it or not told."""
+    """Converts events into records; returns None for events without a record."""
 
     def __init__(self, find: Callable[[str], Run | None] = lambda run_id: None) -> None:
-        """`find` knows the runs that were queued before anyone listened, as after a crash."""
+        """`find` returns runs that were queued before this object listened, as after a crash."""
         self._find = find
         self._crew: dict[str, Run] = {}
-        """The runs themselves, which their Manager keeps up to date before it tells of a change."""
+        """The Manager's own run objects, which it updates before it publishes a change."""
 
     def __call__(self, event: ev.Event) -> dict[str, Any] | None:
-        """The record of one event."""
         if isinstance(event, ev.RunQueued):
             self._crew[event.run_id] = event.run
-            # A resumed run was created before.
+            # A resumed run was already created.
             is_new = event.run.attempt == 1
             return self._tell("created", event.run, isBackground=event.run.is_background) if is_new else None
         if isinstance(event, ev.SchedulerReady | ev.ScheduleChanged):

@@ -1,4 +1,4 @@
-"""From a call of `Agent` to a run request: what the file fixes, what the call adds, what the settings fill in. Pure."""
+"""Turns a call of `Agent` into a run request: values of the agent file, the call, and the settings. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ _INHERIT = "inherit"
 
 
 class BadModel(RetinueError):
-    """Raised when the model that a call names cannot be used; the text is for the caller."""
+    """Raised when the model of a call cannot be used; the text is for the caller."""
 
 
 class AgentCall(Struct, frozen=True, kw_only=True):
-    """The arguments of one call, blanks taken for what they are."""
+    """The arguments of one call; blanks count as missing."""
 
     prompt: str = ""
     description: str = ""
@@ -49,7 +49,7 @@ class AgentCall(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> "AgentCall":
-        """Read arguments that fit the schema already."""
+        """Read arguments that already match the schema."""
         given = {
             name: value for name, value in arguments.items() if name in cls.__struct_fields__ and value is not None
         }
@@ -62,23 +62,23 @@ class AgentCall(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def list_unknown(cls, arguments: Mapping[str, Any]) -> list[str]:
-        """The arguments that other systems have, and `Agent` has not."""
+        """Return arguments that `Agent` does not have."""
         return [name for name in arguments if name != "retry" and name not in cls.__struct_fields__]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPick:
-    """The model of a run to be."""
+    """The model of a requested run."""
 
     info: ModelInfo
     source: Literal["call", "file", "parent"]
     thinking: str | None = None
-    """The level that was part of the name."""
+    """The thinking level in the model's name."""
     is_out_of_scope: bool = False
     is_chosen: bool = False
     """Whether a person named its provider."""
     note: str = ""
-    """Why it is not what the call named."""
+    """Why it is not the model that the call named."""
 
 
 def pick_model(
@@ -90,7 +90,10 @@ def pick_model(
     models: Sequence[ModelInfo],
     scope: Sequence[str] = (),
 ) -> ModelPick:
-    """The file's model, else the call's, else the file's wish, else the parent's. Raises BadModel for the call's."""
+    """Choose the model: required by the file, else the call's, else optional in the file, else the parent's.
+
+    Raises BadModel if the call's model cannot be used.
+    """
     allowed = pick_scope(scope, models) if scope else []
     is_pinned = definition.model not in (None, "", _INHERIT) and not definition.is_model_wish
     pick, note = None, ""
@@ -129,11 +132,11 @@ def to_request(
     messages: Sequence[Message] = (),
     call_id: str = "",
 ) -> RunRequest:
-    """The run that a call asks for. What the file says is final; `messages` is the caller's conversation.
+    """Build the request of a call. Values of the agent file win; `messages` is the caller's conversation.
 
-    Raises UsageError for a limit that is none, or for a file that asks for a place it may not have.
+    Raises UsageError for an invalid limit or a session directory that is not allowed.
     """
-    check_limits(call)  # what is no number is not compared with what the file says
+    check_limits(call)  # an invalid number must not be compared with the file's limits
     isolation = definition.isolation or call.isolation
     inherits = inherits_context(call, definition)
     writes = _first(definition.output_transcript, settings.output_transcript, default=True)
@@ -165,19 +168,19 @@ def to_request(
 
 
 def inherits_context(call: AgentCall, definition: Definition) -> bool:
-    """Whether the run is told what was said to its caller."""
+    """Return whether the run gets the caller's conversation."""
     return _first(definition.inherit_context, call.inherit_context, default=False)
 
 
 def pick_turns(call: AgentCall, definition: Definition, settings: FleetSettings) -> int | None:
-    """How many turns; None for no limit. A file's 0 is no limit, whatever the call says."""
+    """Return the turn limit; None means no limit. 0 in the file means no limit, whatever the call says."""
     if definition.max_turns is not None:
         return definition.max_turns or None
     return call.max_turns or settings.default_max_turns or None
 
 
 def render_tags(invocation: Mapping[str, Any]) -> list[str]:
-    """What is special about a run, a word or two each."""
+    """Return short labels for the special settings of a run."""
     tags = [f"thinking: {invocation['thinking']}"] if invocation.get("thinking") else []
     tags += [f"max turns: {invocation['maxTurns']}"] if invocation.get("maxTurns") else []
     tags += ["isolated"] if invocation.get("isolated") else []
@@ -215,30 +218,28 @@ MAX_LISTED = 100
 
 
 def pick_scope(entries: Iterable[str], models: Sequence[ModelInfo]) -> list[str]:
-    """The entries that name an available model exactly; patterns, parts of names and blanks are none."""
+    """Return the entries that exactly name an available model; patterns and partial names are ignored."""
     refs = {model.ref.lower(): model.ref for model in models}
     found = (refs.get(entry.strip().lower()) for entry in entries)
     return list(dict.fromkeys(ref for ref in found if ref is not None))
 
 
 def is_in_scope(ref: str, scope: Sequence[str]) -> bool:
-    """Whether a model may be chosen; without a scope every one may."""
+    """Return whether a model may be chosen; without a scope all may."""
     return not scope or ref.lower() in {allowed.lower() for allowed in scope}
 
 
 def tell_unknown(name: str, models: Sequence[ModelInfo]) -> str:
-    """There is no such model, and which there are."""
     return "\n".join((f'Model not found: "{name}".', "", "Available models:", *_list(model.ref for model in models)))
 
 
 def tell_out_of_scope(name: str, scope: Sequence[str]) -> str:
-    """The model exists but may not be chosen, and which may."""
     listed = _list(scope)
     return "\n".join((f'Model not in scope: "{name}".', "", "Allowed models (from enabledModels):", *listed))
 
 
 def shorten_name(info: ModelInfo) -> str:
-    """A model's name as a badge: `sonnet 4.5`."""
+    """Return a short model name such as `sonnet 4.5`."""
     name = info.name or info.id
     return (name[len("Claude ") :] if name.startswith("Claude ") else name).lower()
 

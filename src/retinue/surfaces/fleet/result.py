@@ -1,4 +1,4 @@
-"""The tool `get_subagent_result`: how far a run is, what it has said, what came of it."""
+"""The tool `get_subagent_result`: returns the status, the output so far and the result of a run."""
 
 import asyncio
 from functools import cached_property
@@ -27,13 +27,13 @@ _UNTOLD = (
 
 
 def limit_wait(caller: Caller, timeout_s: float) -> float:
-    """The time a call may wait: less than what its own run may be silent, or spend in one call."""
+    """Return how long a call may wait without exceeding the idle or tool limit of its own run."""
     live = caller.manager.live(caller.run_id)
     return timeout_s if live is None else live.setup.limits.bound_wait(timeout_s)
 
 
 async def wait_for_run(caller: Caller, run_id: str, timeout_s: float) -> WaitEnd:
-    """Return when the run is finished, queued or working as it may be now. Cancelling leaves the run alone."""
+    """Wait until the run is finished. Cancelling does not affect the run."""
     run = caller.manager.find(run_id)
     if run is None or run.status.is_final:
         return "finished"
@@ -41,7 +41,7 @@ async def wait_for_run(caller: Caller, run_id: str, timeout_s: float) -> WaitEnd
         finish = group.create_task(caller.manager.wait(run_id))
         watch = group.create_task(_watch(caller, timeout_s))
         await asyncio.wait((finish, watch), return_when=asyncio.FIRST_COMPLETED)
-        # Whoever ends in the same moment as the time limit has still ended.
+        # A run that ends at the same moment as the timeout counts as finished.
         ended: WaitEnd = "finished" if finish.done() or not watch.done() else watch.result()
         finish.cancel()
         watch.cancel()
@@ -49,7 +49,7 @@ async def wait_for_run(caller: Caller, run_id: str, timeout_s: float) -> WaitEnd
 
 
 async def _watch(caller: Caller, timeout_s: float) -> Literal["timeout", "message"]:
-    """The clock and the caller's inbox; only what the user wants said before the next reply counts."""
+    """Wait for the timeout or a steering message of the user in the caller's inbox."""
     clock, ends_s = caller.clock, caller.clock.steady_s() + timeout_s
     while True:
         live = caller.manager.live(caller.run_id)
@@ -62,8 +62,6 @@ async def _watch(caller: Caller, timeout_s: float) -> Literal["timeout", "messag
 
 
 class ResultTool:
-    """Reads runs."""
-
     effect = Effect.DELEGATE
     hint = "Read what a background agent has found"
     guidelines: tuple[str, ...] = ()
@@ -74,7 +72,6 @@ class ResultTool:
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
         wait_s = self._ports.settings.wait_timeout_s
         peek = {
             "type": "object",
@@ -96,7 +93,7 @@ class ResultTool:
         return ToolSpec("get_subagent_result", text, parameters)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Wait if asked to, then render; the result of a finished run counts as read."""
+        """Wait if requested, then render; the result of a finished run counts as read."""
         run_id = str(arguments.get("agent_id", "")).strip()
         verbose, peek = arguments.get("verbose") is True, arguments.get("peek")
         ended: WaitEnd = "finished"
@@ -108,7 +105,7 @@ class ResultTool:
         if isinstance(peek, dict) and not verbose:
             return ToolResult.of(await self._peek(run, Peek.of(peek), context.cwd), self._detail(run))
         text = self._render(run, ended, verbose=verbose)
-        # A grandchild's result is for whoever started it, even when this run looks at it first.
+        # A grandchild's result is for the run that started it, even if this run sees it first.
         if run.status.is_final and run.parent_id == self._caller.run_id:
             self._caller.manager.read(run.id, by_call=context.call_id)
         return ToolResult.of(text, self._detail(run))
@@ -124,7 +121,6 @@ class ResultTool:
         return render_body(run, ended, self._find_wait_s(), notifies=self._ports.settings.notifies)
 
     def render_head(self, run: Run) -> str:
-        """Who it is and what it has used."""
         ports, word = self._ports, to_word(run)
         figures = ports.measure(run)
         duration = format_duration(figures.duration_ms)
@@ -158,7 +154,6 @@ class ResultTool:
 
 
 def render_result_text(run: Run) -> str:
-    """What a run leaves: its last words, and what was around it has to say."""
     outcome = run.outcome
     if outcome is None:
         return ""
@@ -166,11 +161,11 @@ def render_result_text(run: Run) -> str:
 
 
 def render_body(run: Run, ended: WaitEnd = "finished", wait_s: float = 0.0, *, notifies: bool = True) -> str:
-    """The result, or why there is none yet. Every part is bounded."""
+    """Return the result, or why there is none yet. Each part is truncated."""
     word, outcome = to_word(run), run.outcome
     if word in ACTIVE or outcome is None:
         return _tell_active(word, ended, wait_s, notifies=notifies)
-    # Where its changes are is not cut off with its words.
+    # Notes about its changes are truncated separately, so they are not lost.
     bounded = (bound_text(part, run.output_file) for part in (outcome.text.strip(), outcome.notes.strip()) if part)
     result = "\n\n".join(bounded)
     if word != "error":

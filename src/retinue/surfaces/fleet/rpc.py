@@ -1,6 +1,6 @@
-"""Requests of other programs' code to the crew: ping, spawn and stop, answered in envelopes by request id.
+"""Answers requests of other programs about runs: ping, spawn and stop, each reply with its request id.
 
-Knows neither who asks nor how messages travel. What a file fixes, and rights, hold for these runs as for any other.
+MUST NOT know the sender or the transport. Fixed values of agent files and rights apply as for any other run.
 """
 
 import os
@@ -29,7 +29,7 @@ _DESCRIPTION_CHARS = 60
 
 
 class SpawnOptions(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a request to spawn may ask for; null is as good as absent, what is not known is ignored."""
+    """Options of a spawn request; null means missing, unknown fields are ignored."""
 
     description: str | None = None
     model: str | dict[str, Any] | None = None
@@ -37,15 +37,15 @@ class SpawnOptions(Struct, frozen=True, kw_only=True, rename="camel"):
     max_turns: Any = None
     max_tokens_total: Any = None
     max_cost: Any = None
-    """The last three are checked with all other limits."""
+    """The last three are checked together with all other limits."""
     isolated: bool | None = None
     inherit_context: bool | None = None
     thinking_level: str | None = None
     is_background: bool | None = None
-    """Queue it and tell the main agent of its end; without it, it starts at once and nobody is told."""
+    """True: it is queued, and the main agent is notified of its end. Otherwise it starts at once, unreported."""
     isolation: Literal["off", "worktree"] | None = None
     cwd: str | None = None
-    """Where its tools work; its configuration stays the project's."""
+    """Working directory of its tools; its configuration is still that of the project."""
     parent_agent_id: str | None = None
 
 
@@ -53,12 +53,12 @@ class FleetRpc:
     """Answers requests for one main agent."""
 
     def __init__(self, open_ports: Callable[[], Awaitable[FleetPorts]], emit: Callable[[str, Any], None]) -> None:
-        """`open_ports` gives the main agent's, or raises RetinueError when there is none."""
+        """`open_ports` returns those of the main agent, or raises RetinueError if there is none."""
         self._open_ports = open_ports
         self._emit = emit
 
     async def answer(self, method: str, request: Any) -> None:
-        """Answer one request; one without a usable id cannot be answered and is dropped."""
+        """Answer one request; a request without a valid id is dropped."""
         request_id = request.get("requestId") if isinstance(request, dict) else None
         if not isinstance(request_id, str) or not 0 < len(request_id) <= MAX_ID_CHARS:
             return
@@ -103,7 +103,7 @@ class FleetRpc:
 
 
 def check_cwd(path: str) -> str:
-    """The directory a run is to work in. Raises UsageError when it cannot."""
+    """Return the directory. Raises UsageError if a run cannot work in it."""
     shown = escape_line(path, _SHOWN_CHARS)
     if not os.path.isabs(path) or "\0" in path:
         raise UsageError(f'SpawnOptions.cwd must be an absolute path: "{shown}"')

@@ -1,4 +1,4 @@
-"""Between the tool `Agent` and the scheduler: a call becomes a job, and a job that is due becomes a run."""
+"""Connects the tool `Agent` to the scheduler: a call becomes a job, and a due job becomes a run."""
 
 from collections.abc import Callable
 from datetime import tzinfo
@@ -22,7 +22,7 @@ from retinue.surfaces.fleet.request import AgentCall, BadModel, ModelPick, pick_
 def open_desk(
     scheduler: Scheduler, now_ms: Callable[[], int], zone: tzinfo | None = None
 ) -> Callable[[ScheduleWish], ScheduledCall]:
-    """What takes wishes for later; raises RetinueError for one that cannot be kept."""
+    """Return a function that creates jobs; it raises RetinueError if a job is invalid."""
     zone = zone or LocalZone()
 
     def take(wish: ScheduleWish) -> ScheduledCall:
@@ -52,7 +52,7 @@ def open_desk(
 
 
 def open_scheduler_ports(ports: FleetPorts, announce: Callable[[JobChange], None]) -> Ports:
-    """What a scheduler needs to start the agents of jobs; `ports` are the main agent's."""
+    """Return what a scheduler needs to start jobs; `ports` are those of the main agent."""
     caller = ports.caller
 
     async def spawn(job: Job) -> str:
@@ -71,7 +71,7 @@ def open_scheduler_ports(ports: FleetPorts, announce: Callable[[JobChange], None
             skips_queue=True,
             grant=job.grant or None,
             extra_depth=max(0, job.depth or 0),
-            # On record with the run: a process that dies before it knows the run's id finds it again.
+            # Stored with the run: a process that died before it knew the run's id finds the run again.
             occasion=f"{job.id} {job.last_run}",
         )
         return caller.manager.spawn(request, caller.run_id).id
@@ -81,7 +81,7 @@ def open_scheduler_ports(ports: FleetPorts, announce: Callable[[JobChange], None
         try:
             return choose(call, definition)
         except BadModel:
-            # It was there when the job was made; a job runs with the parent's rather than not at all.
+            # The model existed when the job was created; the parent's is better than no run at all.
             return choose(replace(call, model=""), definition)
 
     async def settled(run_id: str) -> Status:
@@ -93,7 +93,6 @@ def open_scheduler_ports(ports: FleetPorts, announce: Callable[[JobChange], None
 
 
 def to_call(job: Job) -> AgentCall:
-    """The call that a job stands for."""
     given = {
         "prompt": job.prompt,
         "description": job.name,

@@ -1,4 +1,4 @@
-"""The engine's states and reasons in the fleet's words, and what runs have used. Pure."""
+"""Maps the engine's states to the words of the `fleet` surface, and counts what runs used. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -37,18 +37,16 @@ _LIMITS = {
 
 
 def describe_machine(name: str) -> dict[str, str]:
-    """Which machine works on a run, in its details."""
     return {"worker": name}
 
 
 def describe_machines(runs: Iterable[Run]) -> dict[str, dict[str, str]]:
-    """The same for those of several runs that work elsewhere."""
     machines = {run.id: run.machine for run in runs if run.machine}
     return {"workers": machines} if machines else {}
 
 
 def to_word(run: Run) -> Word:
-    """The fleet's word for where a run stands."""
+    """Return the surface's word for the state of a run."""
     outcome = run.outcome
     if run.status in (Status.QUEUED, Status.RUNNING) or outcome is None:
         return "queued" if run.status is Status.QUEUED else "running"
@@ -62,14 +60,14 @@ def to_word(run: Run) -> Word:
 
 
 def explain_error(run: Run) -> str:
-    """Why a run in error has failed; empty for any other."""
+    """Return why a run failed; empty if its state is not `error`."""
     if to_word(run) != "error" or run.outcome is None:
         return ""
     return run.outcome.error or _LIMITS.get(run.outcome.reason, "unknown error")
 
 
 def note_status(run: Run) -> str:
-    """What must be said beside the status, so that nobody takes half a result for a whole one."""
+    """Return a remark about incomplete output, so that a partial result is not taken for a complete one."""
     word = to_word(run)
     if word != "stopped" or run.outcome is None:
         return _NOTES.get(word, "")
@@ -79,23 +77,23 @@ def note_status(run: Run) -> str:
 
 
 def name_agent(run: Run) -> str:
-    """What people call the agent of a run."""
+    """Return the display name of a run's agent."""
     return str(run.invocation.get("displayName") or run.agent)
 
 
 def label_status(run: Run) -> str:
-    """The status as a heading for people."""
+    """Return the status as a heading for people."""
     word = to_word(run)
     return f"Error: {explain_error(run)}" if word == "error" else _LABELS[word]
 
 
 def count_tokens(usage: Usage) -> int:
-    """Input, output and cache writes. What is read from a cache is the same prefix again and again, so not counted."""
+    """Sum input, output and cache writes; cache reads are the same prefix in each request and do not count."""
     return usage.input + usage.output + usage.cache_write
 
 
 def roll_up(runs: Iterable[Run]) -> dict[str, Usage]:
-    """The usage of each run with that of all its descendants, by id; a missing or circular parent ends the walk."""
+    """Return the usage of each run including its descendants, by id; handles missing and circular parents."""
     known: Mapping[str, Run] = {run.id: run for run in runs}
     totals = {run_id: Usage() for run_id in known}
     for run in known.values():
@@ -110,21 +108,20 @@ def roll_up(runs: Iterable[Run]) -> dict[str, Usage]:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is told about a run's size."""
+    """Measurements of a run."""
 
     tokens: int
     percent: int | None
-    """How full its context is; None when that is not known."""
+    """How full its context is; None if unknown."""
     duration_ms: int
 
 
 def count_context(run: Run, find_window: Callable[[Run], int | None]) -> int | None:
-    """How full a run's context is, in percent; None when that is not known, as after a compaction."""
+    """Return how full a run's context is, in percent; None if unknown, such as after a compaction."""
     return count_percent(run.context_tokens, find_window(run)) if run.context_tokens else None
 
 
 def measure_ms(run: Run, now_ms: int) -> int:
-    """How long a run has worked, or did."""
     if not run.started_ms or run.status is Status.QUEUED:
         return 0
     end_ms = run.finished_ms if run.status.is_final else now_ms
@@ -132,7 +129,7 @@ def measure_ms(run: Run, now_ms: int) -> int:
 
 
 def render_state(run: Run, figures: Figures) -> str:
-    """One line about what a working run has used."""
+    """Return one line about what a working run has used."""
     parts = [f"{format_tokens(figures.tokens)} token"] if figures.tokens else []
     parts.append(count_noun(run.tool_uses, "tool use"))
     if figures.percent is not None:

@@ -1,4 +1,4 @@
-"""The tool `steer_subagent`: says something to a run that is queued or at work."""
+"""The tool `steer_subagent`: sends a message to a queued or working run."""
 
 from functools import cached_property
 from typing import Any
@@ -11,8 +11,6 @@ from retinue.tools.registry import load_description
 
 
 class SteerTool:
-    """Steers runs."""
-
     effect = Effect.DELEGATE
     hint = "Say something to a background agent at work"
     guidelines: tuple[str, ...] = ()
@@ -23,7 +21,6 @@ class SteerTool:
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
         properties = {
             "agent_id": {"type": "string", "description": "The whole ID, as Agent returned it"},
             "message": {"type": "string", "minLength": 1, "description": "What it is told before its next reply"},
@@ -32,7 +29,6 @@ class SteerTool:
         return ToolSpec("steer_subagent", load_description(__file__), parameters)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Pass the message on, at once or as soon as the run begins."""
         run_id, message = str(arguments.get("agent_id", "")).strip(), str(arguments.get("message", ""))
         caller, run = self._caller, self._caller.find_run(run_id)
         if run is None:

@@ -1,1 +1,1 @@
-"""The `subagent` surface: foreground runs, read-only unless writing is allowed, with results that programs can read."""
+"""The `subagent` surface: foreground runs, read-only unless writing is allowed, with machine-readable results."""

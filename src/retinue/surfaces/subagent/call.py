@@ -1,6 +1,6 @@
-"""One call of the `subagent` surface from its checks to its result, in the order callers rely on.
+"""Executes one call of the `subagent` surface, from its checks to its result.
 
-The tool and `retinue run` both go through here.
+Callers rely on the order of the checks. Used by the tool and by `retinue run`.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ PASSING = re.compile(
     r"\b(?:429|500|502|503|504|529)\b",
     re.IGNORECASE,
 )
-"""What a failure says that may pass by itself."""
+"""Error texts of temporary failures."""
 
 
 def ignore_update(result: dict[str, Any]) -> None:
-    """For a call that nobody watches."""
+    """A Progress that ignores updates."""
 
 
 async def make_call(call: SubagentCall, ports: SubagentPorts, progress: Progress = ignore_update) -> dict[str, Any]:
-    """The result of a call, whatever goes wrong. Cancelling it stops the run."""
+    """Execute a call and return its result, even if it fails. Cancelling it stops the run."""
     home = ports.settings.home
     try:
         if (refusal := check_call(call, ports)) is not None:
@@ -55,7 +55,7 @@ async def make_call(call: SubagentCall, ports: SubagentPorts, progress: Progress
 
 
 def check_call(call: SubagentCall, ports: SubagentPorts) -> dict[str, Any] | None:
-    """The result of a call that cannot be; None when it can."""
+    """Return the error result of an invalid call; None if it is valid."""
     settings = ports.settings
     depth = ports.caller.depth + settings.base_depth
     if depth >= settings.max_depth:
@@ -70,13 +70,13 @@ def check_call(call: SubagentCall, ports: SubagentPorts) -> dict[str, Any] | Non
 
 
 def is_passing(outcome: Outcome) -> bool:
-    """Whether a failure may pass by itself: no limit, no stop, and the words of one."""
+    """Return whether a failure may be temporary: not a limit or a stop, and its text says so."""
     is_failed = outcome.status is Status.FAILED and outcome.reason in (Reason.ERROR, Reason.CRASH)
     return is_failed and outcome.finalized is None and PASSING.search(outcome.error) is not None
 
 
 class _Attempts:
-    """The attempts of one call: one run, each in a session of its own unless it continues one."""
+    """The attempts of one call: one run, with a new session per attempt unless it continues a session."""
 
     def __init__(
         self, call: SubagentCall, ports: SubagentPorts, definition: Definition, request: RunRequest, session_id: str
@@ -109,7 +109,7 @@ class _Attempts:
             while is_passing(outcome) and attempts < settings.max_attempts:
                 attempts += 1
                 watch.close()
-                # A session that callers go on with is one file, whatever happened in it.
+                # A session that callers can continue stays one file, whatever happened in it.
                 path = self._request.session_file if self._session_id else _name_attempt(outcome, attempts)
                 run = manager.resume(run.id, self._call.task, session_file=path)
                 watch = follow(run)
@@ -138,6 +138,6 @@ async def _wait(manager: Manager, run: Run) -> Outcome:
 
 
 def _name_attempt(outcome: Outcome, attempt: int) -> str:
-    """Beside the session of the first attempt; empty when nothing is kept."""
+    """Return a path beside the session of the first attempt; empty if no session is saved."""
     folder = os.path.dirname(outcome.session_file)
     return os.path.join(folder, f"session-attempt-{attempt}.jsonl") if folder else ""

@@ -1,4 +1,4 @@
-"""What a call of the `subagent` surface works with: the caller of the calling run, and what the user has settled."""
+"""What a call of the `subagent` surface works with: the calling run and the user's settings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,31 +9,29 @@ from retinue.engine.request import RunRequest
 from retinue.surfaces.base import Caller
 
 Prepare: TypeAlias = "Callable[[SubagentCall], tuple[Definition, RunRequest, str]]"
-"""The agent that is meant, its run, and the id by which its session can be continued, or none. Raises RetinueError."""
+"""Returns the agent, its request, and the id to continue its session (or empty). Raises RetinueError."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubagentSettings:
-    """The user's settings that the surface itself needs."""
+    """The user's settings that the surface needs."""
 
     is_enabled: bool
     max_depth: int
     base_depth: int
-    """How deep the main agent is itself, when it runs inside another program's agent."""
+    """Depth of the main agent itself, if it runs inside the agent of another program."""
     timeout_ms: int
     idle_timeout_ms: int
     max_attempts: int
-    """The first one included."""
+    """Including the first one."""
     allow_write: bool
-    """Whether agents may write, when the call does not say so."""
+    """Whether agents may write if the call does not say."""
     home: str
-    """Shown as `~`; empty when there is none."""
+    """Shown as `~`; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubagentCall:
-    """What a caller wants to be done."""
-
     agent: str
     task: str
     session_id: str | None = None
@@ -43,8 +41,6 @@ class SubagentCall:
 
 @dataclass(frozen=True, slots=True)
 class SubagentPorts:
-    """Everything a call may ask for."""
-
     caller: Caller
     settings: SubagentSettings
     prepare: Prepare

@@ -1,6 +1,6 @@
-"""The result of the `subagent` tool: what went well or wrong, as `content` and `details`. Pure.
+"""Renders the result of the `subagent` tool as `content` and `details`. Pure.
 
-Programs read these shapes and words; what a run itself said is masked before it leaves.
+Programs read these shapes and texts. Secrets in the output of a run are masked.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ CANCELLED = "Subagent execution was cancelled by user."
 TRUNCATED = "SUBAGENT_OUTPUT_TRUNCATED"
 RUN_ID_CHARS = 8
 SPARED = ("task", "sessionFile", "sessionId", "runId", "displayItems")
-"""Given back as they are, since callers go on with them; what is displayed is clean already."""
+"""Fields that are not masked: callers need them unchanged, and `displayItems` are masked already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class Finish:
     run: Run
     task: str
     watch: AttemptWatch
-    """Of its last attempt."""
+    """Of the last attempt."""
     attempts: int = 1
     session_id: str = ""
-    """Of the session that can be continued."""
+    """Id of a session that can be continued."""
     finalises: bool = False
-    """The agent had to give its answer by a call."""
+    """Whether the agent had to answer with a `subagent_finalize` call."""
     note: str = ""
 
     @property
@@ -44,14 +44,14 @@ class Finish:
 
 
 def render_error(code: str, message: str, *, mode: str = "single", home: str = "") -> dict[str, Any]:
-    """The result of a call that started nothing."""
+    """Return the result of a call that started no run."""
     message = sanitise(message, home)
     details = {"mode": mode, "results": [], "error": {"code": code, "message": message}}
     return {"content": _to_content(message), "details": details}
 
 
 def render_update(watch: AttemptWatch) -> dict[str, Any]:
-    """What a caller sees while the run works."""
+    """Return what a caller sees while the run works."""
     items = [*watch.calls, *([{"type": "text", "text": watch.text}] if watch.text else [])]
     usage = render_usage(watch.usage, watch.replies)
     streaming = {"displayItems": items, "usage": usage, "turnCount": watch.replies}
@@ -60,7 +60,7 @@ def render_update(watch: AttemptWatch) -> dict[str, Any]:
 
 
 def render_run(finish: Finish, settings: SubagentSettings) -> dict[str, Any]:
-    """The result of a call that started a run."""
+    """Return the result of a call that started a run."""
     outcome, watch = finish.outcome, finish.watch
     status = find_exit_code(outcome)
     report = _render_answer(finish) if status == 0 else render_failure(finish, status, settings)
@@ -101,7 +101,6 @@ def render_run(finish: Finish, settings: SubagentSettings) -> dict[str, Any]:
 
 
 def render_usage(usage: Usage, turns: int) -> dict[str, Any]:
-    """The six figures."""
     return {
         "input": usage.input,
         "output": usage.output,
@@ -113,7 +112,7 @@ def render_usage(usage: Usage, turns: int) -> dict[str, Any]:
 
 
 def find_exit_code(outcome: Outcome) -> int:
-    """What a process with this outcome would exit with; an error that an agent finalises is a proper end."""
+    """Return the exit code of a process with this outcome; an error that the agent itself reports is exit code 0."""
     if outcome.status is Status.COMPLETED or outcome.finalized is not None:
         return 0
     if outcome.reason in TIMEOUTS:
@@ -124,7 +123,6 @@ def find_exit_code(outcome: Outcome) -> int:
 
 
 def render_failure(finish: Finish, status: int, settings: SubagentSettings) -> str:
-    """The report of a run that failed, in sections."""
     outcome = finish.outcome
     error = _explain(outcome, settings)
     parts = [f"Subagent failed with exit code {status}."]
@@ -143,13 +141,13 @@ def render_failure(finish: Finish, status: int, settings: SubagentSettings) -> s
 
 
 def is_failure(result: dict[str, Any]) -> bool:
-    """Whether a caller has to count the call as failed: an answer that was cut is one all the same."""
+    """Return whether the call counts as failed; a truncated answer is not a failure."""
     error = result["details"].get("error")
     return error is not None and not (error["code"] == TRUNCATED and is_success(result))
 
 
 def is_success(result: dict[str, Any]) -> bool:
-    """Whether a run was started and ended well."""
+    """Return whether a run was started and succeeded."""
     results = result["details"]["results"]
     return bool(results) and results[0]["exitCode"] == 0
 

@@ -1,4 +1,4 @@
-"""What must not leave a child: secrets and the path of the home are masked, long stack traces folded. Pure."""
+"""Masks secrets and the home directory in the output of a child, and shortens stack traces. Pure."""
 
 import re
 from collections.abc import Collection
@@ -9,7 +9,7 @@ MAX_FRAMES = 5
 FOLDED = "    ...\n    [Additional stack frames truncated]"
 
 _NAMES = r"api[_-]?key|api[_-]?token|auth[_-]?token|access[_-]?token|secret[_-]?key|stripe[_-]?key"
-# A name that goes on with a member, an index or a call is code.
+# A name followed by a member, an index or a call is code, not a value.
 _VALUE = r"""["']?\s*[:=]\s*["']?[A-Za-z0-9_-]{20,}(?![\w(\[-]|\.\w)["']?"""
 _AWS_NAMES = r"aws[_-]?access[_-]?key[_-]?id|aws[_-]?secret[_-]?access[_-]?key"
 _AWS_VALUE = r"""["']?\s*[:=]\s*["']?[A-Za-z0-9_\-./+=~]{20,}["']?"""
@@ -26,7 +26,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"""(?i)\b(Authorization)["']?\s*:\s*["']?(?:(?:Bearer|Basic|Token)\s+)?[^\s"',]+"""),
         rf"\1: {MASK}",
     ),
-    # A word of prose is no token: one has a digit or a mark in it, or is long.
+    # A token contains a digit or a special character, or is long; other words are prose.
     (re.compile(r"\b((?i:Bearer))\s+(?=\S*[\d._~+/=-]\S|\w{16})[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {MASK}"),
     (re.compile(r"(?m)^([ \t]+at )\S.*\([^()\n]*:\d+\)[ \t]*$"), r"\1[REDACTED_PATH]"),
     (re.compile(r"\bG:\\[^\\\s\"'`:;,)\]}]+"), "~"),
@@ -35,7 +35,7 @@ _FRAME = re.compile(r"[ \t]+at\s|(?:Error|TypeError|ReferenceError):")
 
 
 def sanitise(text: str, home: str = "") -> str:
-    """The text without what must not be in it."""
+    """Return the text with secrets and the home directory masked."""
     if len(home) > 1:
         text = re.sub(rf"(?<![\w.~-]){re.escape(home.rstrip('/'))}(?![\w.-])", "~", text)
     for pattern, replacement in _RULES:
@@ -44,7 +44,7 @@ def sanitise(text: str, home: str = "") -> str:
 
 
 def sanitise_all(value: Any, home: str, *, spare: Collection[str] = ()) -> Any:
-    """The same for every text in lists and objects, but for the fields that are spared."""
+    """Apply `sanitise` to every text in lists and objects, except the fields in `spare`."""
     if isinstance(value, str):
         return sanitise(value, home)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The tool `subagent`: runs an agent in the foreground and gives back what it found."""
+"""The tool `subagent`: runs an agent in the foreground and returns its result."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
@@ -20,8 +20,6 @@ _HERE = Path(__file__).parent
 
 
 class SubagentTool:
-    """Runs agents, one a call."""
-
     effect = Effect.DELEGATE
     hint = "Give one bounded task to an agent and wait for what it finds"
     guidelines = (
@@ -33,7 +31,7 @@ class SubagentTool:
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model is told; fixed for the life of a run, since a change would cost it its cached prompt."""
+        """Fixed for the life of a run: a changed description would invalidate the cached prompt."""
         template = (_HERE / "tool.md").read_text(encoding="utf-8").strip()
         caller = self._ports.caller
         agents = [each for each in caller.definitions() if each.enabled and caller.may_start(each.name)]
@@ -41,7 +39,6 @@ class SubagentTool:
         return ToolSpec("subagent", template.replace("{{agents}}", listed), _PARAMETERS)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Run the agent; whatever goes wrong is in the result."""
         call = SubagentCall(
             agent=arguments["agent"],
             task=arguments["task"],
@@ -52,7 +49,7 @@ class SubagentTool:
         return _to_tool_result(result, is_error=is_failure(result))
 
     def refuse(self, arguments: Mapping[str, Any], problem: str) -> ToolResult:
-        """What callers are told of arguments that do not fit, in the same order and shape as everything else."""
+        """Return the result for invalid arguments, with the same order of checks and the same shape."""
         given = (arguments.get("agent"), arguments.get("task"))
         agent, task = ("" if value is None else str(value) for value in given)
         refusal = check_call(SubagentCall(agent, task), self._ports)
@@ -60,7 +57,7 @@ class SubagentTool:
 
 
 def list_agents(agents: Sequence[Definition], settings: SubagentSettings) -> str:
-    """One line for each agent: what it is for, and whether it may only read."""
+    """Return one line per agent: what it is for, and whether it is read-only."""
     lines = [_render_agent(each, settings) for each in agents[:MAX_LISTED]]
     if len(agents) > MAX_LISTED:
         lines.append(f"- … and {len(agents) - MAX_LISTED} more")
@@ -117,7 +114,7 @@ EXAMPLES = (
 
 
 def render_policy(agents: Collection[str]) -> str:
-    """The hint about those of the specialists that are there; empty when none is."""
+    """Return a prompt section about the available specialist agents; empty if there are none."""
     known = {name: text for name, text in SPECIALTIES.items() if name in agents}
     if not known:
         return ""

@@ -1,4 +1,4 @@
-"""What one attempt says while it works: the items to show, and the usage as this surface counts it."""
+"""Collects what one attempt says: the items to show, and the usage as this surface counts it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,26 +13,26 @@ _NAMES = {MessageFinished: "message_end", ToolFinished: "tool_result_end", TurnF
 
 
 class AttemptWatch:
-    """Follows one run from its start; every further attempt begins anew."""
+    """Follows one run from its start; each further attempt needs a new object."""
 
     def __init__(
         self, manager: Manager, run_id: str, clean: Callable[[Any], Any], on_change: Callable[["AttemptWatch"], None]
     ) -> None:
-        """`clean` takes out of each text what must not be shown: once, since updates repeat what was said."""
+        """`clean` masks each text, once per text because updates repeat earlier ones."""
         self.items: list[dict[str, Any]] = []
-        """Texts and tool calls in the order of the conversation; how an answer was delivered is no item."""
+        """Texts and tool calls in conversation order, without the call that delivers the answer."""
         self.text = ""
-        """The last one that was said."""
+        """The last text."""
         self.usage = Usage()
-        """Of all replies so far."""
+        """Sum of all replies."""
         self.last_usage = Usage()
-        """Of the last reply that tells any."""
+        """Of the last reply that reports any."""
         self.replies = 0
         self.turns = 0
         self.tool_results = 0
         self.last_stop = ""
         self.last_event = "none"
-        """By its name in the stream of a child."""
+        """Its name in the event stream of a child."""
         self._manager = manager
         self._run_id = run_id
         self._clean = clean
@@ -40,18 +40,16 @@ class AttemptWatch:
         self._stops = [manager.root.bus.listen(self._await_start, pieces=False)]
 
     def close(self) -> None:
-        """Follow it no longer."""
         for stop in self._stops:
             stop()
         self._stops.clear()
 
     @property
     def calls(self) -> list[dict[str, Any]]:
-        """The tool calls alone."""
         return [item for item in self.items if item["type"] == "toolCall"]
 
     def describe_silence(self) -> str:
-        """What stands for the answer of a run that gave none."""
+        """Return a text in place of a missing answer."""
         stop = self.last_stop or "none"
         return (
             f"(no answer: the last event was {self.last_event}, the last stop reason was {stop}, "
