@@ -14,7 +14,7 @@ import pytest
 from retinue.core.events import Warned
 from retinue.core.run import Status
 from retinue.features.approvals.gate import NO_FACE
-from retinue.features.hooks.spec import DECIDED, OBSERVED
+from retinue.features.hooks.points import DECIDED, OBSERVED
 from retinue.settings.request import Request, SessionWish
 from tests.flows.mcp_world import PROGRAM
 

@@ -7,7 +7,7 @@ import pytest
 
 from retinue.features.hooks.board import Board, CommandHook
 from retinue.features.hooks.command import Workplace, find_command, run_command
-from retinue.features.hooks.spec import HookFailed, HookLate, HookSpec
+from retinue.features.hooks.points import HookFailed, HookLate, HookSpec
 
 
 def python(code, **fields):

@@ -194,7 +194,7 @@ async def test_disabled_hooks_do_not_run(world):
 
 @pytest.mark.here("its worker has the same hooks here, and asks them as well")
 async def test_every_point_is_told(world):
-    from retinue.features.hooks.spec import DECIDED, OBSERVED
+    from retinue.features.hooks.points import DECIDED, OBSERVED
 
     points = [*OBSERVED, *DECIDED]
     kinds = {point: "decision" if point in DECIDED else "observer" for point in points}

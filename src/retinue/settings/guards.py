@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from retinue.features.approvals.gate import Book
     from retinue.features.hooks.board import Board
     from retinue.features.hooks.command import Workplace
-    from retinue.features.hooks.spec import HookSpec
+    from retinue.features.hooks.points import HookSpec
     from retinue.settings.switches import Switches
     from retinue.tools.policy import Rights
 

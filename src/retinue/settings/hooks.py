@@ -14,7 +14,7 @@ from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import quote
 from retinue.features.approved import digest_file, digest_files
-from retinue.features.hooks.spec import ANYWHERE, NO_NAME, HookSpec, Scope, parse_hook, stand_in
+from retinue.features.hooks.points import ANYWHERE, NO_NAME, HookSpec, Scope, parse_hook, stand_in
 from retinue.settings.consent import Consents, State, find_ground, tell_waiting
 from retinue.settings.files import Bound, BrokenFile, bind_project, load_entries
 from retinue.settings.paths import Paths

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.features.hooks.spec import ANYWHERE, HookSpec
+from retinue.features.hooks.points import ANYWHERE, HookSpec
 from retinue.settings.hooks import load_hooks
 from retinue.settings.paths import Paths
 

@@ -28,7 +28,7 @@ from retinue.features.extensions.foreign import (
     call_in_thread,
     find_place,
 )
-from retinue.features.hooks.spec import ANYWHERE, DECIDED, LIMIT_S, HookFailed, HookLate, Kind, Scope
+from retinue.features.hooks.points import ANYWHERE, DECIDED, LIMIT_S, HookFailed, HookLate, Kind, Scope
 
 Function = Callable[..., Any]
 

@@ -37,7 +37,7 @@ from retinue.features.extensions.channels import Channels
 from retinue.features.extensions.contained import ExtensionPoint, ExtensionTool
 from retinue.features.extensions.foreign import ForeignFailed, await_limited, call_in_thread, find_place
 from retinue.features.extensions.registrar import Api, Registrations, close_api
-from retinue.features.hooks.spec import ANYWHERE
+from retinue.features.hooks.points import ANYWHERE
 from retinue.tools.selectors import Offer
 
 LOAD_LIMIT_S = 10.0

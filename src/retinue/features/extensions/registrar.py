@@ -37,7 +37,7 @@ from retinue.features.extensions.contained import (
     make_handler,
     to_tool_call,
 )
-from retinue.features.hooks.spec import POINTS, SILENT
+from retinue.features.hooks.points import POINTS, SILENT
 from retinue.models.catalog import Provider
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from retinue.core.errors import quote
 from retinue.core.launch import Confining
 from retinue.features.hooks.command import Workplace, run_command
-from retinue.features.hooks.spec import (
+from retinue.features.hooks.points import (
     ANYWHERE,
     GUARDS,
     HookDecision,

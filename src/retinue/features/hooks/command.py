@@ -19,7 +19,7 @@ from retinue.core.errors import ToolFailed, quote
 from retinue.core.jsonline import encode_json
 from retinue.core.launch import Confining
 from retinue.features.approved import find_change
-from retinue.features.hooks.spec import LIMIT_S, HookFailed, HookLate, HookSpec
+from retinue.features.hooks.points import LIMIT_S, HookFailed, HookLate, HookSpec
 from retinue.tools.process import ProcessCommand, run_process, to_command
 from retinue.tools.process_tree import Tree, TreeProbe, find_program
 

@@ -18,7 +18,7 @@ from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Tool, ToolResult
 from retinue.engine.setup import RunSetup
 from retinue.features.hooks.board import Board
-from retinue.features.hooks.spec import AFTER, FAILED, STEP, STOP
+from retinue.features.hooks.points import AFTER, FAILED, STEP, STOP
 
 MAX_CONTINUATIONS = 2
 """How often hooks may make a run continue that would stop."""

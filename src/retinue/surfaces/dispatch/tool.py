@@ -20,7 +20,7 @@ from retinue.engine.limits import Limits
 from retinue.engine.request import RunRequest
 from retinue.features.approvals.gate import deny
 from retinue.features.hooks.board import Board
-from retinue.features.hooks.spec import SPAWN
+from retinue.features.hooks.points import SPAWN
 from retinue.models.registry import OutOfReach
 from retinue.models.resolve import ModelChoice
 from retinue.surfaces.base import Caller
