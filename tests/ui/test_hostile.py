@@ -9,8 +9,8 @@ from textual.app import App
 
 from retinue.core.run import Question
 from retinue.ui import blocks
+from retinue.ui.default_keys import KeyTable
 from retinue.ui.driver import SafeText
-from retinue.ui.keys import KeyTable
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.screens.prompt import Asking

@@ -31,7 +31,7 @@ from retinue.tools.policy import (
     Terms,
     decide_tools,
 )
-from retinue.tools.policy_reasons import Chain, ToolReason, explain_tool
+from retinue.tools.rights_chain import Chain, ToolReason, explain_tool
 from retinue.tools.selectors import MCP, SELECTOR, Offer, choose_selectors, match_denied
 
 if TYPE_CHECKING:

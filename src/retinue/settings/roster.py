@@ -26,7 +26,7 @@ from retinue.settings.subagents import CrewSettings
 from retinue.settings.switches import Switches, load_switches, stamp_switches
 from retinue.settings.trust import find_bindings_file
 from retinue.tools.policy import Rights, reads_only
-from retinue.tools.policy_reasons import Chain
+from retinue.tools.rights_chain import Chain
 
 if TYPE_CHECKING:
     from retinue.settings.agent_files import AgentFiles

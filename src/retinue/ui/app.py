@@ -22,9 +22,9 @@ from textual.screen import ModalScreen, Screen
 from retinue.app import Request
 from retinue.core.errors import RetinueError, quote
 from retinue.core.messages import UserContent
+from retinue.ui.default_keys import KeyTable
 from retinue.ui.driver import SafeText, teach_keys
 from retinue.ui.formats import clean
-from retinue.ui.keys import KeyTable
 from retinue.ui.link import ScreenLink
 from retinue.ui.pasteboard import Pasteboard
 from retinue.ui.screens.main import MainScreen

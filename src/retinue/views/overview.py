@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from retinue.settings.preferences import Preferences as Preferences
     from retinue.settings.roster import Portrait as Portrait
     from retinue.settings.roster import Roster as Roster
-    from retinue.tools.policy_reasons import Chain as Chain
+    from retinue.tools.rights_chain import Chain as Chain
 
 
 def open_roster(

@@ -8,7 +8,7 @@ from textual.binding import Binding
 
 import retinue.ui
 from retinue.settings.keybindings import ACTIONS
-from retinue.ui.keys import DEFAULTS, NO_KEY, Hotkey, KeyTable, show_key, to_textual
+from retinue.ui.default_keys import DEFAULTS, NO_KEY, Hotkey, KeyTable, show_key, to_textual
 from retinue.ui.screens.tree_picker import FILTERS
 
 

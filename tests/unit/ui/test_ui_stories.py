@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.ui.keys import DEFAULTS
+from retinue.ui.default_keys import DEFAULTS
 
 UI = Path(__file__).parents[2] / "ui"
 FILES = {

@@ -12,7 +12,7 @@ from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.document import open_document, read_description, read_name
 from retinue.definitions.fields import AgentFields
 from retinue.definitions.frontmatter import Scalar
-from retinue.definitions.tool_lists import check_readonly, declare_tools
+from retinue.definitions.tools_field import check_readonly, declare_tools
 
 DEFAULT_PROMPT = "You are a specialized agent."
 FIELDS = {

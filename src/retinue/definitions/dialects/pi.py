@@ -13,7 +13,7 @@ from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.document import choose_prompt, open_document, read_description, read_name
 from retinue.definitions.fields import AgentFields, find_close
 from retinue.definitions.frontmatter import Scalar
-from retinue.definitions.tool_lists import check_readonly, declare_tools
+from retinue.definitions.tools_field import check_readonly, declare_tools
 
 THINKING = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 FIELDS = {

@@ -11,7 +11,7 @@ from retinue.core.diagnostics import Diagnostic
 from retinue.core.tool_table import FINALIZE, KNOWN_TOOLS
 from retinue.definitions.document import choose_prompt, open_document, read_description, read_name
 from retinue.definitions.fields import AgentFields
-from retinue.definitions.tool_lists import check_names, check_readonly, declare_tools, read_allowed
+from retinue.definitions.tools_field import check_names, check_readonly, declare_tools, read_allowed
 
 ALLOWING = ("approved_tools", "allowed_tools", "tools")
 FIELDS = {

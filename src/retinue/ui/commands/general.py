@@ -12,8 +12,8 @@ from rich.text import Text
 from retinue.app import open_folder
 from retinue.core.errors import UsageError, quote
 from retinue.ui.commands.base import SlashCommand
+from retinue.ui.default_keys import Hotkey, show_key
 from retinue.ui.formats import clean, clean_line
-from retinue.ui.keys import Hotkey, show_key
 from retinue.ui.menus.entries import EntriesMenu
 from retinue.ui.screens.overlay import hold_keys
 from retinue.ui.screens.picker import Picker, PickerRow

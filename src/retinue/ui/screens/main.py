@@ -12,10 +12,10 @@ from textual.screen import Screen
 from retinue.core.errors import RetinueError
 from retinue.ui.agent_panels import AgentTree, Muster
 from retinue.ui.completer import Completer
+from retinue.ui.default_keys import bind
 from retinue.ui.editor_program import edit_text
 from retinue.ui.formats import FRAME_S, clean_line
 from retinue.ui.interrupt import Stopping, describe_scope
-from retinue.ui.keys import bind
 from retinue.ui.navigation import ConversationReader, Way
 from retinue.ui.state import find_facts, find_remark
 from retinue.ui.widgets.activity_line import WorkingLine

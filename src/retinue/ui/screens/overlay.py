@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from textual import events
 from textual.screen import ModalScreen
 
-from retinue.ui.keys import bind
+from retinue.ui.default_keys import bind
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp

@@ -13,8 +13,8 @@ from textual.widgets import Static
 
 from retinue.core.errors import RetinueError
 from retinue.core.figures import format_duration
+from retinue.ui.default_keys import bind
 from retinue.ui.formats import FRAME_S, SPINNER, clean, clean_line, fit_parts
-from retinue.ui.keys import bind
 from retinue.ui.screens.overlay import Overlay
 from retinue.views.toolkit import Toolkit, render_counts, render_logs
 

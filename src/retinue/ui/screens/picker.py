@@ -13,8 +13,8 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from retinue.ui.completion import rank_matches
+from retinue.ui.default_keys import bind
 from retinue.ui.formats import clean, clean_line, fit_parts
-from retinue.ui.keys import bind
 from retinue.ui.widgets.line import TextLine
 
 if TYPE_CHECKING:

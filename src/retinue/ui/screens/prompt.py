@@ -4,8 +4,8 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Input, Static, TextArea
 
+from retinue.ui.default_keys import bind
 from retinue.ui.formats import clean_line
-from retinue.ui.keys import bind
 from retinue.ui.screens.overlay import Overlay
 from retinue.ui.widgets.line import TextLine
 

@@ -9,8 +9,8 @@ from textual.widgets import OptionList
 from retinue.core.errors import RetinueError
 from retinue.core.messages import THINKING_LEVELS
 from retinue.core.model import ModelInfo
+from retinue.ui.default_keys import bind
 from retinue.ui.formats import clean, clean_line
-from retinue.ui.keys import bind
 from retinue.ui.screens.picker import Picker, PickerRow
 
 if TYPE_CHECKING:

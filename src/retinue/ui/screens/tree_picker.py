@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from retinue.core.errors import RetinueError
+from retinue.ui.default_keys import bind
 from retinue.ui.formats import clean, clean_line, fold_skill
-from retinue.ui.keys import bind
 from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.screens.prompt import Asking
 

@@ -8,8 +8,8 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
+from retinue.ui.default_keys import bind
 from retinue.ui.formats import clean_line
-from retinue.ui.keys import bind
 from retinue.ui.screens.overlay import Overlay
 
 if TYPE_CHECKING:

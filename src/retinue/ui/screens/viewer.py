@@ -9,8 +9,8 @@ from textual.containers import Vertical
 from textual.widgets import Static
 
 from retinue.core.run import Run, Status
+from retinue.ui.default_keys import bind
 from retinue.ui.formats import FRAME_S, clean_line, fit_parts
-from retinue.ui.keys import bind
 from retinue.ui.navigation import ConversationReader, Way
 from retinue.ui.screens.overlay import Overlay
 from retinue.ui.talk import Talk, describe_activity

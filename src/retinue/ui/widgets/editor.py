@@ -18,7 +18,7 @@ from textual.widgets import TextArea
 from textual.widgets.text_area import Location
 
 from retinue.core.terminal import escape_text
-from retinue.ui.keys import bind
+from retinue.ui.default_keys import bind
 from retinue.views.prompt_files import MOST_IMAGES, is_image, render_mention
 
 if TYPE_CHECKING:
