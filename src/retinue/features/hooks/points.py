@@ -1,4 +1,4 @@
-"""The points at which hooks run, the entry of a hook in a configuration file, and the decisions a hook may answer. Pure.
+"""The points at which hooks run, the entry of a hook in a configuration file, and what a hook may answer. Pure.
 
 Files of the user, a project and an agent have the same entries; the caller says where an entry comes from.
 """
