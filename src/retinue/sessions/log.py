@@ -242,9 +242,7 @@ class Session:
         details: Any = None,
         system_message: SystemMessage | None = None,
     ) -> str:
-        """Replace everything before the first kept entry (None: everything) by a summary, and store a system
-        checkpoint.
-        """
+        """Replace what is before the first kept entry (None: everything) by a summary, with a system checkpoint."""
         system = system_message or self.context().system
         entry_id = self._make_entry_id()
         fields: dict[str, Any] = {

@@ -102,9 +102,7 @@ class AgentFiles:
             raise UsageError(f"{folder / name}.md exists already; edit or delete it")
 
     def adopt(self, name: str, text: str, *, in_project: bool) -> str:
-        """Write a complete text as a new agent file and return its path. Raises RetinueError if it is not an agent
-        file.
-        """
+        """Write a text as a new agent file and return its path. Raises RetinueError if it is not an agent file."""
         check_name(name)
         folder = self._find_folder(in_project=in_project)
         check_manuscript(text, str(folder / f"{name}.md"), "pi")

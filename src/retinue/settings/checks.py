@@ -187,9 +187,7 @@ def names() -> Check:
 
 
 def tools() -> Check:
-    """Accept a list of tool names; a list of only `+name` and `-name` changes the selection below instead of replacing
-    it.
-    """
+    """Accept tool names, which replace the selection below, or only `+name` and `-name`, which change it."""
     return Check('a list of tool names, "+name" or "-name"', names().convert, select_tools)
 
 

@@ -108,9 +108,7 @@ def _load_context(paths: Paths, hidden: tuple[str, ...], diagnostics: list[Diagn
 
 
 def _find_top(paths: Paths, checkout: Path) -> str:
-    """Return the checkout, or the project around it if the user owns that: anyone can mark a world-writable folder as a
-    project.
-    """
+    """Return the checkout, or the project around it if the user owns it: others may mark a shared folder as one."""
     is_ours = os.stat(paths.project).st_uid == os.geteuid()
     return str(paths.project if is_ours and checkout.is_relative_to(paths.project) else checkout)
 

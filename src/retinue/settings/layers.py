@@ -106,7 +106,7 @@ def read_layer(
 
 
 def merge_layers(defaults: T, known: Sequence[Setting], layers: Sequence[Layer]) -> T:
-    """Return the effective settings: a later layer replaces the one below, or is merged with it if the setting says so."""
+    """Return the effective settings: a later layer replaces the one below or, for some settings, is merged with it."""
     by_key = {item.key: item for item in known}
     merged: dict[str, Any] = {}
     for layer in layers:

@@ -262,9 +262,7 @@ def _drop_nulls(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _find_deferred(entry: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the tools that are deferred until a search finds them, and those that are not; other values were refused
-    before.
-    """
+    """Return the tools that are deferred until a search finds them, and those that are not."""
     tools = entry.get("toolExposure")
     single = _drop_nulls(tools) if isinstance(tools, Mapping) else {}
     every = ["*"] if entry.get("exposure") in _DEFERRED else []

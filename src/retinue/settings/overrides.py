@@ -31,9 +31,7 @@ class Overrides(Struct, frozen=True):
 
 
 def read_overrides(given: Mapping[str, Any]) -> Overrides:
-    """Read settings by their Python or file names, with sections as mappings. Raises UsageError that lists all
-    mistakes.
-    """
+    """Read settings by their Python or file names; a section is a mapping. Raises UsageError with all mistakes."""
     ours, theirs = _list_known()
     main: dict[str, Any] = {}
     crew: dict[str, Any] = {}

@@ -173,7 +173,7 @@ def find_session_dir(
 
 
 def expand_path(text: str, home: Path | None, base: Path, origin: str) -> Path:
-    """Expand a path written by a user: `~` is the home directory, relative paths start at `base`. Raises ConfigError."""
+    """Expand a user's path: `~` is the home directory, relative paths start at `base`. Raises ConfigError."""
     if "\0" in text:
         raise ConfigError(f"{origin}: {quote(text)} contains a NUL character; expected a path")
     if text == "~" or text.startswith("~/"):

@@ -141,9 +141,7 @@ class Preferences:
         return value, converted
 
     def needs_consent(self, key: str, text: str) -> bool:
-        """Return whether the change could go to a new project file that the user must accept, because nobody has
-        decided about the folder. Raises UsageError.
-        """
+        """Return whether a new project file could hold this, if the user accepts it. Raises UsageError."""
         is_undecided = self._trust.is_open and not self._trust.trusted and self._may_create
         return is_undecided and _may_project_say(_find(key), self.read(key, text)[0])
 
@@ -190,9 +188,7 @@ class Preferences:
             self._write_project({}, (key,))
 
     def _write_project(self, values: Mapping[str, Any], dropped: Iterable[str] = ()) -> None:
-        """Change the project's file; the user's acceptance covers a new file, and a changed file that was accepted
-        before.
-        """
+        """Change the project's file; a new file, and one that was accepted before, is accepted as it is then."""
         from retinue.settings.entry_approval import accept_file
 
         path = find_project_file(self._paths)

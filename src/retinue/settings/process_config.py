@@ -33,7 +33,7 @@ def build_premises(
 
 
 def decide_child_trust(config: Config, cwd: Path) -> bool | None:
-    """Return whether a child may use the project's configuration, if that was decided; None: the child decides itself."""
+    """Return whether a child may use the project's configuration; None if the child must decide itself."""
     if config.loaded.trust.is_open:
         return None
     project = config.paths.project

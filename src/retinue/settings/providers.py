@@ -132,7 +132,7 @@ def _load_credentials(path: Path) -> tuple[dict[str, Credential], list[Diagnosti
 
 
 def to_wishes(request: Request, settings: Settings, session: Session | None, registry: ModelRegistry) -> ModelWishes:
-    """Return what decides the model; a resumed session keeps its model if it is usable and the request names no other."""
+    """Return what decides the model; a resumed session keeps its usable model unless the request names another."""
     default, scope = (settings.default_model, settings.default_provider), request.models or settings.enabled_models
     if request.inherited_model and request.inherited_provider:
         default, scope = (request.inherited_model, request.inherited_provider), request.models

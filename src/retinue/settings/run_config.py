@@ -51,9 +51,7 @@ def build_run_config(
 
 
 def find_features(roster: Roster, workshop: Workshop | None = None) -> Callable[[RunPlan], list[Feature]]:
-    """Return the function that builds the features of a definition; without a workshop no run gets a copy of the
-    repository.
-    """
+    """Return the function that builds a run's features; without a workshop no run gets a copy of the repository."""
     paths = roster.paths
     trust, boundaries = roster.trust, roster.boundaries
     has_notes = trust.trusted or trust.is_open

@@ -73,7 +73,7 @@ def build_request(
 
 
 def find_sticky_file(paths: Paths, agent: str, session_id: str) -> str:
-    """Return the file of a session that can be continued by its id, agent and folder. Raises UsageError for a bad id."""
+    """Return the session file for an agent, a session id and this folder. Raises UsageError for a bad id."""
     check_session_id(session_id)
     digest = hashlib.sha256(os.path.realpath(paths.cwd).encode(errors="surrogateescape")).hexdigest()[:HASH_CHARS]
     home = paths.home or paths.agent_dir.parent.parent

@@ -48,9 +48,7 @@ class TerminalWishes(Struct, frozen=True):
 
 
 def load_wishes(paths: Paths) -> tuple[TerminalWishes, list[Diagnostic]]:
-    """Load the terminal settings; an invalid value is dropped with a message. Errors in the file are reported
-    elsewhere.
-    """
+    """Load the terminal settings; invalid values are reported, errors of the whole file are not."""
     path = paths.agent_dir / "settings.json"
     raw, _ = load_json(path)
     found = raw or {}
@@ -179,9 +177,7 @@ class Habits:
 
 
 class Defaults:
-    """Stores the user's defaults. Each method writes at once, returns what else overrides the value, and raises
-    ConfigError.
-    """
+    """Stores the user's defaults. Each method returns what overrides the new value. Raises ConfigError."""
 
     def __init__(self, paths: Paths, loaded: LoadedSettings) -> None:
         self._path = paths.agent_dir / "settings.json"
