@@ -139,7 +139,7 @@ def decode_head(line: bytes) -> EntryHead | None:
 
 
 def decode_entry(line: bytes) -> Entry:
-    """Decode an entry of known or unknown kind; its message is repaired if necessary, or UNSET if that is impossible."""
+    """Decode an entry of any kind; its message is repaired if necessary, or UNSET if that is impossible."""
     try:
         return _entry_decoder.decode(line)
     except _BAD_JSON:

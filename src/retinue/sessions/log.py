@@ -323,7 +323,7 @@ class Session:
         return self._append("label", _drop_none({"targetId": target_id, "label": label or None}))
 
     def branch(self, entry_id: str | None) -> None:
-        """Continue from an earlier entry (None: from the start); the next append begins a new branch, nothing is lost."""
+        """Continue from an earlier entry (None: from the start); the next append begins a new branch."""
         if self._history.version < 2:
             raise SessionError(f"session {self.path} is of format version 1, which has no branches; fork it first")
         place = -1 if entry_id is None else self._history.index.by_id.get(entry_id)
