@@ -206,9 +206,7 @@ class Membership:
         self._suspects = suspects
 
     async def _inherit(self, worker: str) -> None:
-        """Requeue a dead worker's runs. Its lock is held meanwhile: no other worker interferes, and
-        it cannot return.
-        """
+        """Requeue a dead worker's runs. Its lock is held meanwhile, so that it cannot return."""
         assert self._connection is not None
         # From now on it cannot write any more, in case it was only suspended.
         await self._connection.execute(
