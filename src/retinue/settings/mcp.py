@@ -88,7 +88,7 @@ def _judge(
     problems: list[Diagnostic],
     paths: Paths,
 ) -> Iterator[ConfiguredServer]:
-    """Yield the entries of one name up to the first that can be started, so that the user's own stays usable."""
+    """Yield the entries of one name up to the first that needs no approval, so that the user's own stays usable."""
     for written in entries:
         server, more = read_server(written, environment)
         problems += more

@@ -109,7 +109,7 @@ class RepositoryCache:
         config = self._render_config()
         if _read(self._config) != config:
             await make_repository(self._repository, shallow=self._parcel.shallow, config=config.encode())
-        # Only this process writes here, so a lock file was left by a killed git.
+        # We hold the cache's lock, so a lock file of git was left by a killed one.
         for lock in (*self._config.parent.glob("*.lock"), *self._config.parent.glob("refs/retinue/**/*.lock")):
             lock.unlink(missing_ok=True)
         blank = (self._place / _BLANK).parent

@@ -54,7 +54,7 @@ class Purse:
         """Tokens and dollars that were free before the last reservation."""
 
     def join(self, leases: Sequence[str]) -> "Purse | None":
-        """Return a purse with these additional leases; None if there are none at all."""
+        """Return a copy with these additional leases; None if there are none at all."""
         joined = {*self._leases, *leases}
         return Purse(self._database, self._run, [*joined], self._claim) if joined else None
 
