@@ -151,7 +151,6 @@ def recognise(error: BaseException, subject: str) -> DurableTrouble:
 
 
 def render_notice(worker: str, trouble: DurableTrouble | None) -> str:
-    """Render a notice as a short line."""
     if trouble is not None:
         trouble = msgspec.structs.replace(trouble, text=trouble.text[:MOST_TOLD])
     return MARK + msgspec.json.encode(WorkerNotice(worker, trouble)).decode()

@@ -254,7 +254,6 @@ def _read_arguments(call: ToolCall, details: Any) -> dict[str, Any]:
 
 
 def read_details(details: Any) -> tuple[list[str], list[str]]:
-    """Return the files that an earlier summary lists as read and as modified."""
     known = details if isinstance(details, dict) else {}
     return _read_names(known.get("readFiles")), _read_names(known.get("modifiedFiles"))
 
@@ -361,7 +360,6 @@ class BranchSummary(Struct, frozen=True):
 
 
 def has_words(entries: Iterable[Entry]) -> bool:
-    """Return whether any entry contains messages worth summarising."""
     return any(_list_words(entry) for entry in entries)
 
 

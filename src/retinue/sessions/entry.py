@@ -308,7 +308,6 @@ class Stamp:
 
 
 def make_header(session_id: str, stamp: str, cwd: str, parent_session: str | None) -> dict[str, Any]:
-    """Build the first line of a session file."""
     header = {"type": "session", "version": VERSION, "id": session_id, "timestamp": stamp, "cwd": cwd}
     return header if parent_session is None else {**header, "parentSession": parent_session}
 
@@ -340,8 +339,6 @@ class Note(NamedTuple):
 
 
 class EntryLine(NamedTuple):
-    """An encoded entry."""
-
     entry_id: str
     kind: str
     data: bytes
@@ -354,7 +351,6 @@ class EntryIds:
         self._place = crc32(seed.encode())
 
     def make(self, taken: Container[str]) -> str:
-        """Return the next id that is not taken."""
         while True:
             self._place = (self._place + _STRIDE) & 0xFFFFFFFF
             entry_id = f"{self._place:08x}"

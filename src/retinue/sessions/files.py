@@ -39,7 +39,6 @@ class Files:
             os.close(fd)
 
     def make_directory(self, path: Path) -> None:
-        """Create a directory and its parents, accessible to the user only."""
         try:
             os.mkdir(path, 0o700)
         except OSError:

@@ -30,14 +30,12 @@ class History:
         self.version = VERSION
 
     def read(self, place: int) -> bytes:
-        """Read the encoded line of one entry."""
         return self.store.read(self.index.offsets[place], self.index.lengths[place])
 
     def load_one(self, place: int) -> Entry:
         return self._decode(place, self.read(place))
 
     def find_last(self, kind: str) -> Entry | None:
-        """Return the latest entry of a kind on any branch."""
         places = (place for place in reversed(range(len(self.index))) if self.index.kinds[place] == kind)
         place = next(places, None)
         return None if place is None else self.load_one(place)

@@ -113,7 +113,6 @@ def take_flock(fd: int) -> None:
 
 
 def note_path(path: Path) -> Path:
-    """Return the path of the note for a session file."""
     return path.with_name(path.name + ".lock")
 
 

@@ -181,7 +181,6 @@ class Session:
 
     @property
     def cwd(self) -> str:
-        """The working directory of the session."""
         cwd = self.header.get("cwd")
         return cwd if isinstance(cwd, str) else ""
 
@@ -209,7 +208,6 @@ class Session:
         return entry.name.strip() if entry is not None and isinstance(entry.name, str) else ""
 
     def append_message(self, message: Message, *, sync: bool = False) -> str:
-        """Append a message and return the entry's id."""
         entry_id = self._append("message", {"message": message}, sync=sync, waits=type(message) in _WORDS)
         context = self._context
         if context is not None:
@@ -268,7 +266,6 @@ class Session:
     def append_branch_summary(
         self, summary: str, from_id: str | None, usage: Usage | None = None, details: Any = None
     ) -> str:
-        """Add a summary of an abandoned branch for the model."""
         fields = {"fromId": from_id or "root", "summary": summary, "details": details, "usage": usage}
         entry_id = self._append("branch_summary", _drop_none(fields), sync=True)
         self._context = None
@@ -341,7 +338,6 @@ class Session:
 
     @property
     def present(self) -> Branch:
-        """The current branch."""
         return Branch(self._history, self._leaf, self._settled)
 
     @property
@@ -376,7 +372,6 @@ class Session:
         return self._history.load(self._history.index.path(self._leaf))
 
     def all_entries(self) -> list[Entry]:
-        """Return the entries of all branches in file order."""
         return self._history.load(list(range(len(self))))
 
     def stored_entries(self, since: str | None = None) -> list[dict[str, Any]]:

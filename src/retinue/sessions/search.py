@@ -25,8 +25,6 @@ _SHOWN: Final = 10
 
 
 class SessionInfo(Struct, rename="camel", omit_defaults=True):
-    """Metadata of a session for lists."""
-
     path: str
     id: str
     cwd: str
@@ -77,7 +75,6 @@ def list_sessions(
 
 
 def list_directories(agent_dir: Path) -> list[Path]:
-    """List the session directories of all working directories."""
     try:
         with os.scandir(agent_dir / "sessions") as found:
             return sorted(Path(item.path) for item in found if item.is_dir())

@@ -158,7 +158,6 @@ def _render_arguments(call: ToolCall) -> str:
 
 
 def join_text(content: str | Sequence[Any]) -> str:
-    """Join the text blocks of a message."""
     return content if isinstance(content, str) else "\n".join(b.text for b in content if type(b) is TextContent)
 
 
@@ -169,7 +168,6 @@ def render_prompt(
     instructions: str,
     most_chars: int | None = None,
 ) -> str:
-    """Render the request for a summary, showing at most `most_chars` characters."""
     if most_chars is not None:
         previous_summary = shorten(previous_summary, most_chars // 3)
         most_chars -= len(previous_summary)
@@ -182,7 +180,6 @@ def render_prompt(
 
 
 def render_branch_prompt(messages: Iterable[Message], instructions: str, most_chars: int | None = None) -> str:
-    """Render the request for a summary of an abandoned branch."""
     conversation = f"<conversation>\n{render_conversation(messages, most_chars)}\n</conversation>"
     return _join_pieces([conversation, BRANCH_PROMPT], instructions)
 

@@ -53,7 +53,6 @@ class Context(Struct):
 
     @property
     def sections(self) -> dict[str, str]:
-        """The named sections of the system prompt."""
         return {} if self.system is None or not self.system.sections else _drop_none(self.system.sections)
 
     @property

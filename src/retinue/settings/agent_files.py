@@ -72,8 +72,6 @@ _STUB = "Switched off. `retinue agents enable {name}` removes this file."
 
 
 class AgentFiles:
-    """The agent files of one folder."""
-
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
         self._paths = roster.paths

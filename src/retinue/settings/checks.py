@@ -142,7 +142,6 @@ def optional(inner: Check, *words: object) -> Check:
 
 
 def trimmed(*, blank: bool = False) -> Check:
-    """Accept a string and strip it."""
 
     def convert(value: Any, report: Report) -> str:
         if not isinstance(value, str) or "\0" in value or not (blank or value.strip()):
@@ -254,7 +253,6 @@ def by_model(inner: Check) -> Check:
 
 
 def read_field(settings: object, setting: Setting) -> Any:
-    """Return the value of a setting."""
     return reduce(getattr, setting.field.split("."), settings)
 
 

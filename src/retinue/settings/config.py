@@ -47,8 +47,6 @@ class CurrentCrew:
 
 @dataclass(frozen=True, eq=False)
 class Config:
-    """The user's configuration for one folder."""
-
     paths: Paths
     loaded: LoadedSettings
     crew: CurrentCrew
@@ -65,7 +63,6 @@ class Config:
 
     @property
     def configs(self) -> tuple[str, ...]:
-        """The project's configuration folders that apply."""
         return self.paths.configs if self.is_trusted else ()
 
     @property

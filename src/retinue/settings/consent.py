@@ -28,8 +28,6 @@ State: TypeAlias = Literal["ready", "disabled", "unapproved", "changed"]
 
 
 class Consent(Struct, frozen=True):
-    """One approved entry."""
-
     digest: str
     entry: Any = None
     """The entry at the time of approval, to show what has changed."""
@@ -47,7 +45,6 @@ class Consents:
 
     @property
     def given(self) -> Mapping[str, Consent]:
-        """All approvals by name."""
         if self._given is None:
             self._given, problems = load_consents(self._paths, self._kind)
             self._problems += problems

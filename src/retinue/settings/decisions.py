@@ -128,8 +128,6 @@ def hold_lock(path: Path) -> Iterator[None]:
 
 
 class DecidedFolder:
-    """A folder and the trust decision about it."""
-
     def __init__(self, name: str | None, environment: Mapping[str, str]) -> None:
         """Without a name: the project of the working directory."""
         self._environment = environment

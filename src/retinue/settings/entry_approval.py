@@ -77,11 +77,9 @@ class EntryApproval(ABC):
 
     @property
     def needs_decision(self) -> bool:
-        """Whether the entry is skipped until the user approves it."""
         return self._found.state in ("unapproved", "changed")
 
     def explain_missing(self, noun: str, names: list[str]) -> str:
-        """Return the error message for an entry that the project does not have."""
         listed = f"; it has {', '.join(names)}" if names else ", and no other one"
         return f"this project has no {noun} {quote(self._name)}{suggest(self._name, names)}{listed}"
 
@@ -198,8 +196,6 @@ def _is_inside(path: Path, folder: Path) -> bool:
 
 
 class HookApproval(EntryApproval):
-    """Approval of one hook."""
-
     kind = "hooks"
 
     def look(self) -> Candidate:
@@ -225,8 +221,6 @@ class HookApproval(EntryApproval):
 
 
 class ServerApproval(EntryApproval):
-    """Approval of one MCP server."""
-
     kind = "mcp"
 
     def look(self) -> Candidate:

@@ -67,7 +67,6 @@ def bind_user(paths: Paths, hidden: tuple[str, ...] = ()) -> Bound:
 
 @lru_cache(maxsize=16)  # called for every session, always with the same arguments
 def list_hidden(paths: Paths, hidden: tuple[str, ...] = ()) -> Territory:
-    """Return the paths that are hidden from agents."""
     told = (*hidden, *paths.withheld)
     wishes = SandboxWishes(secrets=told, home=str(paths.home or ""), agent_dir=str(paths.agent_dir))
     return Territory(hidden=list_secrets(wishes), exposed=tuple(map(os.path.realpath, paths.exposed)))

@@ -135,7 +135,6 @@ class Guards:
     def surround_definition(
         self, definition: Definition, points: Sequence[Any], *, surface: str, readonly: bool, is_confined: bool
     ) -> list[Feature]:
-        """Return the guards of a run of a definition, wherever it runs."""
         is_dispatched = surface == "dispatch"
         if not (self._has_files or self._asks or points or definition.hooks or is_dispatched):
             return []

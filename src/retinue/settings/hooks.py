@@ -22,8 +22,6 @@ MAX_HOOKS = 200
 
 
 class FoundHook(Struct, frozen=True):
-    """One configured hook."""
-
     spec: HookSpec
     state: State
     entry: dict[str, Any]
@@ -66,7 +64,6 @@ class LoadedHooks(Struct, frozen=True):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """One line per hook that waits for approval."""
         return tuple(item.notice for item in self.found if item.notice)
 
     def find(self, name: str) -> FoundHook | None:

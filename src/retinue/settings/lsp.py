@@ -96,7 +96,6 @@ class Languages:
         return self._pool
 
     async def close(self) -> None:
-        """Stop all servers."""
         if self._pool is not None:
             await self._pool.close()
 

@@ -24,8 +24,6 @@ _TOP = ("mcpServers", "autoEnableCodemode", "$schema")
 
 
 class ConfiguredServer(Struct, frozen=True):
-    """One configured server."""
-
     server: McpServer
     state: State
     entry: Any

@@ -62,7 +62,6 @@ def _list_known() -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _list_keys(table: Iterable[Setting]) -> frozenset[str]:
-    """Return the keys of settings and of their sections."""
     return frozenset(
         item.key[:end]
         for item in table

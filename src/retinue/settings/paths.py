@@ -34,8 +34,6 @@ PROJECT_MARKS = (*CONFIG_FOLDERS, ".git")
 
 
 class Paths(Struct, frozen=True):
-    """The directories of one process."""
-
     cwd: Path
     """Absolute, links resolved."""
     project: Path

@@ -46,8 +46,6 @@ AT_ONCE = frozenset((
 
 
 class Preference(Struct, frozen=True):
-    """One setting with its current value."""
-
     key: str
     help: str
     value: Any
@@ -59,7 +57,6 @@ class Preference(Struct, frozen=True):
 
     @property
     def acts_at_once(self) -> bool:
-        """Whether a change applies to the open session."""
         return self.key in AT_ONCE
 
     @property
@@ -68,7 +65,6 @@ class Preference(Struct, frozen=True):
         return show(self.value)
 
     def show(self, value: Any) -> str:
-        """Format another value of this setting in the same way."""
         return show(value)
 
     @property
@@ -77,8 +73,6 @@ class Preference(Struct, frozen=True):
 
 
 class Preferences:
-    """The settings of one user in one folder."""
-
     def __init__(
         self, paths: Paths, environment: Mapping[str, str], trust: Trust, flags: Mapping[str, Any] | None = None
     ) -> None:
@@ -99,7 +93,6 @@ class Preferences:
         return str(find_project_file(self._paths))
 
     def list(self) -> list[Preference]:
-        """Return all settings, in the order of the reference."""
         loaded = load_crew(self._paths, self._environment, trusted=self._trust.trusted, flags=self._flags)
         origins: dict[str, str] = {}
         for layer in loaded.layers:

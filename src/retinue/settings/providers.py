@@ -57,7 +57,6 @@ def load_registry(
 
 
 def to_pool_config(settings: Settings) -> "PoolConfig":
-    """Return the settings that apply to all models."""
     from retinue.models.pool import PoolConfig
     from retinue.models.transport import Timing
 

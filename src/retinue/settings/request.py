@@ -25,8 +25,6 @@ class SessionCover:
 
 @dataclass(frozen=True, slots=True)
 class SessionWish:
-    """Which session to work in."""
-
     kind: Literal["new", "none", "children", "newest", "named", "exact"] = "new"
     """`none` stores nothing, `children` only the sessions of subagents; `named`: a path, an id or the beginning of one;
     `exact`: this id, created if missing.

@@ -229,7 +229,6 @@ class Forecast:
 
     @cached_property
     def _servers(self) -> "dict[str, McpServer]":
-        """The MCP servers that may be started."""
         from retinue.settings.paths import has_files
 
         roster = self._roster

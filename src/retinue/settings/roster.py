@@ -305,7 +305,6 @@ def to_row(definition: Definition, rights: Rights, elsewhere: Sequence[str], mod
 
 
 def to_tools(rights: Rights, elsewhere: Sequence[str]) -> dict[str, Any]:
-    """Return an agent's tools for JSON output."""
     return {
         "allowed": [{"name": name, "tool": rights.targets.get(name, name)} for name in rights.allowed],
         "elsewhere": list(elsewhere),
@@ -315,7 +314,6 @@ def to_tools(rights: Rights, elsewhere: Sequence[str]) -> dict[str, Any]:
 
 
 def to_problem(item: Diagnostic) -> dict[str, Any]:
-    """Return a diagnostic for JSON output."""
     return {
         "path": item.path,
         "line": item.line,

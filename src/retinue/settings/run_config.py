@@ -60,7 +60,6 @@ def find_features(roster: Roster, workshop: Workshop | None = None) -> Callable[
 
 
 def build_policy(crew: CrewSettings, environment: Mapping[str, str]) -> Policy:
-    """Return the rights policy for all agents."""
     return Policy(
         readonly_bash=crew.subagents.readonly_bash,
         has_lsp=crew.has_child_lsp,
@@ -97,7 +96,6 @@ def limit_main_tools(plan: RunPlan, own: Mapping[str, Tool], request: Request) -
 
 
 def build_surfaces(crew: CrewSettings, environment: Mapping[str, str]) -> dict[str, SurfaceRules]:
-    """Return the rules of each surface."""
     return {
         "fleet": SurfaceRules(find_own_depth(environment) + find_depth_left(environment), is_lenient=True),
         "subagent": SurfaceRules(

@@ -26,8 +26,6 @@ _SHOWN_CHARS = 60
 
 @dataclass(frozen=True, slots=True)
 class SubagentRequest:
-    """A request of the caller."""
-
     agent: str
     task: str
     session_id: str | None = None
@@ -54,7 +52,6 @@ def prepare_run(
 def build_request(
     definition: Definition, asked: SubagentRequest, crew: CrewSettings, session_file: str = ""
 ) -> RunRequest:
-    """Build the request for a foreground run of the `subagent` surface."""
     own = crew.subagents
     return RunRequest(
         agent=definition.name,

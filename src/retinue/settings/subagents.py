@@ -155,7 +155,6 @@ class CrewSettings(Struct, frozen=True):
 
     @property
     def has_child_lsp(self) -> bool:
-        """Whether agents may use language servers."""
         own, lsp = self.subagents, self.lsp
         return own.allow_lsp_tools and bool(own.allowed_lsp_actions) and lsp.enabled and lsp.tool.enabled
 
@@ -176,8 +175,6 @@ class CrewSettings(Struct, frozen=True):
 
 
 class LoadedCrew(Struct, frozen=True):
-    """The effective settings and problems found."""
-
     settings: CrewSettings
     diagnostics: tuple[Diagnostic, ...] = ()
     layers: tuple[Layer, ...] = ()

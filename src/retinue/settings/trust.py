@@ -33,8 +33,6 @@ class Binding(Struct, frozen=True):
 
 
 class Trust(Struct, frozen=True):
-    """The trust decision for one project."""
-
     trusted: bool
     """Whether the project's configuration is used."""
     reason: str

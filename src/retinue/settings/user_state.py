@@ -149,7 +149,6 @@ class Habits:
 
     @cached_property
     def history(self) -> HistoryFile:
-        """The input history."""
         return HistoryFile(self._paths)
 
     def load_keys(self) -> tuple[dict[str, tuple[str, ...]], list[str]]:
@@ -159,11 +158,9 @@ class Habits:
 
     @staticmethod
     def is_key(text: str) -> bool:
-        """Return whether a text is a key in pi's spelling."""
         return is_key(text)
 
     def load_wishes(self) -> tuple[TerminalWishes, list[str]]:
-        """Return the terminal settings and problems."""
         wishes, problems = load_wishes(self._paths)
         return wishes, [problem.message for problem in problems]
 

@@ -30,7 +30,6 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def list_outside(settings: CrewSettings) -> Mapping[str, Offer]:
-    """Return the tools that are switched on."""
     is_on = {
         "web": settings.web.enabled,
         "convert": settings.convert_content.enabled,
@@ -41,7 +40,6 @@ def list_outside(settings: CrewSettings) -> Mapping[str, Offer]:
 
 
 def to_web_options(web: WebSettings) -> WebOptions:
-    """Convert the settings to options of the web tools."""
     keyed = {"openserp": web.openserp, "brave": web.brave, "tavily": web.tavily, "serper": web.serper}
     providers = {name: ProviderOptions(own.enabled, own.base_url, own.api_key_env) for name, own in keyed.items()}
     own = web.searxng
@@ -178,7 +176,6 @@ class WebTools:
         self._tools: dict[str, Tool] | None = None
 
     def build(self) -> dict[str, Tool]:
-        """Return the enabled tools by name."""
         if self._tools is None:
             self._tools = self._build()
         return self._tools

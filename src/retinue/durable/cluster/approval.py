@@ -118,7 +118,6 @@ class RemoteVerdict(Struct, frozen=True, kw_only=True, rename="camel"):
 def describe_tool(
     call: ToolCall, tool: Tool, cwd: str, forms: tuple[str, ...], made: Amendment | None = None
 ) -> Called:
-    """Describe a call for sending."""
     name, shown = tool.spec.own_name, call.name
     return Called(
         id=call.id,

@@ -59,7 +59,6 @@ class Court:
         return self._own.wants
 
     def spare(self, tool: str, text: str) -> None:
-        """Remember that the user has just allowed a call with this text."""
         self._own.spare(tool, text)
 
     async def judge(self, case: Case) -> Ruling:
@@ -142,7 +141,6 @@ class Bench:
                 gate.spare(tool, text)
 
     async def judge(self, case: Case) -> Ruling:
-        """Ask the hooks for this kind of request."""
         match case.kind:
             case "enter":
                 return Ruling(wants=self.wants)

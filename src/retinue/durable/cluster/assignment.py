@@ -139,7 +139,5 @@ CHANNEL = "retinue_words"
 
 
 class RunMessage(Struct, frozen=True):
-    """A message to a run on its worker."""
-
     kind: WordKind
     data: dict[str, Any] = {}

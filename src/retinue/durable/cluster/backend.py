@@ -65,7 +65,6 @@ class ClusterBackend:
         return self._ports.find_width()
 
     def send(self, setup: RunSetup, remote_request: RemoteRequest, manager: Manager) -> LiveRun:
-        """Return the local side of a run on a worker."""
         from retinue.durable.cluster.remote_run import Journey, RemoteRun
 
         ports, desk, guests, run_id = self._ports, self._ports.desk, manager.guests, setup.run_id

@@ -78,8 +78,6 @@ async def land(
 
 
 class _Landing:
-    """The steps of one import."""
-
     def __init__(self, workspace: Workspace, parcel: Parcel, ref: str) -> None:
         self.repository = workspace.open()
         self._workspace = workspace

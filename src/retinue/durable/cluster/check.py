@@ -45,8 +45,6 @@ class QueueState(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RunState(msgspec.Struct, frozen=True, rename="camel"):
-    """One unfinished run."""
-
     id: str
     run_id: str
     attempt: int
@@ -83,7 +81,6 @@ class ClusterState(msgspec.Struct, frozen=True, rename="camel"):
     lag: LagState
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
         made: dict[str, Any] = msgspec.to_builtins(self)
         return made
 
@@ -108,7 +105,6 @@ async def read_state(database: Database) -> ClusterState:
 
 
 async def count_workers(database: Database) -> dict[str, int]:
-    """Return the number of workers of each version."""
     rows = await database.fetch(
         "SELECT version, count(*) FROM retinue.workers WHERE gone IS NULL GROUP BY version ORDER BY version"
     )

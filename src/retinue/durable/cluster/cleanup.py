@@ -25,14 +25,11 @@ class Left(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """What was deleted and what was kept."""
-
     removed: dict[str, int]
     """Number of rows by kind."""
     kept: list[Left]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
         made: dict[str, Any] = msgspec.to_builtins(self)
         return made
 

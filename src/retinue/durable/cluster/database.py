@@ -335,7 +335,6 @@ def unpack_json(text: str, kind: type[Column]) -> Column:
 
 
 def to_column(text: str) -> str:
-    """Clean a text for a text column."""
     return clean_text(text).replace("\0", "\ufffd")
 
 

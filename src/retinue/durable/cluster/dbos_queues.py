@@ -151,7 +151,6 @@ class WaitingRuns:
             future.exception()  # mark it as retrieved: the caller may be gone
 
     def _open(self) -> "DBOSClient":
-        """Return the shared client."""
         with self._connecting:
             if self._client is None:
                 made = self._connect()
@@ -254,7 +253,6 @@ class Taking:
         self._slots = 0
 
     def resume(self) -> None:
-        """Take runs again."""
         self._slots = self._most
 
     def _keep_own_slots(self, engine: Any) -> None:

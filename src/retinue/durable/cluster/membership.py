@@ -35,8 +35,6 @@ _STAYS = ("full", "memory", "limit", "timeout", "disk")
 
 
 class Membership:
-    """One worker's membership."""
-
     def __init__(
         self, database: Database, waiting: WaitingRuns, worker: str, slots: int, *, say: Callable[[str], None]
     ) -> None:
@@ -54,7 +52,6 @@ class Membership:
         self._hearers: set[str] = set()
 
     async def join(self, version: str) -> None:
-        """Register this worker."""
         backend = await self._enter()
         assert self._connection is not None
         await self._database.fetch(

@@ -214,7 +214,6 @@ class ApprovalLine:
             await self._catch_up(self)
 
     async def ask(self, kind: Kind, **parts: Any) -> Ruling:
-        """Wait for a decision."""
         return await self._appeals.ask(Case(key=uuid4().hex, kind=kind, origin=self._origin, **parts))
 
     async def tell(self, kind: Kind, **parts: Any) -> None:
@@ -260,7 +259,6 @@ class JudgedCalls:
         return refusal if made is None else refusal.note(made.describe())
 
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
-        """Return the result, or the front end's replacement."""
         now_s = asyncio.get_running_loop().time()
         took_s = now_s - self._begun_s.pop(call.id, now_s)
         if "result" not in self._wants:
@@ -319,7 +317,6 @@ class JudgedModel:
         return "" if ruling.passes else ruling.words or "this step was refused"
 
     async def finish(self, facts: dict[str, Any]) -> None:
-        """Report the reply."""
         if "reply" in self._wants:
             await self._line.tell("reply", facts=facts)
 
@@ -376,7 +373,6 @@ def _read_wants(ruling: Ruling) -> Wants:
 
 
 def describe_reply(ref: str, reply: Reply) -> dict[str, Any]:
-    """Describe a reply for sending."""
     if reply.failure is not None:
         return {"model": ref, "error": reply.failure.message, "kind": reply.failure.kind}
     message = reply.message

@@ -135,7 +135,6 @@ class RemoteRun(LiveRun):
         self._has_demand.set()
 
     async def _work(self, blocks: list[UserContent]) -> Ending:
-        """Send the run and follow it to its end."""
         self._begin()
         self._ended, self._text, self._worker = None, "", ""
         court = Court(self.setup, self._journey.open_below)

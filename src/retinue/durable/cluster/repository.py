@@ -98,7 +98,6 @@ class Repository:
         return found.text if found.ok else ""
 
     async def find_tree(self, commit: str) -> str:
-        """Return the id of a commit's tree."""
         return (await self.run("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")).text
 
     async def commit(
@@ -235,7 +234,6 @@ def _resolve_places(answers: Sequence[GitResult], cwd: Path) -> tuple[str, str, 
 
 
 def render_size(size: int) -> str:
-    """Render a size in megabytes, or in kilobytes if it is small."""
     return f"{size / _MEGABYTE:,.0f} MB" if size >= _MEGABYTE else f"{size / 1024:,.1f} kB"
 
 

@@ -130,7 +130,6 @@ class RepositoryCache:
         return found[1] if found[:1] == [commit] else ""
 
     async def _has(self, commit: str) -> bool:
-        """Return whether a commit is present and complete."""
         return await self._repository.find_commit(f"{_HAVE}/{commit}") == commit
 
     async def _keep(self, commit: str) -> None:
@@ -236,7 +235,6 @@ def _write(path: str, rows: Sequence[str]) -> None:
 
 @asynccontextmanager
 async def hold_lock(path: Path) -> AsyncIterator[None]:
-    """Hold a lock file exclusively."""
     handle = await take_lock(path)
     try:
         yield

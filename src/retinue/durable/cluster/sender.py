@@ -133,7 +133,6 @@ class Cluster:
             told = [notice.payload async for notice in connection.notifies(timeout=LOOK_S, stop_after=1)]
 
     def _wake(self, runs: Iterable[str]) -> None:
-        """Wake the followers of these runs."""
         for run in runs:
             if run.startswith(MARK):
                 self._alarm.hear(run)
@@ -278,7 +277,6 @@ class Cluster:
         return [data for attempt, _, data in files if attempt == str(assignment.attempt)]
 
     async def read_bundle(self, digest: str) -> bytes | None:
-        """Return the bundle that was sent with a run."""
         rows = await self._database.fetch("SELECT data FROM retinue.parcels WHERE digest = %s", digest)
         return bytes(rows[0][0]) if rows else None
 

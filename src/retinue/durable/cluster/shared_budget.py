@@ -163,7 +163,6 @@ class SharedBudget:
         return number, output
 
     async def settle(self, number: int, used: Usage) -> None:
-        """Release a reservation and record what was used."""
         if (held := self._holds.pop(number, None)) is not None:
             purse, hold = held
             await purse.settle(hold, used)

@@ -42,11 +42,9 @@ class BranchTable:
 
     @property
     def commits(self) -> list[str]:
-        """All commits of the table without repetition."""
         return list(dict.fromkeys([*([self.head_commit] if self.head_commit else ()), *self.refs.values()]))
 
     def render(self) -> str:
-        """Render the table as a commit message."""
         rows = [f"HEAD {self.head}", *(f"{name} {sha}" for name, sha in self.refs.items())]
         return "\n".join((SUBJECT, "", *rows))
 
@@ -70,8 +68,6 @@ def _is_branch(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One snapshot in a repository."""
-
     commit: str
     tree: str
     date: str

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkerWish:
-    """Options of a worker."""
-
     database: str = ""
     """The address; empty for that of the environment or the user's settings."""
     slots: int = 20

@@ -76,9 +76,7 @@ class WorkerJob:
 class Hosted(Protocol):
     """A run being executed."""
 
-    async def work(self) -> Outcome:
-        """Execute to the end."""
-        ...
+    async def work(self) -> Outcome: ...
 
     def take(self, word: RunMessage) -> None:
         """Receive a message. MUST NOT raise."""
@@ -89,8 +87,6 @@ Host = Callable[[WorkerJob], Hosted]
 
 
 class Worker:
-    """One worker process."""
-
     def __init__(
         self,
         url: str,
@@ -169,7 +165,6 @@ class Worker:
         await member.leave()
 
     async def _drain(self, limit_s: float) -> None:
-        """Wait for running work to end."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self._idle.wait()

@@ -80,7 +80,6 @@ class Relay:
         self._followed: set[str] = set()
 
     def hear(self, event: Event) -> None:
-        """Process an event of a child."""
         if isinstance(event, RunQueued):
             parent = self._there if event.run.parent_id == self._here else event.run.parent_id
             # A copy, because the run changes before it is sent.
@@ -97,7 +96,6 @@ class Relay:
             self._attach(event.run_id)
 
     def _attach(self, run_id: str) -> None:
-        """Listen to a run while it works."""
         lookout = self._look()
         run = lookout.find(run_id)
         if run_id in self._followed or run is None or run.status.is_final:
@@ -125,7 +123,6 @@ class Relay:
 
 
 def _shorten(event: MessageFinished) -> MessageFinished:
-    """Truncate a tool result for sending."""
     message = event.message
     if not isinstance(message, ToolResultMessage):
         return event
@@ -179,7 +176,6 @@ class Teller:
                 return
 
     async def run(self) -> None:
-        """Send until the end."""
         while not self._ended.is_set():
             await self._has_news.wait()
             with suppress(TimeoutError):
@@ -202,7 +198,6 @@ class Teller:
 
 
 def _merge(last: Event | None, event: Event) -> Event | None:
-    """Merge two deltas of the same text."""
     if not isinstance(event, MessageDelta) or not isinstance(last, MessageDelta) or last.run_id != event.run_id:
         return None
     one, two = last.delta, event.delta

@@ -23,9 +23,7 @@ _OURS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.E
 class Valve(Protocol):
     """Controls whether runs are taken."""
 
-    def pause(self) -> None:
-        """Take no more runs."""
-        ...
+    def pause(self) -> None: ...
 
     def resume(self) -> None: ...
 
@@ -49,7 +47,6 @@ class FolderWatch:
             )
 
     async def run(self, worker: str, valve: Valve) -> None:
-        """Check forever."""
         try:
             while True:
                 await asyncio.sleep(LOOK_S)

@@ -39,9 +39,7 @@ class Agent(Protocol):
     async def __aexit__(self, *error: object) -> None: ...
 
     @property
-    def run_id(self) -> str:
-        """The id of its own run."""
-        ...
+    def run_id(self) -> str: ...
 
     @property
     def questions(self) -> Desk:
@@ -195,7 +193,6 @@ class HostedRun:
             self._retinue.restrict(*tools, readonly=bool(data.get("readonly")), run_id=run_id)
 
     async def work(self) -> Outcome:
-        """Execute the run from opening to outcome."""
         async with self._retinue as retinue:
             if self._assignment.tells_below:
                 own = retinue.run_id, self._assignment.run_id
@@ -326,13 +323,11 @@ def _count_passed_on(retinue: Agent) -> Counter[tuple[str, str]]:
 
 
 def _list_calls(retinue: Agent) -> list[str]:
-    """Return the ids of all calls in the session."""
     said = retinue.chronicle.list_messages()
     return [call.id for message in said if isinstance(message, AssistantMessage) for call in message.calls]
 
 
 def _read_words(retinue: Agent) -> list[str]:
-    """Return the user messages in the session."""
     return [_to_text(message) for message in retinue.chronicle.list_messages() if isinstance(message, UserMessage)]
 
 

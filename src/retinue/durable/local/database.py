@@ -36,8 +36,6 @@ class HeldError(RecordError):
 
 
 class RunRow(NamedTuple):
-    """One recorded run."""
-
     session: str
     """The id of its main session."""
     run: str
@@ -228,7 +226,6 @@ def read_runs(connection: sqlite3.Connection) -> list[RunRow]:
 
 
 def read_pieces(connection: sqlite3.Connection, session: str, run: str) -> list[Piece]:
-    """Return what is stored of a run, in order."""
     rows = connection.execute(
         "SELECT kind, path, place, data FROM pieces WHERE session = ? AND run = ? ORDER BY kind, path, place",
         (session, run),

@@ -157,8 +157,6 @@ class RunRecords:
 
 
 class _RunShelf:
-    """The record of one run in the database."""
-
     def __init__(self, writer: Writer, session: str, run: str) -> None:
         self._writer = writer
         self._session = session
