@@ -40,7 +40,7 @@ class SubagentToolSettings(Struct, frozen=True):
     enabled: bool = True
     """Offer the `subagent` tool if its surface is chosen."""
     max_depth: int = 1
-    """Maximum nesting depth of its agents; 0 forbids even the first. `PI_SUBAGENT_MAX_DEPTH` wins."""
+    """Maximum nesting depth of agents; 0 forbids even the first. `PI_SUBAGENT_MAX_DEPTH` wins."""
     timeout_ms: int = 900_000
     """Maximum run time of one agent."""
     idle_timeout_ms: int = 180_000
@@ -159,7 +159,7 @@ class ConvertContent(Struct, frozen=True):
     max_content_chars: int = 50_000
     """Maximum text of a document that the model sees."""
     allow_private_network: bool = False
-    """Let it load documents from this machine and private networks."""
+    """Let the tool load documents from this machine and private networks."""
 
 
 class LspToolSettings(Struct, frozen=True):

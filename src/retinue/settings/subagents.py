@@ -120,7 +120,7 @@ class CrewSettings(Struct, frozen=True):
     default_max_turns: int = 0
     """Maximum turns of a run if neither its file nor its call sets a limit; 0 means no limit."""
     grace_turns: int = _LIMITS.grace_turns
-    """Turns to wrap up after that."""
+    """Turns to wrap up after the turn limit."""
     default_join_mode: Join = "async"
     """Whether the ends of several runs are reported one by one or together."""
     scheduling_enabled: bool = True
