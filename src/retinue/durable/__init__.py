@@ -1,1 +1,1 @@
-"""The same runs on a durable engine: a database, and workers on any number of machines. Optional."""
+"""Optional durable execution of runs: recorded in a local database, or sent to workers on other machines."""

@@ -1,8 +1,7 @@
-"""What makes a run durable: its record is in a database before its model is asked and before a tool acts.
+"""The feature of a durable run: its record is in a database before the model is called and before a tool acts.
 
-Wraps the Model and the Tool port and nothing else. A call whose reply is on record and whose result is not may have
-happened: whoever goes on with the run says so to the model, and never calls it again by itself. Must not know which
-database that is.
+Wraps only the Model and Tool ports. A call with a recorded reply but no recorded result may have happened: when the run
+is resumed, the model is told so, and the call is never repeated automatically. Must not know the database.
 """
 
 import asyncio
@@ -20,55 +19,55 @@ from retinue.engine.setup import RunSetup
 SNAPSHOT = "snapshot"
 _CHANGING = (Effect.WRITE, Effect.EXECUTE)
 Snapshot = Callable[[], Awaitable[tuple[bytes | None, tuple[str, ...]]]]
-"""The state of the workspace, None when it has not changed since the last time; and what cannot be carried."""
+"""Returns the state of the workspace (None if unchanged since the last call), and what cannot be stored."""
 
 
 @dataclass(slots=True)
 class States:
-    """The states of a workspace that does not outlive its worker."""
+    """Snapshots of a workspace that does not outlive its worker."""
 
     snapshot: Snapshot
     attempt: str
     taken: int
-    """How many of them are on record."""
+    """Number of recorded snapshots."""
 
 
 class RunRecorder:
-    """Brings the record of one run up to date."""
+    """Writes new session content and snapshots of one run to its record."""
 
     def __init__(self, shelf: Shelf, mirror: Mirror, states: States | None = None) -> None:
-        """Without `states` the workspace stays where it is, and is nobody's business here."""
+        """Without `states` the workspace is not recorded."""
         self._shelf = shelf
         self._mirror = mirror
         self._states = states
         self._new: list[Piece] = []
-        """States and notes that are not on record yet."""
+        """Snapshots and notes that are not recorded yet."""
         self._turn = asyncio.Lock()
         self.notes: dict[str, None] = {}
-        """What could not be carried, for whoever reads the outcome."""
+        """What could not be stored, to be shown with the outcome."""
 
     async def keep(self) -> None:
-        """Write what is new; raises RetinueError when that is not possible, or not allowed any more."""
+        """Write everything new. Raises RetinueError if that is impossible or no longer allowed."""
         async with self._turn:
             pieces, states = self._mirror.collect(), list(self._new)
-            # A result and what the workspace looked like after it are kept together, or neither is.
+            # A result and the workspace after it are stored together or not at all.
             await self._shelf.keep([*pieces, *states])
             self._mirror.settle(pieces)
             del self._new[: len(states)]
 
     def note(self, piece: Piece) -> None:
-        """Keep something together with what is new next."""
+        """Store a piece together with the next write."""
         self._new.append(piece)
 
     async def look(self) -> None:
-        """Take the state of the workspace after a call that may have changed it."""
+        """Take a snapshot of the workspace after a call that may have changed it."""
         if self._states is None:
             return
         async with self._turn:
             try:
                 data, notes = await self._states.snapshot()
             except RetinueError as error:
-                # The run goes on; the next state, if it can be taken, holds this one's changes, too.
+                # The run continues; the next successful snapshot includes these changes.
                 data, notes = None, (f"the workspace could not be put on record: {error}",)
             self.notes.update(dict.fromkeys(notes))
             if data is not None:
@@ -77,15 +76,13 @@ class RunRecorder:
 
 
 class Recorded:
-    """The feature of a durable run."""
-
     name = "record"
 
     def __init__(self, keeper: RunRecorder) -> None:
         self._keeper = keeper
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """Put the record around the model and every tool that does more than read."""
+        """Wrap the model and every tool that does more than read."""
         tools = {
             name: tool if tool.effect is Effect.READ else _RecordedTool(tool, self._keeper)
             for name, tool in setup.tools.items()
@@ -93,12 +90,12 @@ class Recorded:
         return setup.change(model=_RecordedModel(setup.model, self._keeper), tools=tools)
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """Nothing is left to undo: the end of the run is written by whoever has claimed it."""
+        """Do nothing: the owner of the run writes its end."""
         return outcome
 
 
 class _RecordedModel:
-    """A model that is asked when all before is on record."""
+    """A model that is called only after everything before is recorded."""
 
     def __init__(self, model: Model, keeper: RunRecorder) -> None:
         self._model = model
@@ -110,11 +107,11 @@ class _RecordedModel:
 
     @property
     def inner_model(self) -> Model:
-        """What is in there, for a run that has a record of its own."""
+        """The wrapped model, for a run with a record of its own."""
         return self._model
 
     def rewrap(self, model: Model) -> Model:
-        """The same around another model."""
+        """Wrap another model in the same way."""
         return _RecordedModel(model, self._keeper)
 
     async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
@@ -127,7 +124,7 @@ class _RecordedModel:
 
 
 class _RecordedTool(WrappedTool):
-    """A tool that acts when the reply that calls it is on record."""
+    """A tool that acts only after the reply that calls it is recorded."""
 
     def __init__(self, tool: Tool, keeper: RunRecorder) -> None:
         super().__init__(tool)

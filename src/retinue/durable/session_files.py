@@ -1,6 +1,6 @@
-"""The files of a run's session as pieces: what is new in them since the last look, and all of them elsewhere.
+"""Copies session files in pieces: collects what was appended since the last time, and restores files from pieces.
 
-Sessions only ever grow at their end, so that a piece is a place and the bytes from there on.
+Sessions only grow at their end, so a piece is an offset and the bytes from there on.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,12 +12,12 @@ from retinue.core.errors import RetinueError, quote
 
 
 class RecordError(RetinueError):
-    """Raised when a run cannot be put on record: whatever was to follow must not happen."""
+    """Raised when a run cannot be recorded; the next step must not happen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of what is kept of a run: bytes of a file of its session, or a state of its workspace."""
+    """A part of a run's record: bytes of a session file, or a snapshot of its workspace."""
 
     kind: str
     path: str
@@ -26,10 +26,10 @@ class Piece:
 
 
 class Shelf(Protocol):
-    """Where the record of one run is kept."""
+    """Storage of one run's record."""
 
     async def keep(self, pieces: Sequence[Piece]) -> None:
-        """Return when they are safe; raises RecordError when they are not."""
+        """Return when the pieces are stored durably. Raises RecordError."""
         ...
 
 
@@ -40,17 +40,17 @@ class Mirror:
     """One folder of session files."""
 
     def __init__(self, folder: Path, only: str = "", kept: int = 0) -> None:
-        """`only` is the one file that counts, of which so much is kept already; without it all below the folder do."""
+        """With `only`, just this file, of which `kept` bytes are stored already; else all files below the folder."""
         self._folder = folder
         self._only = only
         self._sizes: dict[str, int] = {only: kept}
 
     def restore(self, pieces: Iterable[Piece]) -> None:
-        """Write the files as they were. Pieces come in the order they were taken."""
+        """Write the files from pieces, given in the order they were collected."""
         for piece in pieces:
             if piece.kind != SESSION:
                 continue
-            # Whoever else writes into the database decides nothing about the files of this machine.
+            # Other writers of the database must not choose files on this machine.
             if not piece.path or not (path := self._folder / piece.path).resolve().is_relative_to(
                 self._folder.resolve()
             ):
@@ -63,7 +63,7 @@ class Mirror:
             path.chmod(0o600)
 
     def collect(self) -> list[Piece]:
-        """What has been added since the last look: whole lines only."""
+        """Return the whole lines that were appended since the last time."""
         pieces = []
         for path in self._list():
             name = path.relative_to(self._folder).as_posix()
@@ -81,11 +81,11 @@ class Mirror:
     def _list(self) -> list[Path]:
         if not self._only:
             return sorted(self._folder.rglob("*.jsonl"))
-        # It comes into being with the first reply.
+        # The file is created by the first reply.
         path = self._folder / self._only
         return [path] if path.exists() else []
 
     def settle(self, pieces: Iterable[Piece]) -> None:
-        """Note what has been kept."""
+        """Mark pieces as stored."""
         for piece in pieces:
             self._sizes[piece.path] = piece.place + len(piece.data)

@@ -1,6 +1,6 @@
-"""What is wrong where runs are kept, in words for whoever can mend it: said once, and again when it changes.
+"""Turns database errors into messages for the user, each shown once and again when it changes.
 
-Whoever waits says for what; nobody who waits decides how often a person hears of it. Must not know connections.
+Callers report what they wait for; this file decides how often the user sees it. Must not know connections.
 """
 
 import time
@@ -12,13 +12,13 @@ import msgspec
 from retinue.core.errors import quote
 
 QUIET_S = 30.0
-"""What comes back sooner is not told again: a disk that is nearly full takes one thing and refuses the next."""
+"""The same trouble is not reported again within this time: a nearly full disk rejects only some writes."""
 MOST_TOLD = 1000
 MARK = "! "
-"""What a worker tells a face begins with this, and the id of a run never does."""
+"""Prefix of notices that a worker sends to a front end; no run id begins with it."""
 RIGHTS: Final = "rights"
 BRIEF: Final = ("away", "contended")
-"""What may be over at the next try, and is told when it is not."""
+"""Kinds that may be over at the next attempt, so only a repetition is reported."""
 _REMEDIES: Final = {
     "full": ("has no room left on its disk", "make room there"),
     "memory": ("is out of memory", "give it more, or fewer workers"),
@@ -51,29 +51,29 @@ _STATES: Final = {
 }
 _CLASSES: Final = {"53": "limit", "58": "disk", "40": "contended"}
 _CROWDED: Final = ("too many clients already", "too many connections for", "remaining connection slots are reserved")
-"""Who is not let in is told so in words only."""
+"""A refused connection has no SQLSTATE, only this text."""
 
 
 class DurableTrouble(msgspec.Struct, frozen=True):
-    """Something that keeps runs from going on."""
+    """A condition that prevents runs from continuing."""
 
     kind: str
     text: str
     """What it is, and what to do."""
     over: str = "the database is back"
-    """What is said when it has passed."""
+    """The message when it is over."""
 
 
 class WorkerNotice(msgspec.Struct, frozen=True):
-    """What a worker tells the faces of its runs."""
+    """What a worker sends to the front ends of its runs."""
 
     worker: str
     trouble: DurableTrouble | None
-    """None when all is well again."""
+    """None when the trouble is over."""
 
 
 class Alarm:
-    """Tells a person what is waited for."""
+    """Notifies the user of troubles that components wait for."""
 
     def __init__(
         self,
@@ -87,17 +87,17 @@ class Alarm:
         self._clock = clock
         self._waits: dict[object, DurableTrouble] = {}
         self._once: set[object] = set()
-        """Who has met with something only once that may be over at the next try."""
+        """Waiters that have met a possibly brief trouble only once."""
         self._told: dict[str, DurableTrouble] = {}
         self._last_s: dict[str, float] = {}
 
     @property
     def current(self) -> DurableTrouble | None:
-        """What is waited for now, and a person knows of."""
+        """The trouble that the user was notified of and that still lasts."""
         return next(iter(self._told.values()), None)
 
     def note(self, who: object, trouble: DurableTrouble) -> None:
-        """Somebody waits for this to pass."""
+        """Record that `who` waits for this trouble to end."""
         if trouble.kind in BRIEF and who not in self._waits:
             self._once.add(who)
         else:
@@ -106,17 +106,16 @@ class Alarm:
         self._settle()
 
     def is_waiting(self, who: object) -> bool:
-        """Whether it does."""
         return who in self._waits
 
     def clear(self, who: object) -> None:
-        """It waits no longer."""
+        """Record that `who` no longer waits."""
         if self._waits.pop(who, None) is not None:
             self._once.discard(who)
             self._settle()
 
     def hear(self, payload: str) -> None:
-        """Take what a worker tells; from a newer one it may be anything."""
+        """Process a worker's notice; an unknown format of a newer worker is ignored."""
         try:
             notice = msgspec.json.decode(payload.removeprefix(MARK), type=WorkerNotice)
         except msgspec.DecodeError:
@@ -141,7 +140,7 @@ class Alarm:
 
 
 def recognise(error: BaseException, subject: str) -> DurableTrouble:
-    """What an error of the driver means; `subject` is what the database is called."""
+    """Interpret a driver's error; `subject` names the database in messages."""
     state = getattr(error, "sqlstate", None) or ""
     told = first_line(error)
     kind = _STATES.get(state) or _CLASSES.get(state[:2])
@@ -152,17 +151,16 @@ def recognise(error: BaseException, subject: str) -> DurableTrouble:
 
 
 def render_notice(worker: str, trouble: DurableTrouble | None) -> str:
-    """As it travels: a short line."""
     if trouble is not None:
         trouble = msgspec.structs.replace(trouble, text=trouble.text[:MOST_TOLD])
     return MARK + msgspec.json.encode(WorkerNotice(worker, trouble)).decode()
 
 
 def first_line(error: BaseException) -> str:
-    """What a driver says, in one harmless line."""
-    # Where in the database it came from is of no use to anybody here.
+    """Return a driver's message as one line, escaped."""
+    # Without the context lines of the database, which do not help the user.
     said = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
-    # After a wrong password it tries without encryption, and what it is told then leads astray.
+    # After a wrong password the driver retries without encryption; the error of that attempt is misleading.
     told = [line for line in said.splitlines() if "password authentication failed" in line]
     text = " ".join((told[0] if told else said).split())
     return quote(text, 300)[1:-1]

@@ -1,6 +1,6 @@
-"""Compaction: when a context is too long, where to cut it, and the summary of that part or of a branch left behind.
+"""Compaction: decides when a context is too long and where to cut it, and summarises that part or an abandoned branch.
 
-The rules and the result are pi's. Must not know how a model is called or how the result is stored.
+Rules and result format are pi's. Must not know how a model is called or how the result is stored.
 """
 
 import math
@@ -45,25 +45,23 @@ _SPAN_STARTS: Final = (
 )
 
 Summarise = Callable[[str, str], Awaitable[AssistantMessage]]
-"""Asks a model: system prompt and user prompt → its reply. Cache writes are not worth it for these."""
+"""Asks a model: (system prompt, user prompt) → reply. Prompt caching does not pay off for these requests."""
 
 
 @dataclass(frozen=True)
 class CompactionConfig:
-    """When to compact, and how much to keep."""
-
     enabled: bool = True
-    """Compact without being asked."""
+    """Compact automatically."""
     reserve_tokens: int = 16_384
-    """Compaction begins when fewer tokens than this are left."""
+    """Compact when fewer tokens than this are left."""
     keep_recent_tokens: int = 20_000
-    """About so many of the latest tokens stay as they are."""
+    """Approximate number of recent tokens that are kept unchanged."""
 
     def fit(self, window: int, head_tokens: int = 0) -> "CompactionConfig":
-        """The numbers that hold in a window of so many tokens, of which prompt and tools take some.
+        """Adapt the numbers to a context window of `window` tokens, `head_tokens` of which are system prompt and tools.
 
-        The usual reserve is a quarter of the window at most; another one leaves a quarter for the conversation. What
-        is kept takes half of what is left at most, so that a summary has room beside it.
+        The default reserve takes at most a quarter of the window; a configured one leaves at least a quarter for the
+        conversation. Kept messages take at most half of the rest, so that there is room for a summary.
         """
         is_usual = self.reserve_tokens == CompactionConfig.reserve_tokens
         most = window // 4 if is_usual else max(window // 4, window - head_tokens - window // 4)
@@ -73,23 +71,22 @@ class CompactionConfig:
 
 
 class Preparation(Struct, frozen=True):
-    """What a compaction will do."""
+    """What a compaction will summarise and keep."""
 
     first_kept_entry_id: str | None
-    """None keeps nothing."""
+    """None: keep nothing."""
     to_summarise: list[Message]
     span_prefix: list[Message]
-    """The beginning of the user's last request, when the cut is in the middle of the work on it."""
+    """The start of the user's last request, if the cut falls in the middle of the work on it."""
     tokens_before: int
     previous_summary: str
     read_files: frozenset[str]
     modified_files: frozenset[str]
     kept_tokens: int
-    """About how many tokens are kept."""
 
 
 class Compaction(Struct, frozen=True):
-    """A finished summary; the fields are those of `Session.append_compaction`."""
+    """A finished summary, with the fields of `Session.append_compaction`."""
 
     summary: str
     first_kept_entry_id: str | None
@@ -99,7 +96,7 @@ class Compaction(Struct, frozen=True):
 
 
 def estimate_tokens(message: Message) -> int:
-    """About how many tokens a message takes; rather too many than too few."""
+    """Estimate the tokens of a message, rather too many than too few."""
     return math.ceil(_count_chars(message) / CHARS_PER_TOKEN)
 
 
@@ -136,9 +133,9 @@ def _count_block(block: TextContent | ImageContent | ThinkingContent | ToolCall)
 
 
 def count_context_tokens(context: Context, head_tokens: int | None = None) -> int:
-    """Tokens of a context: what the provider counted for the last reply, and an estimate of what came after it.
+    """Count the tokens of a context: the provider's count for the last reply plus an estimate for later messages.
 
-    Where it has not counted, prompt and tools take what is said, or else what the session says of them.
+    Without a provider count, system prompt and tools are `head_tokens`, or are estimated from the session.
     """
     messages = context.messages
     for place in reversed(range(context.trusted_from, len(messages))):
@@ -158,14 +155,13 @@ def _read_usage(message: Message) -> int:
 
 
 def needs_compaction(tokens: int, context_window: int, config: CompactionConfig) -> bool:
-    """Whether fewer tokens are left than the reserve."""
     return config.enabled and tokens > context_window - config.reserve_tokens
 
 
 def prepare_compaction(context: Context, config: CompactionConfig, *, keep_recent: bool = True) -> Preparation | None:
-    """Decide on the cut; None when there is nothing to summarise.
+    """Choose where to cut; None when there is nothing to summarise.
 
-    `keep_recent=False` summarises everything: the way out when what would be kept is itself too long.
+    `keep_recent=False` summarises everything, for when the messages to keep are too long themselves.
     """
     messages = context.messages
     start = 0 if context.compaction is None else _count_head(context)
@@ -190,7 +186,7 @@ def prepare_compaction(context: Context, config: CompactionConfig, *, keep_recen
 
 
 def find_cut(messages: Sequence[Message], start: int, keep_tokens: int) -> int:
-    """The first message to keep: about `keep_tokens` from the end, never a tool result."""
+    """Return the index of the first message to keep: about `keep_tokens` from the end, never a tool result."""
     points = [place for place in range(start, len(messages)) if _is_cut_point(messages[place])]
     if not points:
         return start
@@ -204,7 +200,7 @@ def find_cut(messages: Sequence[Message], start: int, keep_tokens: int) -> int:
 
 
 def _count_head(context: Context) -> int:
-    # The compaction entry stands for one or two messages: the summary, and before it the system checkpoint.
+    # The compaction entry produces one or two messages: the summary, preceded by the system checkpoint if there is one.
     identity = context.entry_ids[0] if context.entry_ids else None
     return next((n for n, entry_id in enumerate(context.entry_ids) if entry_id != identity), len(context.entry_ids))
 
@@ -224,7 +220,7 @@ def _drop_system(messages: Iterable[Message]) -> list[Message]:
 
 
 def collect_files(context: Context, messages: Iterable[Message]) -> tuple[frozenset[str], frozenset[str]]:
-    """Files only read, and files changed, up to the cut: in these messages and in the summaries before them."""
+    """Return files only read and files modified, from these messages and from the previous summary."""
     read: set[str] = set()
     modified: set[str] = set()
     previous = context.compaction
@@ -243,7 +239,7 @@ def collect_files(context: Context, messages: Iterable[Message]) -> tuple[frozen
 def list_files(
     message: AssistantMessage, read: set[str], modified: set[str], details: Mapping[str, Any] = MappingProxyType({})
 ) -> None:
-    """Add the files that a reply's calls read and change; the details of results say where hooks changed a call."""
+    """Add the files that a reply's calls read and modify; `details` of tool results hold arguments changed by hooks."""
     for call in message.calls:
         path = _read_arguments(call, details.get(call.id)).get("path")
         if isinstance(path, str) and path:
@@ -251,14 +247,13 @@ def list_files(
 
 
 def _read_arguments(call: ToolCall, details: Any) -> dict[str, Any]:
-    """What a call was really made with."""
+    """Return the arguments that a call was really made with, after hooks."""
     change = details.get("modifiedInput") if isinstance(details, dict) else None
     given = change.get("args") if isinstance(change, dict) else None
     return given if isinstance(given, dict) else call.arguments
 
 
 def read_details(details: Any) -> tuple[list[str], list[str]]:
-    """The files that an earlier summary names: those read, and those changed."""
     known = details if isinstance(details, dict) else {}
     return _read_names(known.get("readFiles")), _read_names(known.get("modifiedFiles"))
 
@@ -270,9 +265,9 @@ def _read_names(value: Any) -> list[str]:
 async def compact(
     preparation: Preparation, summarise: Summarise, instructions: str = "", most_chars: int | None = None
 ) -> Compaction:
-    """Have the summary written, showing so much of the conversation at most.
+    """Have the model write the summary, from at most `most_chars` characters of the conversation.
 
-    Raises CompactionFailed when there is none that helps; nothing has changed then.
+    Raises CompactionFailed if there is no summary or it is not shorter; nothing has changed then.
     """
     plan = preparation
     usage = Usage()
@@ -293,7 +288,7 @@ async def compact(
 
 
 def leave_out(preparation: Preparation, reason: str, most_chars: int) -> Compaction:
-    """A note in place of a summary that could not be made: what is gone, why, and what the user had asked for."""
+    """Build a note to replace a summary that failed: what was dropped, why, and what the user had asked for."""
     plan = preparation
     gone = [*plan.to_summarise, *plan.span_prefix]
     asked = [text for message in gone if type(message) is UserMessage and (text := join_text(message.content))]
@@ -313,7 +308,7 @@ def leave_out(preparation: Preparation, reason: str, most_chars: int) -> Compact
 
 
 async def ask_summary(summarise: Summarise, prompt: str) -> tuple[str, Usage]:
-    """Have one written; returns it and what it used. Raises CompactionFailed."""
+    """Ask the model for a summary; returns it with its usage. Raises CompactionFailed."""
     reply = await summarise(SYSTEM_PROMPT, prompt)
     if reply.stop_reason in ("error", "aborted"):
         raise CompactionFailed(f"the summary failed: {reply.error_message or reply.stop_reason}")
@@ -332,7 +327,7 @@ def _check_smaller(plan: Preparation, summary: str) -> None:
 
 
 def render_files(read_files: list[str], modified_files: list[str]) -> str:
-    """The files as a summary names them; empty without any."""
+    """Render the file lists at the end of a summary; empty without files."""
     return _render_names("read-files", read_files) + _render_names("modified-files", modified_files)
 
 
@@ -343,20 +338,21 @@ def _render_names(tag: str, names: list[str]) -> str:
 PREAMBLE: Final = "The user went another way from an earlier point of this conversation and left it. Notes on it:\n\n"
 _SUMMARIES: Final = ("compaction", "branch_summary")
 _NEARLY: Final = 0.9
-"""A summary that no longer fits is taken along until so much of the room is used: it stands for much else."""
+"""An earlier summary that does not fit is still included below this fraction of the room: it stands for many messages.
+"""
 
 
 class Parting(Struct, frozen=True):
-    """What a summary is to be made of."""
+    """The input of a branch summary."""
 
     messages: list[Message]
-    """As many of the last ones as there is room for."""
+    """The latest messages that fit."""
     read_files: list[str]
     modified_files: list[str]
 
 
 class BranchSummary(Struct, frozen=True):
-    """A finished summary; the fields are those of `Session.append_branch_summary`."""
+    """A finished summary, with the fields of `Session.append_branch_summary`."""
 
     summary: str
     usage: Usage
@@ -364,14 +360,13 @@ class BranchSummary(Struct, frozen=True):
 
 
 def has_words(entries: Iterable[Entry]) -> bool:
-    """Whether anything was said in some entries."""
     return any(_list_words(entry) for entry in entries)
 
 
 def prepare_parting(entries: Sequence[Entry], room_tokens: int) -> Parting:
-    """Choose what the summary is made of: the last words in any case, others as far as there is room.
+    """Choose the input of a branch summary: always the last messages, earlier ones if they fit.
 
-    Files count from all entries.
+    The file lists cover all entries.
     """
     kept: list[list[Message]] = []
     used = 0
@@ -391,7 +386,7 @@ def prepare_parting(entries: Sequence[Entry], room_tokens: int) -> Parting:
 async def sum_up(
     parting: Parting, summarise: Summarise, instructions: str = "", most_chars: int | None = None
 ) -> BranchSummary:
-    """Have the summary written, showing so much of what is left at most. Raises CompactionFailed when there is none."""
+    """Have the model write the branch summary, from at most `most_chars` characters. Raises CompactionFailed."""
     text, usage = await ask_summary(summarise, render_branch_prompt(parting.messages, instructions, most_chars))
     files = render_files(parting.read_files, parting.modified_files)
     details = {"readFiles": parting.read_files, "modifiedFiles": parting.modified_files}
@@ -399,7 +394,7 @@ async def sum_up(
 
 
 def _list_words(entry: Entry) -> list[Message]:
-    """What was said; results of tools follow from the calls, and are long."""
+    """Return the messages of an entry without tool results, which are long and follow from the calls."""
     return [message for message in to_messages(entry) if not isinstance(message, SystemMessage | ToolResultMessage)]
 
 

@@ -1,4 +1,4 @@
-"""One entry of a session file, in pi's format version 3: how it is made, written, and tolerantly read.
+"""Entries of a session file in pi's format version 3: creating, encoding and tolerant decoding.
 
 Must not know files, locks or which entries are on the active branch.
 """
@@ -19,22 +19,22 @@ from retinue.core.messages import ImageContent, Message, SystemMessage, TextCont
 
 VERSION: Final = 3
 MAX_RECORD_BYTES: Final = 16 * 1024 * 1024
-"""Longest line we write; longer payloads are cut in place, and say so."""
+"""Longest line we write. Longer values are truncated, with a note in place."""
 
 _BAD_JSON: Final = (msgspec.MsgspecError, ValueError, RecursionError, TypeError)
 
 
 class EntryHead(Struct):
-    """As much of an entry as the tree needs; the rest of the line is skipped, not built."""
+    """The fields of an entry that the tree needs; the decoder skips the rest of the line."""
 
     type: str = ""
     id: str | None = None
     parentId: str | UnsetType | None = UNSET
-    """None for a root; UNSET when the line does not say, which no writer means."""
+    """None for a root; UNSET if the field is missing, which is always damage."""
 
 
 class Entry(Struct, rename="camel"):
-    """Any entry. Fields that a kind does not have are UNSET."""
+    """An entry of any kind. Fields that a kind does not have are UNSET."""
 
     type: str
     id: str = ""
@@ -65,10 +65,10 @@ class Entry(Struct, rename="camel"):
 
 
 class MendedEntry(Entry):
-    """An entry that was not in good order."""
+    """An entry that had to be repaired to be read."""
 
     lost: tuple[str, ...] = ()
-    """What of it cannot be read, for people."""
+    """Descriptions of the unreadable parts, to show to the user."""
 
 
 _head_decoder = msgspec.json.Decoder(EntryHead)
@@ -77,7 +77,7 @@ _message_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
 class _Names(dict[str, bytes]):
-    """Member names as they stand in JSON, with their colon; there are few, and each line needs some."""
+    """Cache of JSON-encoded member names with their colon: there are few, and every line needs some."""
 
     def __missing__(self, name: str) -> bytes:
         self[name] = encoded = encode_json(name) + b":"
@@ -88,7 +88,7 @@ _names = _Names()
 
 
 def encode_fields(fields: Mapping[str, Any]) -> bytes:
-    """The members of an entry, from the first quote to the last value, no longer than a record may be."""
+    """Encode the members of an entry without the braces, truncated to the maximum record size."""
     data = b",".join([_names[name] + encode_json(value) for name, value in fields.items()])
     longest = MAX_RECORD_BYTES // 16
     while len(data) > MAX_RECORD_BYTES and longest >= 16:
@@ -115,7 +115,7 @@ def _summarise(value: Any, note: str) -> Any:
 
 
 def try_decode_head(line: bytes) -> EntryHead | None:
-    """Type and links of a line in good order; None for any other."""
+    """Decode type and links of a well-formed line; None for any other."""
     try:
         return _head_decoder.decode(line)
     except _BAD_JSON:
@@ -123,7 +123,7 @@ def try_decode_head(line: bytes) -> EntryHead | None:
 
 
 def decode_head(line: bytes) -> EntryHead | None:
-    """Type and links of a line; None when it is no JSON object."""
+    """Decode type and links of a line; None if it is not a JSON object."""
     head = try_decode_head(line)
     if head is not None:
         return head
@@ -139,7 +139,7 @@ def decode_head(line: bytes) -> EntryHead | None:
 
 
 def decode_entry(line: bytes) -> Entry:
-    """An entry of any kind, known or not; its message mended where it needs it, UNSET when it is past mending."""
+    """Decode an entry of any kind; its message is repaired if necessary, or UNSET if that is impossible."""
     try:
         return _entry_decoder.decode(line)
     except _BAD_JSON:
@@ -157,7 +157,7 @@ def decode_entry(line: bytes) -> Entry:
 
 
 def decode_object(line: bytes) -> dict[str, Any] | None:
-    """A line as plain values, or None when it is no JSON object."""
+    """Decode a line into plain values; None if it is not a JSON object."""
     try:
         loose = msgspec.json.decode(line)
     except _BAD_JSON:
@@ -166,7 +166,7 @@ def decode_object(line: bytes) -> dict[str, Any] | None:
 
 
 def _load_object(line: bytes) -> dict[str, Any] | None:
-    # Python's parser takes what the fast one refuses: lone surrogates, NaN, invalid UTF-8 once replaced.
+    # Python's parser accepts what msgspec rejects: lone surrogates, NaN, and invalid UTF-8 after replacement.
     try:
         loose = json.loads(line.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -175,7 +175,7 @@ def _load_object(line: bytes) -> dict[str, Any] | None:
 
 
 def decode_message(data: bytes) -> Message | None:
-    """A message, mended where a field is missing or unknown; None for a role that we do not know."""
+    """Decode a message, repairing missing or invalid fields; None for an unknown role."""
     try:
         return _message_decoder.decode(data)
     except _BAD_JSON:
@@ -208,7 +208,7 @@ _BLOCK_DEFAULTS: Final[dict[str, dict[str, Any]]] = {
 
 
 def _mend_message(loose: Any, lost: list[str]) -> Message | None:
-    """The message; what of it cannot be read is added to `lost`."""
+    """Repair a message; adds descriptions of unreadable parts to `lost`."""
     if not isinstance(loose, dict):
         lost += [] if loose is None else ["a message that is no object"]
         return None
@@ -233,7 +233,6 @@ def _mend_message(loose: Any, lost: list[str]) -> Message | None:
 
 
 def _drop_nulls(loose: dict[str, Any]) -> dict[str, Any]:
-    """Null in a field means that it is not there."""
     return {name: value for name, value in loose.items() if value is not None}
 
 
@@ -292,7 +291,7 @@ def _mend_usage(usage: Any) -> Usage:
 
 
 class Stamp:
-    """ISO times from milliseconds; the part up to the second is kept, since most calls share it."""
+    """Renders ISO times; the part up to the second is cached because most calls share it."""
 
     __slots__ = ("_prefix", "_second")
 
@@ -300,7 +299,7 @@ class Stamp:
         self._second: int | None = None
 
     def render(self, now_ms: int) -> str:
-        """`2026-01-31T12:00:00.000Z`."""
+        """Render like `2026-01-31T12:00:00.000Z`."""
         second, millis = divmod(now_ms, 1000)
         if second != self._second:
             self._second = second
@@ -309,13 +308,12 @@ class Stamp:
 
 
 def make_header(session_id: str, stamp: str, cwd: str, parent_session: str | None) -> dict[str, Any]:
-    """The first line of a session file."""
     header = {"type": "session", "version": VERSION, "id": session_id, "timestamp": stamp, "cwd": cwd}
     return header if parent_session is None else {**header, "parentSession": parent_session}
 
 
 def check_session_id(session_id: str) -> str:
-    """A session id that may be part of a file name, or UsageError."""
+    """Return the id if it is safe in a file name. Raises UsageError."""
     inner = session_id.replace("-", "").replace("_", "").replace(".", "")
     ends = session_id[:1] + session_id[-1:]
     if inner.isascii() and inner.isalnum() and ends.isalnum() and len(session_id) <= 128:
@@ -327,12 +325,12 @@ def check_session_id(session_id: str) -> str:
 
 
 _STRIDE: Final = 0x9E3779B1
-"""Odd, so that adding it again and again passes every 32-bit number."""
+"""Odd, so that repeated addition visits every 32-bit number."""
 _stamp = Stamp()
 
 
 class Note(NamedTuple):
-    """An entry before it is a line."""
+    """An entry before it is encoded."""
 
     entry_id: str
     kind: str
@@ -341,21 +339,18 @@ class Note(NamedTuple):
 
 
 class EntryLine(NamedTuple):
-    """A note as it is written."""
-
     entry_id: str
     kind: str
     data: bytes
 
 
 class EntryIds:
-    """Ids that are unique in one file, which is all they need: a walk that visits every 32-bit number once."""
+    """Generates ids that are unique within one file, by visiting every 32-bit number once."""
 
     def __init__(self, seed: str) -> None:
         self._place = crc32(seed.encode())
 
     def make(self, taken: Container[str]) -> str:
-        """The next one that is not taken."""
         while True:
             self._place = (self._place + _STRIDE) & 0xFFFFFFFF
             entry_id = f"{self._place:08x}"
@@ -364,7 +359,7 @@ class EntryIds:
 
 
 def render_notes(notes: Iterable[Note], leaf_id: str | None) -> list[EntryLine]:
-    """Notes that hang on each other; the first one hangs on a leaf."""
+    """Encode a chain of entries, each the child of the one before; the first is a child of `leaf_id`."""
     lines = []
     for entry_id, kind, fields, at_ms in notes:
         stamp = _stamp.render(at_ms)
@@ -375,7 +370,7 @@ def render_notes(notes: Iterable[Note], leaf_id: str | None) -> list[EntryLine]:
 
 
 def _quote_id(entry_id: str | None) -> str:
-    # Ids of our own are plain; one that was found in a file may be anything.
+    # Our own ids are alphanumeric; an id read from a file may be anything.
     if entry_id is not None and entry_id.isascii() and entry_id.isalnum():
         return f'"{entry_id}"'
     return encode_json(entry_id).decode()

@@ -1,6 +1,6 @@
-"""The entries of a session, and one line of them from the root to a leaf, read when somebody needs them.
+"""The entries of a session, and one branch of them from root to leaf, decoded on demand.
 
-Must not know how entries are added or what a context is made of.
+Must not know how entries are added or how a context is built.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _READ_BYTES: Final = 1024 * 1024
 
 
 class History:
-    """The entries of one session, on all branches."""
+    """The entries of one session on all branches."""
 
     __slots__ = ("index", "store", "version")
 
@@ -30,22 +30,19 @@ class History:
         self.version = VERSION
 
     def read(self, place: int) -> bytes:
-        """The line of one entry."""
         return self.store.read(self.index.offsets[place], self.index.lengths[place])
 
     def load_one(self, place: int) -> Entry:
-        """One entry."""
         return self._decode(place, self.read(place))
 
     def find_last(self, kind: str) -> Entry | None:
-        """The latest entry of a kind, on any branch."""
         places = (place for place in reversed(range(len(self.index))) if self.index.kinds[place] == kind)
         place = next(places, None)
         return None if place is None else self.load_one(place)
 
     def load(self, places: list[int]) -> list[Entry]:
-        """Entries at places in ascending order."""
-        # Neighbours in the file are read together: a call for each line would cost more than decoding it.
+        """Load entries; `places` must be in ascending order."""
+        # Adjacent lines are read together: one read call per line would cost more than decoding it.
         index = self.index
         entries = []
         start = end = 0
@@ -66,14 +63,15 @@ class History:
         entry = decode_entry(line)
         entry.id = index.ids[place]
         if self.version < 2 and isinstance(entry.first_kept_entry_index, int):
-            # Version 1 counts lines, the header being line 0.
+            # Version 1 counts lines, and the header is line 0.
             kept = entry.first_kept_entry_index - 1
             entry.first_kept_entry_id = index.ids[kept] if 0 <= kept < len(index) else ""
         return entry
 
     def load_branch(self, leaf: int) -> list[Entry]:
-        """What the view can need of a branch: everything from the latest compaction's first kept entry on, and the
-        last entries before it that chose a model and a thinking level."""
+        """Load what a context can need of a branch: everything from the first kept entry of the latest compaction, and
+        the last entries before it that set a model and a thinking level.
+        """
         places = self.index.path(leaf)
         kinds = self.index.kinds
         last = next((n for n in reversed(range(len(places))) if kinds[places[n]] == "compaction"), None)
@@ -87,7 +85,7 @@ class History:
         return earlier + self.load(places[first:])
 
     def load_settings(self, places: list[int]) -> list[Entry]:
-        """The last of some entries that chose a model, and the last that chose a thinking level, in their order."""
+        """Load the last entry that set a model and the last that set a thinking level, in file order."""
         found: list[Entry] = []
         needs_model = needs_thinking = True
         for place in reversed(places):
@@ -106,24 +104,24 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What can be told of a leaf."""
+    """One branch of a session, identified by its leaf."""
 
     history: History
     leaf: int
     settled: int
-    """Entries before this place are so old that a call without a result in them will never get one."""
+    """Tool calls without a result in entries before this index will never get one."""
 
     def read_context(self) -> Context:
-        """What the model sees."""
+        """Build what the model sees."""
         with paused_collector():
             return build_context(self.history.load_branch(self.leaf), self._is_settled)
 
     def read_choice(self) -> tuple[tuple[str, str] | None, str | None]:
-        """The model and the thinking level of the context, without reading the conversation."""
+        """Return model and thinking level without reading the conversation."""
         return read_choice(self.history.load_settings(self.history.index.path(self.leaf)))
 
     def read_recent(self, count: int) -> tuple[list[Message], bool]:
-        """The last messages of the context, about so many, and whether these are all there are."""
+        """Return about the last `count` messages of the context, and whether these are all."""
         index = self.history.index
         places = index.path(self.leaf)
         first = max(0, len(places) - count)
@@ -134,12 +132,11 @@ class Branch:
         return build_context(self.history.load(places[first:]), self._is_settled).messages, first == 0
 
     def passes(self, entry_id: str) -> bool:
-        """Whether an entry is on it."""
         index = self.history.index
         return index.by_id[entry_id] in index.path(self.leaf)
 
     def load_beyond(self, entry_id: str) -> list[Entry]:
-        """What is on this branch and not on the way to another entry."""
+        """Load the entries of this branch that are not on the path to another entry."""
         index = self.history.index
         shared = set(index.path(index.by_id[entry_id]))
         return self.history.load([place for place in index.path(self.leaf) if place not in shared])
@@ -149,5 +146,5 @@ class Branch:
 
 
 def _can_begin(entry: Entry) -> bool:
-    """Whether nothing belongs to what is before it, as a result does to its call."""
+    """Return whether a list of messages may begin here; a tool result must follow its call."""
     return entry.message is not UNSET and not isinstance(entry.message, ToolResultMessage)

@@ -1,6 +1,6 @@
-"""A file of lines that several processes write to, kept under a size: for people who ask later, not for us.
+"""A log file of lines with a size limit, written by several processes and read by people.
 
-What goes wrong with it stops nobody. Must not know what is in the lines.
+Errors with the file never stop the program. Must not know the content of the lines.
 """
 
 import fcntl
@@ -18,32 +18,30 @@ _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 
 
 class LineLog:
-    """One such file."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self._is_broken = False
 
     def append(self, *lines: bytes, most: int) -> None:
-        """Keep some more; beyond `most` bytes the older half is dropped. MUST NOT raise."""
+        """Append lines; above `most` bytes the older half of the file is dropped. MUST NOT raise."""
         if self._is_broken:
             return
         try:
             with self._hold() as descriptor:
                 size = os.fstat(descriptor).st_size
-                # Behind a line that was torn a new one begins.
+                # Never continue a torn line.
                 is_torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
                 data = b"".join(line + b"\n" for line in lines)
                 os.write(descriptor, b"\n" + data if is_torn else data)
                 if size + len(data) > most:
                     self._shrink(descriptor, most)
         except BlockingIOError:
-            return  # somebody holds it for very long; the next ones may have more luck
+            return  # another process holds the lock for long; the next append may succeed
         except OSError:
             self._is_broken = True
 
     def read(self, most: int) -> list[bytes]:
-        """The last lines, of at most so many bytes; none where there is no such file."""
+        """Return the last lines, at most `most` bytes; empty if there is no file."""
         try:
             return self._read_end(most).splitlines()
         except OSError:
@@ -60,7 +58,7 @@ class LineLog:
 
     @contextmanager
     def _hold(self) -> Iterator[int]:
-        """The file, and nobody else's while we have it; raises OSError where it cannot be had soon."""
+        """Open and lock the file. Raises OSError if the lock is not available soon."""
         for _ in range(_TRIES):
             descriptor = self._open()
             try:
@@ -73,7 +71,7 @@ class LineLog:
         raise BlockingIOError("the log is held by somebody else")
 
     def _is_ours(self, descriptor: int) -> bool:
-        """Whether the lock is had, and the file is still the one of this name: others may have made it anew."""
+        """Return whether the lock was taken and the file still has this name: another process may have replaced it."""
         own = os.fstat(descriptor)
         if not stat.S_ISREG(own.st_mode):
             raise OSError("the log is no file")
@@ -82,7 +80,7 @@ class LineLog:
         except BlockingIOError:
             return False
         except OSError:
-            return True  # a file system without locks: what gets lost there is lost
+            return True  # a file system without locks: losing lines there is acceptable
         try:
             named = os.stat(self.path, follow_symlinks=False)
         except FileNotFoundError:
@@ -98,7 +96,7 @@ class LineLog:
             return os.open(self.path, flags, 0o600)
 
     def _shrink(self, descriptor: int, most: int) -> None:
-        """Drop the older half; whoever waits for the old file opens the new one."""
+        """Drop the older half; processes that wait for the lock of the old file then open the new one."""
         size = os.fstat(descriptor).st_size
         kept = os.pread(descriptor, most // 2, max(0, size - most // 2)).partition(b"\n")[2]
         fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")

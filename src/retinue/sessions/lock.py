@@ -1,7 +1,6 @@
-"""One writer per session: an flock on the session file for life, and a note beside it that says whose it is.
+"""One writer per session: an flock on the session file, and a file beside it that names the holder.
 
-The note (`<file>.lock`) is for people only; where a file system has no flock it becomes the lock itself. Must not know
-entries.
+The note file (`<file>.lock`) is informative; on file systems without flock it is the lock. Must not know entries.
 """
 
 import errno
@@ -19,10 +18,10 @@ from retinue.core.errors import SessionLocked
 from retinue.sessions.files import Files
 
 STALE_AFTER_S = 900
-"""A note of another machine that was not touched for so long is taken as left behind."""
+"""A note from another machine that is older than this counts as abandoned."""
 
 ORPHAN_S = 2.0
-"""How long the lock of a dead process may live on in one that it had begun to start."""
+"""How long the lock of a dead process may survive in a child that it was just starting."""
 
 _NO_FLOCK = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
@@ -32,17 +31,16 @@ class Holder(Struct):
 
     pid: int
     started: str
-    """Start time as the kernel counts it: a process id alone may have been given to somebody else since."""
+    """Start time as the kernel counts it, because process ids are reused."""
     host: str
 
     @classmethod
     def me(cls) -> "Holder":
-        """This process."""
         return cls(os.getpid(), read_start_time(os.getpid()), socket.gethostname())
 
     @property
     def is_alive(self) -> bool:
-        """Whether that very process still runs, as far as this machine can tell."""
+        """Whether that process still runs; assumed for other machines."""
         if self.host != socket.gethostname():
             return True
         if not self.started:
@@ -51,17 +49,17 @@ class Holder(Struct):
 
 
 class Lock:
-    """A held lock. Freed by `release`, or by the kernel when the process dies."""
+    """A held lock, freed by `release` or by the kernel when the process dies."""
 
     def __init__(self, path: Path, *, exclusive_note: bool) -> None:
         self.path = path
         self.exclusive_note = exclusive_note
-        """True where there is no flock: then the note is the lock, and needs touching now and then."""
+        """True if there is no flock: the note is the lock and must be touched regularly."""
         self._touched_s = time.monotonic()
 
     @classmethod
     def take(cls, path: Path, fd: int, files: Files) -> "Lock":
-        """Lock an open session file, or raise SessionLocked with the holder's process id."""
+        """Lock an open session file. Raises SessionLocked with the holder's process id."""
         try:
             _take_when_free(path, fd)
         except BlockingIOError:
@@ -75,7 +73,7 @@ class Lock:
         return cls(path, exclusive_note=False)
 
     def touch(self) -> None:
-        """Show that the holder lives, where the note is the lock."""
+        """Show that the holder is alive, if the note is the lock."""
         if self.exclusive_note and time.monotonic() - self._touched_s > STALE_AFTER_S / 10:
             self._touched_s = time.monotonic()
             try:
@@ -84,7 +82,7 @@ class Lock:
                 return
 
     def release(self, files: Files) -> None:
-        """Remove the note; the flock goes with its descriptor."""
+        """Remove the note; the flock ends when its descriptor is closed."""
         holder = read_note(self.path)
         if holder is not None and holder.pid == os.getpid():
             try:
@@ -94,9 +92,9 @@ class Lock:
 
 
 def _take_when_free(path: Path, fd: int) -> None:
-    """Take the flock; when whoever took it is dead, wait a moment for a process it was just starting.
+    """Take the flock; if its holder is dead, wait a moment for a child that it was just starting.
 
-    Such a process shares the lock from its fork until it executes its own program or dies with its parent.
+    Such a child shares the lock from its fork until it executes its program or dies with its parent.
     """
     deadline_s = time.monotonic() + ORPHAN_S
     while True:
@@ -110,17 +108,16 @@ def _take_when_free(path: Path, fd: int) -> None:
 
 
 def take_flock(fd: int) -> None:
-    """The lock itself; a function of its own, because not every file system has it."""
+    """Take the flock, or raise OSError. Separate because not every file system has flock."""
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def note_path(path: Path) -> Path:
-    """Where the note about a session file lies."""
     return path.with_name(path.name + ".lock")
 
 
 def read_note(path: Path) -> Holder | None:
-    """The process that says it holds a session and still lives."""
+    """Return the process that the note names, if it is alive."""
     try:
         holder = msgspec.json.decode(note_path(path).read_bytes(), type=Holder)
     except (OSError, msgspec.MsgspecError):
@@ -129,7 +126,7 @@ def read_note(path: Path) -> Holder | None:
 
 
 def read_start_time(pid: int) -> str:
-    """When a process started, in clock ticks since boot; empty when unknown."""
+    """Return the start time of a process in clock ticks since boot; empty if unknown."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("latin-1").rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -147,14 +144,14 @@ def _is_running(pid: int) -> bool:
 
 
 def _find_holder(fd: int) -> Holder | None:
-    # The kernel's own list: right even when the note was removed.
+    # The kernel's own list is right even if the note was removed.
     info = os.fstat(fd)
     ending = f"{os.major(info.st_dev):02x}:{os.minor(info.st_dev):02x}:{info.st_ino}"
     try:
         table = Path("/proc/locks").read_text()
     except OSError:
         return None
-    # The process is 0 where it cannot be seen from here.
+    # The process id is 0 if the process is in another namespace.
     found = re.search(rf": FLOCK +\w+ +\w+ ([1-9]\d*) {ending} ", table)
     return None if found is None else Holder(int(found[1]), "", socket.gethostname())
 
@@ -170,7 +167,7 @@ def _refuse(path: Path, holder: Holder | None) -> SessionLocked:
 
 
 def _write_note(path: Path, files: Files) -> None:
-    # Best effort: without the note a second opener is refused all the same, only less helpfully.
+    # Best effort: without the note a second process is still refused, but not told who holds the lock.
     try:
         fd = files.open(note_path(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
         try:
@@ -201,7 +198,7 @@ def _take_note(path: Path, files: Files) -> None:
 
 
 def _is_stale(note: Path, holder: Holder) -> bool:
-    """Whether a note of another machine was left behind; of a process here it is known."""
+    """Return whether a note from another machine is abandoned; local processes are checked directly."""
     try:
         return holder.host != socket.gethostname() and time.time() - note.stat().st_mtime > STALE_AFTER_S
     except OSError:

@@ -1,6 +1,7 @@
-"""Session: the durable record of one run, appended to, never rewritten.
+"""Session: the append-only, durable record of one run.
 
-What an append returns is on disk (or the append raised and nothing changed). Must not know models, tools or the engine.
+When an append returns, the entry is on disk; when it raises, nothing has changed. Must not know models, tools or the
+engine.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -39,12 +40,12 @@ from retinue.sessions.view import Context, replay_system, to_messages
 
 NewId = Callable[[], str]
 _WORDS = (SystemMessage, UserMessage)
-"""What a run is told, by whoever started it."""
+"""Messages to the model, which may wait until the model replies."""
 _stamp = Stamp()
 
 
 class Session:
-    """One session, open for reading and (unless `read_only`) for appending by this process alone."""
+    """A session, open for reading and, unless `read_only`, for appending by this process alone."""
 
     def __init__(
         self, header: dict[str, Any], path: Path | None, store: LineStore, clock: Clock, new_id: NewId
@@ -53,18 +54,18 @@ class Session:
         self.path = path
         self.damage = Damage()
         self.read_only = ""
-        """Why nothing can be written; empty when it can."""
+        """Why the session cannot be written; empty if it can."""
         self.tree: SessionTree | None = None
         self._owns_tree = False
         self._record = History(store)
         self._waiting: list[Note] = []
-        """What nobody has looked at since it was said, of a child that has not replied."""
+        """Entries of a child that has not replied yet; not encoded until they are needed."""
         self._clock = clock
         self._ids = EntryIds(new_id())
         self._leaf = -1
         self._is_header_saved = False
         self._may_wait = False
-        """Whether it is a child's that has no file yet."""
+        """Whether this is a child's session without a file."""
         self._settled = 0
         self._context: Context | None = None
 
@@ -81,10 +82,13 @@ class Session:
         new_id: NewId,
         tree: SessionTree | None = None,
     ) -> "Session":
-        """A new session. It is in memory only when neither `directory` nor `path` is given; else its file comes into
-        being with the first append. With the tree of a main session it is a child's, under that one's lock: what is
-        said before its first reply is in the main session, too, and waits for the reply. One in memory only hands the
-        tree on to those below it, and one that is a tree's first has it as its own."""
+        """Create a session; in memory if neither `directory` nor `path` is given, else the first append creates its
+        file.
+
+        With the tree of a main session it is a child's session, protected by the main session's lock. Entries before
+        its first reply are also in the main session, so their writing waits for the reply. A session in memory passes
+        the tree on to its children; the first session of a tree owns it.
+        """
         identity = new_id() if session_id is None else check_session_id(session_id)
         now_ms = clock.now_ms()
         header = make_header(identity, _stamp.render(now_ms), str(cwd), parent_session)
@@ -115,13 +119,11 @@ class Session:
         is_alone: bool = False,
         cwd: str = "",
     ) -> "Session":
-        """Open a session file: lock it, read it once, mend its end.
+        """Open a session file: lock it, read it once, repair its end.
 
-        `is_alone` locks the file itself also where it lies below a main session, whose process holds that one's lock.
-
-        Raises SessionNotFound, SessionLocked (names the process), or SessionError for what is no session. A file of a
-        newer format version, or one that cannot be written, is open for reading only. `cwd` stands in when the file
-        does not say its own.
+        `is_alone` locks the file itself even if it lies below a main session, whose lock another process holds. Raises
+        SessionNotFound, SessionLocked (names the process), or SessionError if it is not a session. A file of a newer
+        format version, or one that cannot be written, is opened read-only. `cwd` is used if the file names none.
         """
         path = Path(path).absolute()
         owns = tree is None or tree.main is None
@@ -175,40 +177,37 @@ class Session:
 
     @property
     def id(self) -> str:
-        """The session's id."""
         return str(self.header["id"])
 
     @property
     def cwd(self) -> str:
-        """The directory the session works in."""
         cwd = self.header.get("cwd")
         return cwd if isinstance(cwd, str) else ""
 
     @property
     def parent_session(self) -> str | None:
-        """The file this session was forked from, or its parent run's."""
+        """The session file of the parent run, or the file this one was forked from."""
         parent = self.header.get("parentSession")
         return parent if isinstance(parent, str) else None
 
     @property
     def leaf_id(self) -> str | None:
-        """The entry that the next one will hang on; None before the first."""
+        """The parent of the next entry; None before the first."""
         if self._waiting:
             return self._waiting[-1].entry_id
         return None if self._leaf < 0 else self._history.index.ids[self._leaf]
 
     def __len__(self) -> int:
-        """Entries in the file, on all branches."""
+        """Return the number of entries on all branches."""
         return len(self._history.index)
 
     @property
     def name(self) -> str:
-        """The name the user gave it; empty without one."""
+        """The name that the user gave; empty without one."""
         entry = self._history.find_last("session_info")
         return entry.name.strip() if entry is not None and isinstance(entry.name, str) else ""
 
     def append_message(self, message: Message, *, sync: bool = False) -> str:
-        """Add a message to the conversation. Returns the entry's id."""
         entry_id = self._append("message", {"message": message}, sync=sync, waits=type(message) in _WORDS)
         context = self._context
         if context is not None:
@@ -221,14 +220,12 @@ class Session:
         return entry_id
 
     def append_model_change(self, provider: str, model_id: str) -> str:
-        """Note the model chosen."""
         entry_id = self._append("model_change", {"provider": provider, "modelId": model_id}, waits=True)
         if self._context is not None:
             self._context.model = (provider, model_id)
         return entry_id
 
     def append_thinking_level(self, level: str) -> str:
-        """Note the thinking level chosen."""
         entry_id = self._append("thinking_level_change", {"thinkingLevel": level}, waits=True)
         if self._context is not None:
             self._context.thinking = level
@@ -243,7 +240,7 @@ class Session:
         details: Any = None,
         system_message: SystemMessage | None = None,
     ) -> str:
-        """Replace what is before the first kept entry by a summary; None keeps nothing. Adds the system checkpoint."""
+        """Replace what is before the first kept entry (None: everything) by a summary, with a system checkpoint."""
         system = system_message or self.context().system
         entry_id = self._make_entry_id()
         fields: dict[str, Any] = {
@@ -259,7 +256,7 @@ class Session:
         return entry_id
 
     def append_context_edit(self, target_id: str, replacement: dict[str, Any] | None) -> str:
-        """Change (`{"content": …}`) or take out (None) an earlier message, for the model only."""
+        """Replace the content of an earlier message (`{"content": …}`) or hide it (None), for the model only."""
         if target_id not in self._history.index.by_id:
             raise SessionError(f"session {self.id} has no entry {quote(target_id)} to edit")
         entry_id = self._append("context_edit", {"targetId": target_id, "replacement": replacement})
@@ -269,18 +266,17 @@ class Session:
     def append_branch_summary(
         self, summary: str, from_id: str | None, usage: Usage | None = None, details: Any = None
     ) -> str:
-        """Tell the model what happened on a branch that was left."""
         fields = {"fromId": from_id or "root", "summary": summary, "details": details, "usage": usage}
         entry_id = self._append("branch_summary", _drop_none(fields), sync=True)
         self._context = None
         return entry_id
 
     def append_custom(self, custom_type: str, data: Any, *, sync: bool = False) -> str:
-        """Note a fact that the model does not see."""
+        """Append data that the model does not see."""
         return self._append("custom", {"customType": custom_type, "data": data}, sync=sync)
 
     def append_customs(self, facts: Iterable[tuple[str, Any]]) -> str:
-        """Note several such facts, each a type and its data, all of them or none."""
+        """Append several custom entries, each a type and its data; all of them or none."""
         entries = [("custom", {"customType": custom_type, "data": data}) for custom_type, data in facts]
         return self._append_all(entries, waits=False)
 
@@ -293,18 +289,18 @@ class Session:
         details: Any = None,
         sync: bool = False,
     ) -> str:
-        """Add something that the model sees as a user's message."""
+        """Append content that the model sees as a user message."""
         fields = {"customType": custom_type, "content": content, "display": display, "details": details}
         entry_id = self._append("custom_message", _drop_none(fields), sync=sync)
         self._context = None
         return entry_id
 
     def append_session_info(self, name: str) -> str:
-        """Name the session; an empty name takes it away."""
+        """Name the session; an empty name removes it."""
         return self._append("session_info", {"name": " ".join(name.split())})
 
     def append_opening(self, name: str, model: tuple[str, str], thinking: str) -> str:
-        """Name a session and note the model and thinking level it begins with, all in one write."""
+        """Append name, model and thinking level of a new session in one write."""
         entry_id = self._append_all(
             (
                 ("session_info", {"name": " ".join(name.split())}),
@@ -318,46 +314,45 @@ class Session:
         return entry_id
 
     def append_label(self, target_id: str, label: str | None) -> str:
-        """Mark an entry, or unmark it."""
+        """Label an entry; None or an empty label removes it."""
         if target_id not in self._history.index.by_id:
             raise SessionError(f"session {self.id} has no entry {quote(target_id)} to label")
         return self._append("label", _drop_none({"targetId": target_id, "label": label or None}))
 
     def branch(self, entry_id: str | None) -> None:
-        """Continue from an earlier entry (None: from the start); nothing is lost, the next append begins a branch."""
+        """Continue from an earlier entry (None: from the start); the next append begins a new branch."""
         if self._history.version < 2:
             raise SessionError(f"session {self.path} is of format version 1, which has no branches; fork it first")
         place = -1 if entry_id is None else self._history.index.by_id.get(entry_id)
         if place is None:
             raise SessionError(f"session {self.id} has no entry {quote(entry_id)}")
-        # Whatever a call on that branch came to is on another one: it gets no result here any more.
+        # Results that calls on this branch got later are on another branch, so open calls get none here.
         self._leaf, self._settled = place, len(self)
         self._context = None
 
     def context(self) -> Context:
-        """What the model sees at the current leaf."""
+        """Return what the model sees at the current leaf."""
         if self._context is None:
             self._context = self.present.read_context()
         return self._context.copy()
 
     @property
     def present(self) -> Branch:
-        """The current branch as it is now."""
         return Branch(self._history, self._leaf, self._settled)
 
     @property
     def choice(self) -> tuple[tuple[str, str] | None, str | None]:
-        """The model and the thinking level that it goes on with; the conversation is not read for it."""
+        """Model and thinking level, without reading the conversation."""
         context = self._context
         return self.present.read_choice() if context is None else (context.model, context.thinking)
 
     def keep_context(self, branch: Branch, context: Context) -> None:
-        """Take what was read of a branch elsewhere, unless something was written since."""
+        """Store a context that was read elsewhere, unless something was appended since."""
         if self._context is None and branch == self.present:
             self._context = context
 
     def settle(self) -> list[ToolResultMessage]:
-        """Write the results that the last reply's tool calls still lack, so that the conversation can go on."""
+        """Append results for the last reply's unanswered tool calls, so that the conversation can continue."""
         context = self.context()
         known = self._written_results()
         added = []
@@ -373,15 +368,14 @@ class Session:
         return added
 
     def entries(self) -> list[Entry]:
-        """The current branch in full, from root to leaf."""
+        """Return the current branch from root to leaf."""
         return self._history.load(self._history.index.path(self._leaf))
 
     def all_entries(self) -> list[Entry]:
-        """Everything in the file, on all branches, in the order it was written."""
         return self._history.load(list(range(len(self))))
 
     def stored_entries(self, since: str | None = None) -> list[dict[str, Any]]:
-        """Everything in the file as it is stored, or what was written after an entry. Raises SessionError."""
+        """Return all entries as stored, or those after `since`. Raises SessionError."""
         index = self._history.index
         if since is not None and since not in index.by_id:
             raise SessionError(f"Entry not found: session {self.id} has no {quote(since)}")
@@ -389,9 +383,9 @@ class Session:
         return [self._read_stored(place) for place in range(first, len(index))]
 
     def copy_branch(self, other: "Session", leaf_id: str | None, *, leave_out: Collection[str] = ()) -> None:
-        """Append the branch of another session that ends in an entry, under the same ids.
+        """Append the branch of another session that ends at `leaf_id`, with the same entry ids.
 
-        Its labels stay behind, and so do custom entries of the types in `leave_out`.
+        Labels are not copied, nor custom entries of the types in `leave_out`.
         """
         index = other._history.index
         for place in index.path(-1 if leaf_id is None else index.by_id[leaf_id]):
@@ -405,7 +399,7 @@ class Session:
         self._settled, self._context = len(self), None
 
     def customs(self, custom_type: str) -> Iterator[Any]:
-        """The data of all custom entries of one type, on whatever branch, in the order they were written."""
+        """Yield the data of all custom entries of one type on any branch, in file order."""
         index = self._history.index
         places = [place for place, kind in enumerate(index.kinds) if kind == "custom"]
         for entry in self._history.load(places):
@@ -413,7 +407,7 @@ class Session:
                 yield entry.data
 
     def custom_details(self, custom_type: str) -> Iterator[Any]:
-        """The details of all custom messages of one type, on whatever branch, in the order they were written."""
+        """Yield the details of all custom messages of one type on any branch, in file order."""
         index = self._history.index
         places = [place for place, kind in enumerate(index.kinds) if kind == "custom_message"]
         for entry in self._history.load(places):
@@ -421,11 +415,11 @@ class Session:
                 yield entry.details
 
     def read_entry(self, entry_id: str) -> dict[str, Any]:
-        """One entry exactly as stored."""
+        """Return one entry exactly as stored."""
         return self._read_stored(self._history.index.by_id[entry_id])
 
     def close(self) -> None:
-        """Give descriptors back, and the lock when this is a main session."""
+        """Close the file, and free the lock if this is a main session."""
         self._record.store.close()
         self.read_only = self.read_only or "it is closed"
         if self.tree is not None and self._owns_tree:
@@ -434,7 +428,7 @@ class Session:
     def _read_stored(self, place: int) -> dict[str, Any]:
         index = self._history.index
         stored = decode_object(self._history.read(place)) or {}
-        # A file of version 1 has no ids, and a line may hang on one that is not there.
+        # Version 1 has no ids, and a line may name a missing parent.
         parent = index.parents[place]
         return {**stored, "id": index.ids[place], "parentId": None if parent < 0 else index.ids[parent]}
 
@@ -445,13 +439,13 @@ class Session:
         return self._add([note], sync=sync, waits=waits)
 
     def _append_all(self, entries: Iterable[tuple[str, dict[str, Any]]], *, waits: bool) -> str:
-        """Add entries that hang on each other, all of them or none; returns the last one's id."""
+        """Append a chain of entries, all or none; returns the last one's id."""
         now_ms = self._clock.now_ms()
         return self._add([Note(self._make_entry_id(), kind, fields, now_ms) for kind, fields in entries], waits=waits)
 
     def _add(self, notes: list[Note], *, sync: bool = False, waits: bool) -> str:
         if waits and self._may_wait and not self.read_only:
-            # To render it takes longer than to keep it, and a hundred runs that begin together have no time for it now.
+            # Encoding takes longer than keeping the entry, and a hundred runs that start together have no time for it.
             self._waiting += notes
             return notes[-1].entry_id
         history = self._history
@@ -462,19 +456,19 @@ class Session:
 
     @property
     def _history(self) -> History:
-        """All entries, those included that have waited until now; they wait for their file still."""
+        """The history including waiting entries; these are encoded now but not yet written to a file."""
         if self._waiting:
             notes, self._waiting = self._waiting, []
             self._write(render_notes(notes, self.leaf_id), waits=True)
         return self._record
 
     def _write(self, lines: Sequence[EntryLine], *, sync: bool = False, waits: bool = False) -> str:
-        """Write lines, given with their ids and kinds; returns the last one's id. `waits`: with what follows."""
+        """Append encoded entries and return the last id; with `waits` a missing file is not created yet."""
         if self.read_only:
             raise SessionUnsaved(f"cannot write session {self.path or self.id}: {self.read_only}")
         first = b"" if self._is_header_saved else encode_json(self.header) + b"\n"
         data = b"".join([first, *[line for _, _, line in lines]])
-        # A child's task and report are in the main session too, which is synced: hundreds of children need not be.
+        # A child's task and report are also in the main session, which is synced; so children need no sync.
         offset = self._record.store.append(data, sync=sync and self._is_main, waits=waits) + len(first)
         self._is_header_saved = True
         for entry_id, kind, line in lines:

@@ -1,6 +1,6 @@
-"""Reading a whole session file once: where each entry is, how entries are linked, and what is damaged.
+"""Read a session file once: the position of each entry, the links between entries, and damage.
 
-Nothing is changed here, and no entry is decoded beyond its links. Must not know messages.
+Changes nothing and decodes only the links. Must not know messages.
 """
 
 from array import array
@@ -13,14 +13,14 @@ from retinue.sessions.entry import VERSION, EntryHead, decode_head, decode_objec
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
-"""A longer line is skipped unread: no record of ours or pi's comes near it."""
+"""A longer line is skipped: neither pi nor we write one."""
 
 _BOM: Final = b"\xef\xbb\xbf"
 _LINE_START: Final = b'{"type":"'
 
 
 class Damage(Struct):
-    """What is wrong with a session file. False when nothing is."""
+    """What is wrong with a session file; false if nothing is."""
 
     torn_bytes: int = 0
     bad_lines: int = 0
@@ -29,7 +29,7 @@ class Damage(Struct):
     orphans: int = 0
     missing_header: bool = False
     saved_to: str = ""
-    """The side file that holds the torn end, when there was one."""
+    """The side file that the torn end was moved to."""
 
     def __bool__(self) -> bool:
         return bool(
@@ -42,7 +42,7 @@ class Damage(Struct):
         )
 
     def __str__(self) -> str:
-        """One line for people; empty when nothing is wrong."""
+        """Render one line for the user; empty if nothing is wrong."""
         parts = []
         if self.missing_header:
             parts.append("no header")
@@ -61,7 +61,7 @@ class Damage(Struct):
 
 
 class Index:
-    """Where every entry is and what it hangs on, as columns: a hundred thousand entries are a few megabytes."""
+    """Position and parent of every entry, as columns: a hundred thousand entries take a few megabytes."""
 
     __slots__ = ("by_id", "ids", "kinds", "lengths", "offsets", "parents")
 
@@ -77,7 +77,7 @@ class Index:
         return len(self.ids)
 
     def add(self, entry_id: str, parent: int, kind: str, offset: int, length: int) -> int:
-        """Note an entry; its parent is a place in this index, or -1. Returns its place."""
+        """Add an entry and return its index; `parent` is an index or -1."""
         place = len(self.ids)
         self.ids.append(entry_id)
         self.kinds.append(kind)
@@ -88,7 +88,7 @@ class Index:
         return place
 
     def path(self, leaf: int) -> list[int]:
-        """Places from the root to a leaf. Parents always lie before their children, so this ends."""
+        """Return the indexes from root to leaf. Parents come before their children, so this terminates."""
         places = []
         while leaf >= 0:
             places.append(leaf)
@@ -98,22 +98,20 @@ class Index:
 
 
 class Scan(Struct):
-    """The result of reading a file once."""
-
     index: Index = field(default_factory=Index)
     header: dict[str, Any] | None = None
     damage: Damage = field(default_factory=Damage)
     size: int = 0
     keep_bytes: int = 0
-    """Size up to which the file is sound; what follows is a torn end."""
+    """Size of the intact part; the rest is a torn end."""
     is_unended: bool = False
-    """The last sound line lacks its newline."""
+    """The last intact line lacks its newline."""
     looks_like_session: bool = False
     _interned: dict[str, str] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
-        """The format version; files before version 2 do not say."""
+        """The format version; a file that names none is version 1."""
         if self.header is None:
             return VERSION
         version = self.header.get("version")
@@ -121,11 +119,11 @@ class Scan(Struct):
         return version if isinstance(version, int) else VERSION
 
     def add_lines(self, lines: list[bytes], offset: int) -> None:
-        """Take whole lines that begin at an offset."""
+        """Add whole lines that begin at an offset."""
         add, by_id, intern = self.index.add, self.index.by_id, self._interned.setdefault
         is_tree = self.header is not None and self.version >= 2
         for line in lines:
-            # The straight way for what nearly all lines are; everything odd goes the long one.
+            # Fast path for nearly all lines; `add_line` handles everything unusual.
             head = try_decode_head(line) if is_tree else None
             if head is not None and head.id is not None and head.parentId in by_id and head.type != "session":
                 add(head.id, by_id[head.parentId], intern(head.type, head.type), offset, len(line))
@@ -134,7 +132,7 @@ class Scan(Struct):
             offset += len(line) + 1
 
     def add_line(self, line: bytes, offset: int) -> bool:
-        """Take one line; False when there is nothing readable in it."""
+        """Add one line; False if it is unreadable."""
         body = line
         if offset == 0 and body.startswith(_BOM):
             body = body[len(_BOM) :]
@@ -161,7 +159,7 @@ class Scan(Struct):
         entry_id, kind = head.id, head.type
         previous = len(index) - 1
         if self.version < 2:
-            # Version 1 is a list without ids; pi numbers it on loading too.
+            # Version 1 is a list without ids; pi numbers its entries on loading too.
             entry_id, parent = f"{previous + 1:08x}", previous
         elif entry_id is None:
             entry_id, parent = f"at-{offset:x}", previous
@@ -177,7 +175,7 @@ class Scan(Struct):
 
 
 def scan_file(read: Callable[[int, int], bytes]) -> Scan:
-    """Read a file through `read(length, offset)` to its end. Never stops early, whatever is in it."""
+    """Scan a file through `read(length, offset)` to its end, whatever it contains."""
     scan = Scan()
     carry = b""
     offset = 0
@@ -218,5 +216,5 @@ def _judge_tail(scan: Scan, tail: bytes, start: int) -> None:
         return
     scan.keep_bytes = start
     scan.damage.torn_bytes = len(body)
-    # A file that ends inside its very first line was a session about to be made.
+    # A file that ends inside its first line is a session whose creation was interrupted.
     scan.looks_like_session = start == 0 and body[: len(_LINE_START)] == _LINE_START[: len(body)]

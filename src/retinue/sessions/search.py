@@ -1,6 +1,6 @@
-"""Finding sessions: where those of a directory lie, what each is about, and which one a person means.
+"""Find and list sessions: the directory for a working directory, session metadata, lookup by path or id.
 
-Reads heads and counts lines, never whole conversations into memory. Must not know how a session is written.
+Reads headers and counts lines, never loads conversations. Must not know how a session is written.
 """
 
 import os
@@ -25,42 +25,39 @@ _SHOWN: Final = 10
 
 
 class SessionInfo(Struct, rename="camel", omit_defaults=True):
-    """What a list shows of a session."""
-
     path: str
     id: str
     cwd: str
     created: str
-    """ISO time of the header."""
+    """ISO time from the header."""
     modified_ms: int
     messages: int
     name: str = ""
     parent_session: str | None = None
     first_message: str = ""
     mtime_ns: int = 0
-    """With `size`: whether this is still what the file says."""
+    """With `size`: tells whether the file has changed since."""
     size: int = 0
     name_offset: int = -1
 
 
 def to_directory_name(cwd: str | Path) -> str:
-    """pi's name for the directory that holds the sessions of a working directory."""
+    """Return pi's directory name for the sessions of a working directory."""
     path = os.path.abspath(cwd)
     return f"--{path.removeprefix('/').replace('/', '-').replace(chr(92), '-').replace(':', '-')}--"
 
 
 def to_session_directory(agent_dir: Path, cwd: str | Path) -> Path:
-    """Where the sessions of a working directory lie."""
     return agent_dir / "sessions" / to_directory_name(cwd)
 
 
 def list_sessions(
     directories: Iterable[Path], *, children: bool = False, cache: Path | None = None, cwd: str | None = None
 ) -> list[SessionInfo]:
-    """Sessions in these directories, latest first. Unreadable files are left out.
+    """List the sessions in these directories, latest first, without unreadable files.
 
-    `children` adds the sessions of subagents; `cache` is a file that saves reading again what has not changed; `cwd`
-    leaves out the sessions of other working directories.
+    `children` adds the sessions of subagents; `cache` is a file that saves reading unchanged sessions again; `cwd`
+    limits the list to one working directory.
     """
     known = _load_cache(cache)
     infos: dict[str, SessionInfo] = {}
@@ -78,7 +75,6 @@ def list_sessions(
 
 
 def list_directories(agent_dir: Path) -> list[Path]:
-    """The session directories of all working directories."""
     try:
         with os.scandir(agent_dir / "sessions") as found:
             return sorted(Path(item.path) for item in found if item.is_dir())
@@ -87,7 +83,7 @@ def list_directories(agent_dir: Path) -> list[Path]:
 
 
 def find_recent(directory: Path, cwd: str | None = None) -> Path | None:
-    """The main session written to last, of this working directory if one is given."""
+    """Return the main session that was written last, optionally of one working directory."""
     files = sorted(_walk(directory, children=False), key=lambda item: (item[1].st_mtime_ns, item[0]), reverse=True)
     for path, stat in files:
         header = _read_header(path)
@@ -97,9 +93,9 @@ def find_recent(directory: Path, cwd: str | None = None) -> Path | None:
 
 
 def find_session(reference: str, *, directory: Path, agent_dir: Path, cwd: str | Path = ".") -> Path:
-    """The session file a person means: a path, a full id, or the beginning of an id that fits only one session.
+    """Find a session by path, id or unique beginning of an id.
 
-    Raises SessionNotFound, which names the place when the id belongs to another working directory.
+    Raises SessionNotFound, which names the place if the id belongs to another working directory.
     """
     if not reference.strip():
         raise SessionNotFound("the session is empty: give a path, an id or the beginning of an id")
@@ -145,7 +141,7 @@ def _read_ids(directories: Iterable[Path]) -> Iterator[tuple[str, Path]]:
             elif "_" in path.stem:
                 yield path.stem.partition("_")[2], path
             else:
-                # Not named by the rule: only the file itself can say.
+                # The file name does not contain the id.
                 yield _get_text(_read_header(name) or {}, "id"), path
 
 
@@ -171,7 +167,7 @@ def _scan_directory(directory: Path) -> list[os.DirEntry[str]]:
 
 
 def read_info(path: str, stat: os.stat_result, old: SessionInfo | None = None) -> SessionInfo | None:
-    """What a file says about its session; None when it is none. Goes on from an older reading when it has grown."""
+    """Read a session's metadata; None if it is not a session. If the file has grown, continues from `old`."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -215,7 +211,7 @@ def _read_head(path: str, head: bytes, stat: os.stat_result) -> SessionInfo | No
 
 
 def _count(fd: int, info: SessionInfo, head: bytes, position: int) -> None:
-    # Both programs write the type first, so counting needs no parsing. The chunks overlap by what a mark is long.
+    # pi and retinue write the type first, so counting needs no parsing. Chunks overlap by the length of a marker.
     message, name = b'\n{"type":"message"', b'\n{"type":"session_info"'
     if b'{"type":"session"' not in head:
         message, name = b'"type": "message"', b'{"type": "session_info"'
@@ -290,7 +286,7 @@ def _load_cache(cache: Path | None) -> dict[str, SessionInfo]:
 
 
 def _save_cache(cache: Path, infos: Mapping[str, SessionInfo]) -> None:
-    # Only a cache: when it cannot be written, the next list is slower, not wrong.
+    # If the cache cannot be written, the next list is only slower.
     temporary = cache.with_name(f"{cache.name}.{os.getpid()}")
     try:
         make_private(cache.parent)

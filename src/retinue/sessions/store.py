@@ -1,6 +1,6 @@
-"""Opens a session file and keeps its lines: a file that only grows, or memory.
+"""Storage of session lines in a file or in memory: append, read, and repair of a torn end.
 
-An append happens whole or not at all. Must not know what a line says.
+An append happens completely or not at all. Must not know what a line means.
 """
 
 import errno
@@ -17,12 +17,12 @@ from retinue.sessions.tree import SessionTree
 
 
 class LineStore(Protocol):
-    """Lines that only grow."""
+    """Append-only storage of lines."""
 
     def append(self, data: bytes, *, sync: bool, waits: bool = False) -> int:
-        """Add whole lines and return the offset they begin at, or raise SessionUnsaved with nothing added.
+        """Add whole lines and return the offset of the first. Raises SessionUnsaved with nothing added.
 
-        What `waits` is not a reason to make a file: it is written with the first thing that is one.
+        With `waits`, a missing file is not created; the lines are written by the first append without it.
         """
         ...
 
@@ -32,27 +32,26 @@ class LineStore(Protocol):
 
 
 class MemoryStore:
-    """Lines of a session that is not kept."""
+    """Lines of a session that is not stored."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def append(self, data: bytes, *, sync: bool, waits: bool = False) -> int:
-        """Add lines; `sync` and `waits` have nothing to do."""
+        """Add lines; `sync` and `waits` have no effect."""
         offset = len(self._data)
         self._data += data
         return offset
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes at an offset."""
         return bytes(self._data[offset : offset + length])
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 class FileStore:
-    """Lines in a session file. The file comes into being with the first append that does not wait."""
+    """Lines in a session file, which the first append without `waits` creates."""
 
     def __init__(self, path: Path, tree: SessionTree, *, is_made: bool = True, read_only: bool = False) -> None:
         self._path = path
@@ -63,10 +62,10 @@ class FileStore:
         self._flags = os.O_RDONLY if read_only else os.O_RDWR | os.O_APPEND
         self._is_named_on_disk = is_made
         self._held = b""
-        """Lines that wait for the file."""
+        """Lines that wait for the file to be created."""
 
     def append(self, data: bytes, *, sync: bool, waits: bool = False) -> int:
-        """One write of complete lines, with those that have waited; `sync` waits for the disk."""
+        """Write complete lines, preceded by waiting ones, in one call; `sync` waits for the disk."""
         if waits and not self._is_made:
             self._held += data
             return len(self._held) - len(data)
@@ -76,7 +75,6 @@ class FileStore:
         return end - len(data)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes at an offset."""
         if not self._is_made:
             return self._held[offset : offset + length]
         try:
@@ -85,7 +83,6 @@ class FileStore:
             raise SessionError(f"cannot read session {self._path}: {error.strerror}") from error
 
     def close(self) -> None:
-        """Give the descriptor back."""
         self._tree.forget(self._path)
 
     def _extend(self, data: bytes, *, sync: bool) -> int:
@@ -96,7 +93,7 @@ class FileStore:
             if info.st_nlink == 0:
                 raise FileNotFoundError(errno.ENOENT, "the file was deleted")
             start = info.st_size
-            # Another program wrote behind our back, or our own end could not be cut off: never continue its line.
+            # Another program has written, or a failed append could not be truncated: never continue that line.
             is_unended = start not in (0, self._size) and files.pread(fd, 1, start - 1) != b"\n"
         except OSError as error:
             raise self._unsaved(error) from error
@@ -135,7 +132,7 @@ class FileStore:
         return self._size
 
     def _unmake(self, fd: int, data: bytes) -> None:
-        # The name goes first: an empty file would look like a session, a removed one can be made again.
+        # Unlink first: an empty file would look like a session, while a removed one can be created again.
         try:
             self._tree.files.unlink(self._path)
         except OSError:
@@ -156,11 +153,11 @@ class FileStore:
         files = self._tree.files
         try:
             grown = files.fstat(fd).st_size - start
-            # Only what is surely ours is cut: another program may have written in between.
+            # Truncate only bytes that are surely ours: another program may have written meanwhile.
             if 0 < grown <= len(payload) and files.pread(fd, grown, start) == payload[:grown]:
                 files.truncate(fd, start)
         except OSError:
-            # What cannot be cut off now is met as a stranger's line by the next append.
+            # The next append treats the rest like a line of another program.
             return
 
     def _unsaved(self, error: OSError) -> SessionUnsaved:
@@ -169,7 +166,7 @@ class FileStore:
 
 
 def open_descriptor(path: Path, tree: SessionTree, reason: str) -> str:
-    """Open a session file. Returns why it can only be read; empty when it can be written, too."""
+    """Open a session file. Returns why it is read-only, or an empty string. Raises SessionNotFound."""
     try:
         flags = os.O_RDONLY if reason else os.O_RDWR | os.O_APPEND
         fd = tree.descriptor(path, flags)
@@ -191,7 +188,7 @@ def open_descriptor(path: Path, tree: SessionTree, reason: str) -> str:
 
 
 def scan_session(path: Path, tree: SessionTree) -> Scan:
-    """Read an open session file once, or raise SessionError when it is no such file."""
+    """Scan an open session file. Raises SessionError if it is not a session."""
     files = tree.files
     fd = tree.descriptor(path)
     try:
@@ -204,10 +201,10 @@ def scan_session(path: Path, tree: SessionTree) -> Scan:
 
 
 def mend_tail(path: Path, tree: SessionTree, scan: Scan) -> LineStore:
-    """Move a torn end to the side file and end the last line, so that the next append begins a line of its own."""
+    """Move a torn end to the side file and terminate the last line, so that the next append begins a new line."""
     files = tree.files
     fd = tree.descriptor(path)
-    # A full or failing disk must not keep anybody from reading.
+    # A full or failing disk must not prevent reading.
     with suppress(OSError):
         if scan.keep_bytes < scan.size:
             _save_tail(path, files, fd, scan)

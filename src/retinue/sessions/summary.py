@@ -1,7 +1,7 @@
-"""The request for a summary: the conversation as a text, and the form its summary shall have.
+"""Prompts for summaries: the conversation as text, and the form of the summary.
 
-The sections are those of pi's summaries, so that either program can go on from the other's. Must not know when or where
-a context is cut.
+The sections are those of pi's summaries, so that each program can continue the other's sessions. Must not know when or
+where a context is cut.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ from retinue.core.messages import (
 )
 
 RESULT_CHARS: Final = 2000
-"""As much of a tool result as a summary request shows."""
+"""How much of a tool result a summary request shows."""
 
 SYSTEM_PROMPT: Final = """\
 You write hand-over notes. You are shown a conversation between a user and a coding agent; somebody else will go on \
@@ -103,9 +103,9 @@ What the user asked for.
 
 
 def render_conversation(messages: Iterable[Message], most_chars: int | None = None) -> str:
-    """Messages as a text to be read, not continued: no thinking, tool results cut.
+    """Render messages as text without thinking and with truncated tool results.
 
-    Where that is too long, long parts are shortened and the earlier ones left out but for the very first.
+    If that exceeds `most_chars`, long parts are shortened, and parts between the first and the latest are left out.
     """
     parts = [part for message in messages for part in _render_message(message) if part]
     if most_chars is not None and len(parts) and sum(len(part) + 2 for part in parts) > most_chars:
@@ -123,7 +123,7 @@ def _fit_parts(parts: list[str], most_chars: int) -> list[str]:
 
 
 def shorten(text: str, most: int) -> str:
-    """A text of that many characters at most, not counting the note in place of what is left out of its middle."""
+    """Cut out the middle of a text longer than `most` characters; the note in its place is not counted."""
     if len(text) <= most:
         return text
     head = most * 2 // 3
@@ -158,7 +158,6 @@ def _render_arguments(call: ToolCall) -> str:
 
 
 def join_text(content: str | Sequence[Any]) -> str:
-    """The texts of a message's content, by lines."""
     return content if isinstance(content, str) else "\n".join(b.text for b in content if type(b) is TextContent)
 
 
@@ -169,7 +168,6 @@ def render_prompt(
     instructions: str,
     most_chars: int | None = None,
 ) -> str:
-    """The request for a summary of a part of the conversation, of which so many characters are shown at most."""
     if most_chars is not None:
         previous_summary = shorten(previous_summary, most_chars // 3)
         most_chars -= len(previous_summary)
@@ -182,7 +180,6 @@ def render_prompt(
 
 
 def render_branch_prompt(messages: Iterable[Message], instructions: str, most_chars: int | None = None) -> str:
-    """The request for a summary of a way that was left."""
     conversation = f"<conversation>\n{render_conversation(messages, most_chars)}\n</conversation>"
     return _join_pieces([conversation, BRANCH_PROMPT], instructions)
 

@@ -1,7 +1,7 @@
-"""Which sessions nobody else could have written: only there what is said of folders and runs is more than text.
+"""Decides which session files may be trusted with what they say about folders and runs.
 
-A session that is opened goes on in the folder it names, and with the runs it tells of: where they work, where they keep
-their files. One that somebody else wrote would choose all of that. Must not know what the entries mean.
+Resuming a session continues in the folder it names and with the runs it lists, including their paths. A session written
+by someone else would choose all of that. Must not know what the entries mean.
 """
 
 import hashlib
@@ -16,14 +16,14 @@ _MOST, _KEPT_S = 500, 90 * 86_400
 
 
 class Vouchers:
-    """Ours are those in the agent's directory, which no agent can write, and where the user has sessions kept.
+    """Trusts sessions in the agent directory, which no agent can write, and in the user's session directory.
 
-    One by its path elsewhere is ours when we saw it before anything was in it that could be believed; in the project
-    never, since its agents write there and a clone may bring one.
+    A session elsewhere is trusted if it was seen before it contained anything to trust. One inside the project never
+    is: its agents write there, and a clone may bring a session.
     """
 
     def __init__(self, own_dir: Path, agent_dir: Path, project: Path, directory: Path) -> None:
-        """`directory` is where new sessions go; in `own_dir` it is noted which sessions elsewhere were seen."""
+        """`directory` holds new sessions; `own_dir` records which sessions elsewhere were seen."""
         self._folder = own_dir / "sessions-elsewhere"
         self._project = os.path.realpath(project)
         self._stores = [os.path.realpath(agent_dir)]
@@ -31,9 +31,9 @@ class Vouchers:
             self._stores.append(os.path.realpath(directory))
 
     def judge(self, path: Path, session_id: str, folder: Path, *, is_fresh: bool) -> bool:
-        """Whether a session is ours; one that is `fresh` has no runs to believe in yet, and will be.
+        """Return whether a session is trusted; a fresh one has no runs yet and is recorded as trusted.
 
-        `folder` is where it is worked on now, whatever it says itself.
+        `folder` is the actual working folder, whatever the session says.
         """
         real = Path(os.path.realpath(path))
         if _is_foreign(real) or self._is_kept(real):
@@ -46,7 +46,7 @@ class Vouchers:
         return self._read(real).partition("\n")[0] == session_id
 
     def believes_folder(self, path: Path, session_id: str, folder: str) -> bool:
-        """Whether a session may say where it goes on: ours, or one that we have seen at work there."""
+        """Return whether a session may choose its folder: a trusted session, or one seen at work in that folder."""
         real = Path(os.path.realpath(path))
         return not _is_foreign(real) and (self._is_kept(real) or self._read(real) == f"{session_id}\n{folder}")
 
@@ -62,7 +62,7 @@ class Vouchers:
         return ""
 
     def _note(self, record: Path, text: str) -> None:
-        # Without a record the session works all the same; its runs are not taken over later.
+        # Without a record the session still works, but its runs are not resumed later.
         with suppress(OSError):
             make_private(self._folder)
             self._forget_old()
@@ -78,7 +78,7 @@ class Vouchers:
 
 
 def _is_foreign(real: Path) -> bool:
-    """Whether somebody else owns a file; one that is not there yet is ours."""
+    """Return whether another user owns a file; root and missing files do not count."""
     with suppress(OSError):
         return os.stat(real).st_uid not in (os.geteuid(), 0)
     return False

@@ -1,7 +1,7 @@
-"""Entries of one branch → what the model sees. Pure: no files, no clock.
+"""Build what the model sees from the entries of one branch. Pure: no files, no clock.
 
-The rules are pi's: the latest compaction replaces what is before its first kept entry, the latest edit of an entry
-wins, system messages replay into one prompt. Must not know how entries are stored.
+pi's rules: the latest compaction replaces what is before its first kept entry, the latest edit of an entry wins, and
+system messages are merged into one prompt. Must not know how entries are stored.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,32 +28,31 @@ from retinue.core.transcript import interrupt_call
 from retinue.sessions.entry import Entry, MendedEntry, decode_message
 
 TOOL_RESULT: Final = "retinue.tool_result"
-"""Type of our custom entry for a result that arrived before its turn to become a message."""
+"""Type of our custom entry for a tool result that arrived before the results that must precede it."""
 
 _Editable = (UserMessage, AssistantMessage, ToolResultMessage, CustomMessage)
 
 
 class Context(Struct):
-    """The conversation as of one leaf."""
+    """The conversation up to one leaf."""
 
     messages: list[Message] = field(default_factory=list)
     entry_ids: list[str] = field(default_factory=list)
-    """Parallel to `messages`: the entry each one comes from; for a result made up here, that of the call."""
+    """Parallel to `messages`: the source entry of each message; for a generated result, the entry of the call."""
     model: tuple[str, str] | None = None
-    """Provider and id of the model last chosen, or else last used."""
+    """Provider and id of the model last selected, or else last used."""
     thinking: str | None = None
     system: SystemMessage | None = None
-    """All system messages replayed into one: base text, named sections, tools."""
+    """All system messages merged into one: base text, named sections, tools."""
     compaction: Entry | None = None
-    """The compaction the context begins with."""
+    """The compaction that the context begins with."""
     trusted_from: int = 0
-    """Messages from here on were made after the last compaction or edit: only their token counts still hold."""
+    """Messages from here on are later than the last compaction or edit; only their token counts are valid."""
     lost: tuple[str, ...] = ()
-    """What of the branch cannot be read and is not among the messages, for people."""
+    """Descriptions of unreadable parts of the branch that are missing from the messages, for the user."""
 
     @property
     def sections(self) -> dict[str, str]:
-        """The named parts of the system prompt."""
         return {} if self.system is None or not self.system.sections else _drop_none(self.system.sections)
 
     @property
@@ -62,7 +61,7 @@ class Context(Struct):
         return [] if self.system is None or not self.system.tools_added else self.system.tools_added
 
     def copy(self) -> "Context":
-        """A context whose lists may be changed without changing this one's."""
+        """Return a copy with its own lists."""
         return Context(
             list(self.messages),
             list(self.entry_ids),
@@ -76,10 +75,10 @@ class Context(Struct):
 
 
 def build_context(path: Sequence[Entry], is_settled: Callable[[str], bool] = lambda entry_id: True) -> Context:
-    """Read a branch from root to leaf.
+    """Build the context of a branch, given from root to leaf.
 
-    `is_settled` tells whether an entry is old enough that a tool call in it without a result will never get one; such
-    calls get a result here, a stored one if there is one.
+    `is_settled` says whether an unanswered tool call in an entry will never get a result; such calls get a result here,
+    the stored one if there is one.
     """
     context = Context()
     edits: dict[str, Any] = {}
@@ -97,7 +96,7 @@ def build_context(path: Sequence[Entry], is_settled: Callable[[str], bool] = lam
             if place > 0:
                 continue
             context.compaction = entry
-        # Nearly every entry is one message that nobody edited.
+        # Nearly every entry is one unedited message.
         shown = (entry.message,) if entry.type == "message" and entry.message is not UNSET else to_messages(entry)
         for message in shown:
             edited = edit_message(message, edits[entry.id]) if edits and entry.id in edits else message
@@ -145,9 +144,9 @@ def _list_losses(
 
 
 def select_entries(path: Sequence[Entry]) -> tuple[Sequence[Entry], int]:
-    """The entries that the context is made of: the latest compaction, what it kept, and what came after.
+    """Select the entries of the context: the latest compaction, what it kept, and what came after.
 
-    Also the place where the latter begins.
+    Also returns the index where the last part begins.
     """
     place = next((place for place in reversed(range(len(path))) if path[place].type == "compaction"), None)
     if place is None:
@@ -165,12 +164,11 @@ def select_entries(path: Sequence[Entry]) -> tuple[Sequence[Entry], int]:
 
 
 def is_system(entry: Entry) -> bool:
-    """Whether an entry holds a system message."""
     return entry.type == "message" and type(entry.message) is SystemMessage
 
 
 def to_messages(entry: Entry) -> list[Message]:
-    """What an entry shows to the model by itself; nothing for kinds that are not meant for it or not known."""
+    """Return an entry's messages; none for kinds that are unknown or not for the model."""
     if entry.type == "message":
         return [] if entry.message is UNSET else [entry.message]
     if entry.type == "custom_message":
@@ -206,7 +204,7 @@ def _to_checkpoint(entry: Entry) -> list[Message]:
 
 
 def edit_message(message: Message, replacement: Any) -> Message | None:
-    """A message after a context edit; None when the edit takes it out."""
+    """Apply a context edit; None if it removes the message."""
     if replacement is None:
         return None
     if not isinstance(message, _Editable) or not isinstance(replacement, dict):
@@ -217,7 +215,7 @@ def edit_message(message: Message, replacement: Any) -> Message | None:
 
 
 def replay_system(messages: Sequence[Message]) -> SystemMessage | None:
-    """All system messages as one: texts joined, sections patched by name, tools added and removed; None without any."""
+    """Merge all system messages: join texts, patch sections by name, add and remove tools; None without any."""
     texts: list[str] = []
     sections: dict[str, str | None] = {}
     tools: dict[str, dict[str, Any]] = {}
@@ -240,7 +238,7 @@ def replay_system(messages: Sequence[Message]) -> SystemMessage | None:
 
 
 def parse_time_ms(stamp: str) -> int:
-    """Milliseconds of an ISO time; 0 when it is none."""
+    """Parse an ISO time into milliseconds; 0 if it is invalid."""
     try:
         return round(datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp() * 1000)
     except (ValueError, OverflowError):
@@ -248,7 +246,7 @@ def parse_time_ms(stamp: str) -> int:
 
 
 def read_choice(path: Sequence[Entry]) -> tuple[tuple[str, str] | None, str | None]:
-    """The model and the thinking level chosen last on a branch, or else used last."""
+    """Return the model and thinking level last selected on a branch, or else last used."""
     model: tuple[str, str] | None = None
     thinking: str | None = None
     for entry in reversed(path):
@@ -262,7 +260,7 @@ def read_choice(path: Sequence[Entry]) -> tuple[tuple[str, str] | None, str | No
 
 
 def read_model(entry: Entry) -> tuple[str, str] | None:
-    """Provider and id of the model that an entry chooses or was made by."""
+    """Return provider and id of the model that an entry selects or was written by."""
     if entry.type == "model_change" and isinstance(entry.provider, str) and isinstance(entry.model_id, str):
         return entry.provider, entry.model_id
     message = entry.message

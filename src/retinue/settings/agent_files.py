@@ -1,6 +1,6 @@
-"""Changes agents' files as a person asks for it: makes, copies, edits, switches and deletes them.
+"""Creates, copies, edits, enables, disables and deletes agent files at the user's request.
 
-Which agents there are, and what they may use, is the roster's.
+The roster decides which agents exist and what they may use.
 """
 
 import re
@@ -31,7 +31,7 @@ _FENCED = re.compile(r"```[a-z]*\n(---\n.*?\n)```", re.DOTALL)
 
 
 def read_manuscript(path: str) -> str:
-    """The text of a file. Raises ConfigError."""
+    """Read an agent file. Raises ConfigError."""
     data = read_bounded(Path(path), MAX_BYTES)
     if data is None or len(data) > MAX_BYTES:
         raise ConfigError(f"{path}: {'is gone' if data is None else f'is larger than {MAX_BYTES} bytes'}")
@@ -42,7 +42,7 @@ def read_manuscript(path: str) -> str:
 
 
 def write_manuscript(path: str, text: str) -> None:
-    """Replace the text of a file, whole or not at all; through a link, that of the file it names."""
+    """Replace a file atomically; through a link, the file it points to. Raises ConfigError."""
     try:
         replace_file(str(Path(path).resolve()), text.encode(), sync=True)
     except OSError as error:
@@ -50,7 +50,7 @@ def write_manuscript(path: str, text: str) -> None:
 
 
 def check_manuscript(text: str, path: str, dialect: Dialect) -> list[str]:
-    """What is odd about a text that is to be an agent file. Raises ConfigError when it is none."""
+    """Return warnings about the text of an agent file. Raises ConfigError if it is not an agent file."""
     definition, problems = PARSERS[dialect](text, path, "user", known_tools=KNOWN_TOOLS)
     if definition is None:
         reason = problems[0].message if problems else f"{path}: is no agent file"
@@ -59,7 +59,7 @@ def check_manuscript(text: str, path: str, dialect: Dialect) -> list[str]:
 
 
 def find_manuscript(answer: str) -> str:
-    """The agent file in what a model answered; empty when there is none."""
+    """Extract the agent file from a model's answer; empty if there is none."""
     fenced = _FENCED.search(answer)
     text = fenced[1] if fenced else answer.strip()
     start = text.find("---\n")
@@ -72,21 +72,19 @@ _STUB = "Switched off. `retinue agents enable {name}` removes this file."
 
 
 class AgentFiles:
-    """The files of the agents of one folder."""
-
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
         self._paths = roster.paths
         self._trust = roster.trust
         self._made: set[str] = set()
-        """Files that were written here for the first time."""
+        """Files created by this object."""
 
     def read_text(self, name: str) -> str:
-        """The text of an agent's file. Raises RetinueError."""
+        """Return the text of an agent's file. Raises RetinueError."""
         return read_manuscript(self._roster.find(name).path)
 
     def rewrite(self, name: str, text: str) -> list[str]:
-        """Replace the text of an agent's file by another that is one; what is odd about it. Raises RetinueError."""
+        """Replace the text of an agent's file and return warnings about it. Raises RetinueError."""
         definition = self._find_changeable(name)
         if definition.source == "builtin":
             raise UsageError(f"{quote(definition.name)} is packaged with retinue; eject it first to change it")
@@ -95,28 +93,28 @@ class AgentFiles:
         return remarks
 
     def check_new(self, name: str, *, in_project: bool) -> None:
-        """Raise UsageError when no agent of this name can be made there."""
+        """Raises UsageError if an agent of this name cannot be created."""
         check_name(name)
         folder = self._find_folder(in_project=in_project)
         if (folder / f"{name}.md").exists():
             raise UsageError(f"{folder / name}.md exists already; edit or delete it")
 
     def adopt(self, name: str, text: str, *, in_project: bool) -> str:
-        """Write a new agent file with this text, as it is; its path. Raises RetinueError when it is no agent."""
+        """Write a text as a new agent file and return its path. Raises RetinueError if it is not an agent file."""
         check_name(name)
         folder = self._find_folder(in_project=in_project)
         check_manuscript(text, str(folder / f"{name}.md"), "pi")
         return self._write(str(folder), name, text)
 
     def create(self, name: str, fields: Mapping[str, FieldValue | None], prompt: str, *, in_project: bool) -> str:
-        """Write a new agent file; its path."""
+        """Write a new agent file from fields and prompt; returns its path. Raises RetinueError."""
         check_name(name)
         if not prompt.strip():
             raise UsageError("an agent needs instructions; give them with --prompt, or --prompt - for standard input")
         return self._write(str(self._find_folder(in_project=in_project)), name, render_definition(fields, prompt))
 
     def eject(self, name: str, *, in_project: bool) -> str:
-        """Copy a packaged agent into a folder where it can be changed; its path."""
+        """Copy a packaged agent to where the user can edit it; returns the path. Raises RetinueError."""
         definition = self._roster.find(name)
         if definition.source != "builtin":
             raise UsageError(f"{quote(definition.name)} is in a file already: {definition.path}")
@@ -124,7 +122,7 @@ class AgentFiles:
         return self._write(str(folder), definition.name, Path(definition.path).read_text(encoding="utf-8"))
 
     def enable(self, name: str) -> str:
-        """Switch an agent on; the file that was changed or removed."""
+        """Enable an agent; returns the file that was changed or removed. Raises RetinueError."""
         definition = self._find_changeable(name)
         if definition.enabled:
             raise UsageError(f"{quote(definition.name)} is enabled already")
@@ -141,7 +139,7 @@ class AgentFiles:
         return definition.path
 
     def disable(self, name: str, *, in_project: bool) -> str:
-        """Switch an agent off: in its file, or for a packaged one in a file that stands for it; that file."""
+        """Disable an agent in its file, or a packaged one by a stub file; returns that file. Raises RetinueError."""
         definition = self._find_changeable(name)
         if not definition.enabled:
             raise UsageError(f"{quote(definition.name)} is disabled already")
@@ -159,7 +157,7 @@ class AgentFiles:
         return self._write(str(self._find_folder(in_project=in_project)), definition.name, text)
 
     def delete(self, name: str) -> str:
-        """Remove an agent's file; its path."""
+        """Delete an agent's file; returns its path. Raises RetinueError."""
         definition = self._find_changeable(name)
         delete_definition(definition)
         return definition.path
@@ -174,23 +172,22 @@ class AgentFiles:
         if not in_project:
             return self._paths.agent_dir / "agents"
         self._check_trust()
-        # Where files of this project are looked for already, else where pi keeps them.
+        # The folder that this project already uses, else pi's.
         folders = (self._paths.project / ".pi" / "agents", self._paths.project / ".agents")
         return _check_links(next((folder for folder in folders if folder.is_dir()), folders[0]))
 
     def needs_consent(self, path: str) -> bool:
-        """Whether a file that was just made is used from the next start on only if the user accepts it."""
+        """Return whether a file that was just created needs the user's acceptance to be used after the next start."""
         if path not in self._made or not is_agent_file(self._paths, path):
             return False
         is_read = any(item.path == path for item in self._roster.read().definitions)
         return not is_read or self._trust.reason == "--approve"
 
     def accept(self, path: str) -> None:
-        """Use a file of the project as it is now, although the project is not trusted. Raises RetinueError."""
+        """Accept a file's current content, although the project is not trusted. Raises RetinueError."""
         accept_file(self._paths, Path(path))
 
     def is_accepted(self, path: str) -> bool:
-        """Whether the user accepted this one file."""
         return path in load_accepted(self._paths)
 
     def _write(self, folder: str, name: str, text: str) -> str:
@@ -199,7 +196,7 @@ class AgentFiles:
         return path
 
     def _change(self, path: str, change: Callable[[], object]) -> None:
-        """A file that the user accepted stays accepted when the user changes it here."""
+        """Change a file; one that the user had accepted stays accepted."""
         was_accepted = self.is_accepted(path)
         change()
         if was_accepted:
@@ -211,7 +208,7 @@ class AgentFiles:
             raise UsageError(f"{folder} is not trusted, so its agents are not changed; see retinue trust --help")
 
     def _find_home(self, dialect: Dialect, *, in_project: bool) -> Path:
-        """Where files of a dialect lie: it is the place that decides how a file is read."""
+        """Return the folder for files of a dialect, because the folder decides how a file is parsed."""
         if dialect == "pi":
             return self._find_folder(in_project=in_project)
         if dialect == "sticky":
@@ -228,7 +225,7 @@ class AgentFiles:
 
 
 def _check_links(folder: Path) -> Path:
-    """Refuse a folder of a project that a link leads to: an agent may have made it, and chosen where we write."""
+    """Refuse a linked folder in a project: an agent could have made the link to choose where we write."""
     # The parent of `.agents` is the project itself.
     parts = (folder,) if folder.name.startswith(".") else (folder.parent, folder)
     if link := next(filter(Path.is_symlink, parts), None):
@@ -237,7 +234,7 @@ def _check_links(folder: Path) -> Path:
 
 
 def _is_stub(definition: Definition) -> bool:
-    """Whether a file only stands for a packaged agent that is off: ours, or one of pi's extension."""
+    """Return whether a file only disables a packaged agent: our stub, or one of pi's extension."""
     try:
         text = Path(definition.path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""From the user's settings to the rules and modes of approvals. Only the user's own file is ever asked."""
+"""Builds approval rules and modes from the user's settings; a project's settings are never used."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,14 +12,14 @@ FIELDS = ("tool", "pattern", "action", "priority", "reason")
 _ACTIONS: Mapping[str, Action] = {"allow": "allow", "deny": "deny", "ask": "ask"}
 _MODES: Mapping[str, Mode] = {"ask": "default", "acceptEdits": "acceptEdits", "plan": "plan", "bypass": "bypass"}
 _PRIORITIES: Mapping[Action, int] = {"deny": 100, "ask": 75, "allow": 0}
-"""Of rules that name none: the rules that are always there weaken no refusal, and no permission weakens them."""
+"""Default priorities. A preset never weakens a deny rule, and an allow rule never weakens a preset."""
 MAX_PRIORITY = 1_000_000
 
 
 def open_book(settings: CrewSettings, where: str = "approvalRules") -> tuple[Book, list[Diagnostic]]:
-    """The book of the main agent; `where` names the file in messages.
+    """Build the approval rules of the main agent; `where` names the file in messages.
 
-    Without a mode only the user's own rules count; with one, those that are always there count beside them.
+    Without an approval mode only the user's rules apply; with one, the presets apply too.
     """
     rules, problems = parse_rules(settings.approval_rules, where)
     mode = _MODES.get(settings.approvals, "open")
@@ -28,14 +28,14 @@ def open_book(settings: CrewSettings, where: str = "approvalRules") -> tuple[Boo
 
 
 def fork_dispatched(book: Book, *, readonly: bool) -> Book:
-    """The book of a run of the `dispatch` surface: CodingCode's layers, whatever the main agent is asked about."""
+    """Build the approval rules for a `dispatch` run: CodingCode's layers, whatever the main agent uses."""
     extra = [rule for rule in PRESETS if rule not in book.rules]
     mode: Mode = "default" if book.mode == "open" else book.mode
     return book.fork(mode=mode, extra=extra, readonly=readonly)
 
 
 def parse_rules(raw: Sequence[Any], where: str) -> tuple[list[Rule], list[Diagnostic]]:
-    """The rules of a file. What is wrong in one that restricts makes it restrict more, never less."""
+    """Parse the rules of a file. An error in a restricting rule makes it restrict more, never less."""
     rules: list[Rule] = []
     problems: list[Diagnostic] = []
     for index, entry in enumerate(raw):
@@ -56,7 +56,7 @@ def _parse_rule(entry: Mapping[str, Any], report: Any) -> Rule | None:
         if field not in FIELDS:
             report(field, f"is no field of a rule{suggest(str(field), FIELDS)}; expected {', '.join(FIELDS)}")
             if action == "allow":
-                return None  # it may have been meant to narrow it
+                return None  # the unknown field may have been meant to narrow the rule
     if action is None:
         report("action", f"found {show_value(entry.get('action'))}; expected allow, deny or ask; it denies")
         action = "deny"
@@ -76,7 +76,7 @@ def _parse_rule(entry: Mapping[str, Any], report: Any) -> Rule | None:
 
 
 def _read_globs(entry: Mapping[str, Any], field: str, report: Any) -> tuple[str, ...] | None:
-    """The globs of a field, empty when it is not there; None when they cannot be read."""
+    """Return the globs of a field; empty if it is missing, None if they are invalid."""
     value = entry.get(field)
     if value is None:
         return ()

@@ -1,6 +1,6 @@
-"""What a setting may be: checks that turn a value of a file into the value we use, and how settings are declared.
+"""Validation of settings: checks that convert a value from a file, and the declaration of a setting.
 
-This file must not know which settings exist, where they come from or who uses them.
+Must not know which settings exist, where they come from or who uses them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +16,7 @@ from retinue.core.errors import quote
 T = TypeVar("T", bound=Struct)
 
 Report = Callable[[str, object, str], None]
-"""Takes the rest of a field's path, the bad value and what is accepted there."""
+"""Receives the rest of the field's path, the invalid value and what is accepted."""
 
 
 class Check(Struct, frozen=True):
@@ -25,25 +25,25 @@ class Check(Struct, frozen=True):
     accepts: str
     convert: Callable[[Any, Report], Any]
     merge: Callable[[Any, Any], Any] | None = None
-    """How a value joins the one of the layer below; absent: it replaces it."""
+    """Merges a value with that of the layer below; None: it replaces it."""
     choices: tuple[Any, ...] = ()
-    """All that it accepts, where that is a short list."""
+    """All accepted values, if they are few."""
     takes_null: bool = False
-    """Whether null means something; else it means that the setting is not there."""
+    """Whether null is a value; else null means that the setting is missing."""
 
 
 class Setting(NamedTuple):
-    """One setting: its name in files, the field that holds it, and what it may be."""
+    """One setting: its key in files, its field, and what it accepts."""
 
     key: str
     field: str
-    """Dotted, for a field of a section."""
+    """Dotted for a field of a section."""
     check: Check
     user_only: bool = False
     off_only: bool = False
     """A project may switch it off, never on."""
     user_values: tuple[Any, ...] = ()
-    """What a project may not choose, among what it may otherwise set."""
+    """Values that a project may not choose."""
 
 
 def _only(wanted: type, accepts: str) -> Check:
@@ -56,7 +56,7 @@ def _only(wanted: type, accepts: str) -> Check:
 
 
 def text() -> Check:
-    """Any string that is not blank."""
+    """Accept a string that is not blank."""
 
     def convert(value: Any, report: Report) -> str:
         if not isinstance(value, str) or not value.strip() or "\0" in value:
@@ -67,7 +67,7 @@ def text() -> Check:
 
 
 def least(check: Check) -> Check:
-    """The same, but of two layers the smaller value counts; null is no limit."""
+    """Same check, but the smaller value of two layers wins; null means no limit."""
 
     def merge(below: Any, value: Any) -> Any:
         given = [each for each in (below, value) if each is not None]
@@ -90,7 +90,7 @@ def choice(*names: str) -> Check:
 
 
 def count(highest: int = _LARGEST, *, words: Mapping[str, int] | None = None) -> Check:
-    """A whole number from 0; some words may stand for numbers."""
+    """Accept a whole number from 0, or one of some words that stand for numbers."""
 
     def convert(value: Any, report: Report) -> int:
         if words and isinstance(value, str) and value in words:
@@ -108,7 +108,6 @@ def _to_count(value: Any, highest: int) -> int:
 
 
 def between(lowest: int, highest: int = _LARGEST) -> Check:
-    """A whole number in a range."""
 
     def convert(value: Any, report: Report) -> int:
         number = _to_count(value, highest)
@@ -120,7 +119,7 @@ def between(lowest: int, highest: int = _LARGEST) -> Check:
 
 
 def amount() -> Check:
-    """A number above 0, or null for none."""
+    """Accept a number above 0, or null for none."""
 
     def convert(value: Any, report: Report) -> float | None:
         if value is None:
@@ -134,7 +133,7 @@ def amount() -> Check:
 
 
 def optional(inner: Check, *words: object) -> Check:
-    """What another check accepts, or null (or a word) for none."""
+    """Accept what another check accepts, or null (or one of the words) for none."""
 
     def convert(value: Any, report: Report) -> Any:
         return None if value is None or value in words else inner.convert(value, report)
@@ -143,7 +142,6 @@ def optional(inner: Check, *words: object) -> Check:
 
 
 def trimmed(*, blank: bool = False) -> Check:
-    """A string without the white space around it."""
 
     def convert(value: Any, report: Report) -> str:
         if not isinstance(value, str) or "\0" in value or not (blank or value.strip()):
@@ -154,7 +152,7 @@ def trimmed(*, blank: bool = False) -> Check:
 
 
 def some_of(*known: str, may_be_empty: bool = True) -> Check:
-    """A list of some of the known words; others are dropped one by one, and so are repetitions."""
+    """Accept a list of known words; unknown and repeated ones are dropped."""
 
     def convert(value: Any, report: Report) -> tuple[str, ...]:
         if not isinstance(value, list):
@@ -171,7 +169,7 @@ def some_of(*known: str, may_be_empty: bool = True) -> Check:
 
 
 def names() -> Check:
-    """A list of strings; other items are dropped one by one."""
+    """Accept a list of strings; other items are dropped."""
 
     def convert(value: Any, report: Report) -> tuple[str, ...]:
         if not isinstance(value, list):
@@ -188,7 +186,7 @@ def names() -> Check:
 
 
 def tools() -> Check:
-    """A list of tool names; one of only `+name` and `-name` changes the selection below instead of replacing it."""
+    """Accept tool names, which replace the selection below, or only `+name` and `-name`, which change it."""
     return Check('a list of tool names, "+name" or "-name"', names().convert, select_tools)
 
 
@@ -206,7 +204,7 @@ def select_tools(below: tuple[str, ...], entries: tuple[str, ...]) -> tuple[str,
 
 
 def counts(*keys: str) -> Check:
-    """An object with a whole number under each of some keys."""
+    """Accept an object with a whole number under some of the keys."""
 
     def convert(value: Any, report: Report) -> dict[str, int]:
         if not isinstance(value, dict):
@@ -229,7 +227,7 @@ def counts(*keys: str) -> Check:
 
 
 def by_model(inner: Check) -> Check:
-    """An object of objects, the outer keys being `provider/id`."""
+    """Accept an object of objects whose outer keys are `provider/id`."""
 
     def convert(value: Any, report: Report) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -255,12 +253,11 @@ def by_model(inner: Check) -> Check:
 
 
 def read_field(settings: object, setting: Setting) -> Any:
-    """The value of a setting in an instance of its settings class."""
     return reduce(getattr, setting.field.split("."), settings)
 
 
 def build_settings(settings: T, known: Iterable[Setting], values: Mapping[str, Any]) -> T:
-    """The settings with some values replaced, by key."""
+    """Return a copy of the settings with some values replaced, by key."""
     for setting in known:
         if setting.key in values:
             settings = _replace(settings, setting.field, values[setting.key])

@@ -1,7 +1,6 @@
-"""`retinue doctor`: looks at everything that is configured here. Starts no agent, asks no model, changes nothing.
+"""`retinue doctor`: checks the whole configuration. Starts no agent, calls no model, changes nothing.
 
-Each check adds items; a broken file is a failed check, what is only skipped or hidden is a warning. Must not know how a
-report is shown.
+A broken file is a failed check; something skipped or hidden is a warning. Must not know how a report is shown.
 """
 
 import os
@@ -36,18 +35,16 @@ ASK_S = 5.0
 
 
 class DoctorReport(Struct, frozen=True):
-    """Everything that was looked at."""
-
     items: tuple[Item, ...]
 
     @property
     def summary(self) -> dict[str, int]:
-        """How many of each kind; what is only told is not counted."""
+        """Number of passed checks, warnings and failures; infos are not counted."""
         kinds = [item.status for item in self.items]
         return {"passed": kinds.count("pass"), "warnings": kinds.count("warn"), "failed": kinds.count("fail")}
 
     def to_json(self) -> dict[str, Any]:
-        """What `retinue doctor --json` prints."""
+        """Return what `retinue doctor --json` prints."""
         rows = [
             {"status": item.status, "category": item.category, "message": item.message, "details": item.details}
             for item in self.items
@@ -56,7 +53,7 @@ class DoctorReport(Struct, frozen=True):
 
 
 def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bool = False) -> DoctorReport:
-    """Look at everything, in the order a person would mend it."""
+    """Run all checks, in the order a user would fix the problems."""
     try:
         paths = find_paths(".", environment)
     except RetinueError as error:
@@ -84,7 +81,7 @@ def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bo
 def _check_programs(environment: Mapping[str, str], project: str) -> Iterable[Item]:
     version = ".".join(map(str, sys.version_info[:3]))
     yield Item("pass" if sys.version_info >= (3, 11) else "fail", "python", f"Python {version}", sys.executable)
-    # What the project brings along is never started, not even to ask its version.
+    # Programs of the project are never started, not even to read their version.
     git = find_program("git", environment, outside=project)
     yield _check_program("git", git, "without it there are no worktrees and no branch in prompts")
     own = shutil.which("rg", path=os.path.dirname(sys.executable))
@@ -96,7 +93,7 @@ def _check_programs(environment: Mapping[str, str], project: str) -> Iterable[It
 
 
 def _check_sandbox(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str]) -> Iterable[Item]:
-    """What was found out by trying: a command that must not be able to write, run once."""
+    """Check the sandbox by running one command that must not be able to write."""
     own = load_crew(paths, environment, trusted=loaded.trust.trusted).settings.sandbox
     boundaries = Boundaries(own, home=paths.home, agent_dir=paths.agent_dir)
     status = boundaries.status
@@ -154,7 +151,7 @@ def _check_places(paths: Paths, loaded: LoadedSettings, environment: Mapping[str
 
 
 def wants_runner(runner: str, paths: Paths, environment: Mapping[str, str], *, approve: bool | None) -> bool:
-    """Whether the settings or an agent name this runner. Raises RetinueError."""
+    """Return whether the settings or an agent use this runner. Raises RetinueError."""
     loaded = load_settings(paths, environment, approve=approve)
     settings = load_crew(paths, environment, trusted=loaded.trust.trusted).settings
     if settings.runner == runner:
@@ -163,7 +160,7 @@ def wants_runner(runner: str, paths: Paths, environment: Mapping[str, str], *, a
 
 
 def try_writing(folder: Path) -> str:
-    """Why nothing can be written there; empty when something can. Leaves nothing behind."""
+    """Return why a folder is not writable; empty if it is. Leaves nothing behind."""
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     try:
         with tempfile.NamedTemporaryFile(prefix=".retinue-doctor-", dir=existing) as file:
@@ -256,7 +253,7 @@ def _check_agents(paths: Paths, loaded: LoadedSettings, environment: Mapping[str
         elif names:
             yield Item("info", "agents", f"{len(names)} {source} agents found", ", ".join(names) + more)
     for problem in found.diagnostics:
-        # Such a file disables only itself, so it fails nothing.
+        # A skipped file disables only itself, so it is a warning.
         is_skipped = problem.severity == "error" and problem.path not in {item.path for item in found.definitions}
         yield Item("warn", "agents", "Agent file skipped" if is_skipped else "Agent file remark", problem.message)
     for item in found.definitions:
@@ -269,7 +266,7 @@ def _check_agents(paths: Paths, loaded: LoadedSettings, environment: Mapping[str
 
 
 def _check_hooks(paths: Paths, loaded: LoadedSettings) -> Iterable[Item]:
-    """Hooks of files as they are configured; none of them is run."""
+    """Check hooks without running them."""
     trusted = loaded.trust.trusted
     if not any(is_there(path) for path, _ in list_hook_files(paths, trusted=trusted)):
         return
@@ -296,7 +293,7 @@ def _describe_hooks(hooks: LoadedHooks) -> Iterable[Item]:
 
 
 def _check_servers(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str]) -> Iterable[Item]:
-    """MCP servers as they are configured; none of them is started."""
+    """Check MCP servers without starting them."""
     if not has_files(paths, trusted=loaded.trust.trusted):
         return
     from retinue.features.mcp.connection import MISSING, has_library
@@ -319,7 +316,7 @@ def _check_servers(paths: Paths, loaded: LoadedSettings, environment: Mapping[st
 
 
 def _check_outside(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str]) -> Iterable[Item]:
-    """Search providers, the web tools and the converter as they are configured; nobody is asked anything."""
+    """Check search providers, web tools and the converter without sending requests."""
     from retinue.settings.web import describe_outside
 
     settings = load_crew(paths, environment, trusted=loaded.trust.trusted).settings
@@ -328,7 +325,7 @@ def _check_outside(paths: Paths, loaded: LoadedSettings, environment: Mapping[st
 
 
 def _check_lsp(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str]) -> Iterable[Item]:
-    """Language servers as they are switched, and which are installed; none is started."""
+    """Check which language servers are enabled and installed, without starting them."""
     from retinue.tools.lsp.servers import SERVERS, find_command
 
     crew = load_crew(paths, environment, trusted=loaded.trust.trusted).settings
@@ -355,7 +352,7 @@ def _check_lsp(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, s
 
 def _check_terminal(environment: Mapping[str, str]) -> Iterable[Item]:
     term = environment.get("TERM", "")
-    # What we began with: a face may have put something else in the place of standard output.
+    # The original standard output; a front end may have replaced `sys.stdout`.
     output = sys.__stdout__
     is_terminal, encoding = (output.isatty(), output.encoding) if output is not None else (False, "")
     kind = f"TERM={term or 'unset'}, encoding {encoding or 'unknown'}"

@@ -1,4 +1,4 @@
-"""What was read for one folder: settings, trust, prompt files, and its agents when somebody asks."""
+"""Config: what was read for one folder (settings, trust, prompt files), and its agents on demand."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,64 +27,59 @@ _GUARDS = ("sandbox.", "denyTools", "redactSecrets", "web.", "convertContent.", 
 
 
 class CurrentCrew:
-    """What subagents.json says now: the user may change it while a session is open."""
+    """The current content of subagents.json, which the user may change while a session is open."""
 
     def __init__(self, loaded: LoadedCrew) -> None:
         self._loaded = loaded
 
     @property
     def settings(self) -> CrewSettings:
-        """Those in force."""
         return self._loaded.settings
 
     def replace(self, loaded: LoadedCrew) -> None:
-        """Go by what has just been read."""
         self._loaded = loaded
 
     def has_given(self, *keys: str) -> bool:
-        """Whether the program itself has set one whose name begins so."""
+        """Return whether the program itself (not a file) set a key with one of these prefixes."""
         given = (layer.values for layer in self._loaded.layers if layer.scope == "flag")
         return any(key.startswith(keys) for values in given for key in values)
 
 
 @dataclass(frozen=True, eq=False)
 class Config:
-    """Everything the user has configured that matters here."""
-
     paths: Paths
     loaded: LoadedSettings
     crew: CurrentCrew
     files: PromptFiles
     boundaries: Boundaries
-    """What commands are confined by."""
+    """The sandbox of commands."""
     diagnostics: tuple[Diagnostic, ...] = ()
-    """What is wrong with subagents.json and the prompt files."""
+    """Problems in subagents.json and the prompt files."""
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the project's own configuration counts."""
+        """Whether the project's own configuration applies."""
         return self.loaded.trust.trusted
 
     @property
     def configs(self) -> tuple[str, ...]:
-        """The project's configuration folders that count."""
         return self.paths.configs if self.is_trusted else ()
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether the program has set what guards its runs: a process of their own would know the files alone."""
+        """Whether the program set guards for its runs itself; a separate process would only know those in files."""
         return self.crew.has_given(*_GUARDS)
 
     @cached_property
     def roster(self) -> "Roster":
-        """The agents of this folder, read when first asked for."""
+        """The agents of this folder, read on first use."""
         from retinue.settings.roster import Roster
 
         return Roster(self.paths, self.loaded, self.crew.settings, self.boundaries)
 
 
 def choose_shell(options: ToolOptions, paths: Paths, settings: Settings) -> ToolOptions:
-    """What commands of the model and of the user run in. Raises UsageError."""
+    """Set the shell for commands of the model and the user. Raises UsageError."""
     path, prefix = settings.shell_path, settings.shell_command_prefix
     shell = str(expand_path(path, paths.home, paths.cwd, "shellPath")) if path else ""
     return replace(options, shell=shell, command_prefix=prefix or "")
@@ -100,10 +95,10 @@ def load_config(
     find_machine: "Callable[[], Machine]",
     tell: Callable[[str], None],
 ) -> Config:
-    """Read what else is configured for a folder whose settings are known; `flags` win over subagents.json.
+    """Read the rest of a folder's configuration, given its settings; `flags` override subagents.json.
 
-    `find_machine` knows what this machine can enforce, `tell` hears that there is no boundary. Raises ConfigError for a
-    budget that cannot be read: nobody wants to work without the one that was meant.
+    `find_machine` finds what this machine can enforce; `tell` receives the warning that there is no sandbox. Raises
+    ConfigError for an invalid budget, because running without the intended limit would be worse.
     """
     crew = load_crew(paths, environment, trusted=loaded.trust.trusted, flags=flags)
     files = load_prompt_files(

@@ -1,7 +1,7 @@
-"""What of a project's own configuration the user has agreed to start, each bound to its exact words.
+"""Stores which entries of a project's configuration the user has approved, each bound to its exact content.
 
-Kept in `<agent-dir>/retinue/trust.json` beside what decisions about folders are bound to. A changed entry is another
-entry. This file must not know what the entries mean.
+Kept in `<agent-dir>/retinue/trust.json`, beside the bindings of trust decisions. A changed entry needs a new approval.
+Must not know what the entries mean.
 """
 
 import hashlib
@@ -24,22 +24,20 @@ from retinue.settings.trust import find_bindings_file, find_exposure
 
 Kind: TypeAlias = Literal["mcp", "hooks", "extensions", "files"]
 State: TypeAlias = Literal["ready", "disabled", "unapproved", "changed"]
-"""Of an entry: what is neither ready nor disabled waits for the user."""
+"""State of an entry; anything but ready and disabled waits for the user."""
 
 
 class Consent(Struct, frozen=True):
-    """One entry that was agreed to."""
-
     digest: str
     entry: Any = None
-    """As it was then, to show what has changed."""
+    """The entry at the time of approval, to show what has changed."""
 
 
 class Consents:
-    """What was agreed to in one project, read when something of it asks."""
+    """The approvals of one project, read on first use."""
 
     def __init__(self, paths: Paths, kind: Kind, problems: list[Diagnostic], *, trusted: bool = True) -> None:
-        """In a folder that is not trusted nothing counts as agreed to."""
+        """In an untrusted folder nothing is approved."""
         self._paths = paths
         self._kind = kind
         self._problems = problems
@@ -47,14 +45,13 @@ class Consents:
 
     @property
     def given(self) -> Mapping[str, Consent]:
-        """All of them, by name."""
         if self._given is None:
             self._given, problems = load_consents(self._paths, self._kind)
             self._problems += problems
         return self._given
 
     def judge(self, name: str, entry: Any) -> State:
-        """Whether an entry may be started as it is now."""
+        """Return whether an entry may be started as it is now."""
         consent = self.given.get(name)
         if consent is None:
             return "unapproved"
@@ -62,7 +59,7 @@ class Consents:
 
 
 def find_ground(paths: Paths, folder: str = "") -> ProjectGround:
-    """Where the files are that count as the project's; `folder` is where an entry wants its program to run."""
+    """Return which files belong to the project; `folder` is the working directory that an entry wants."""
     home = paths.home
     place = home / folder[2:] if home is not None and folder.startswith("~/") else paths.cwd / folder
     own = (paths.agent_dir,) if home is None else (paths.agent_dir, home / ".codingcode")
@@ -70,18 +67,18 @@ def find_ground(paths: Paths, folder: str = "") -> ProjectGround:
 
 
 def tell_waiting(state: State) -> str:
-    """What is wrong with an entry that waits for the user, in a few words; else nothing."""
+    """Describe why an entry waits for the user; empty if it does not."""
     return {"unapproved": "is not approved", "changed": "has changed since it was approved"}.get(state, "")
 
 
 def digest_entry(name: str, entry: Any) -> str:
-    """What an approval of an entry is bound to: its name and every word of it."""
+    """Return the hash that an approval is bound to: of the name and the whole entry."""
     text = json.dumps([name, entry], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def load_consents(paths: Paths, kind: Kind) -> tuple[dict[str, Consent], list[Diagnostic]]:
-    """What was agreed to in this project, by name. A file that others could have written agrees to nothing."""
+    """Read the approvals of this project by name. A file that other users could have written approves nothing."""
     path = find_bindings_file(paths)
     if problem := find_exposure(path):
         return {}, [Diagnostic(f"{path}: {problem}; nothing in it counts as approved", str(path), code="trust")]
@@ -94,7 +91,7 @@ def load_consents(paths: Paths, kind: Kind) -> tuple[dict[str, Consent], list[Di
 
 
 def load_accepted(paths: Paths) -> dict[str, str]:
-    """The agent files of this project that were accepted one by one, by path, each with what it held."""
+    """Return the agent files of this project that were accepted one by one: path → SHA-256."""
     given = load_consents(paths, "files")[0]
     return {
         str(paths.project / name): str(consent.entry.get("sha256"))
@@ -104,18 +101,18 @@ def load_accepted(paths: Paths) -> dict[str, str]:
 
 
 def describe_content(data: bytes) -> dict[str, str]:
-    """What an approval of a file is bound to."""
+    """Return what an approval of a file is bound to."""
     return {"sha256": hashlib.sha256(data).hexdigest()}
 
 
 def save_consent(paths: Paths, kind: Kind, name: str, entry: Any) -> None:
-    """Agree to an entry of this project as it is now, or take it back with None. Raises ConfigError."""
+    """Approve an entry as it is now; None withdraws the approval. Raises ConfigError."""
     path = find_bindings_file(paths)
     if problem := find_exposure(path):
         raise ConfigError(f"{path}: {problem}; nothing is saved")
     try:
         make_private(path.parent)
-        # The lock of pi's file, under which ours is written elsewhere too.
+        # Our file is always written under the lock of pi's file.
         with hold_lock(paths.trust_file):
             _write(paths, path, kind, name, entry)
     except OSError as error:

@@ -1,7 +1,6 @@
-"""Context files (AGENTS.md and its kin) and prompt files (SYSTEM.md, APPEND_SYSTEM.md), found and read by pi's rules.
+"""Finds and reads context files (AGENTS.md etc.) and prompt files (SYSTEM.md, APPEND_SYSTEM.md) by pi's rules.
 
-Context files are read without trust, as text only; prompt files of a project need it. This file must not know how a
-prompt is put together.
+Context files are only text and need no trust; a project's prompt files do. Must not know how a prompt is assembled.
 """
 
 import os
@@ -18,26 +17,26 @@ from retinue.settings.paths import Paths, expand_path
 
 CONTEXT_NAMES = ("AGENTS.override.md", "AGENTS.md", "AGENTS.MD", "CLAUDE.md", "CLAUDE.MD")
 MAX_CONTEXT_BYTES = 128 * 1024
-"""Of one context or prompt file; the rest is cut off, and the text says so."""
+"""Limit for one context or prompt file; the rest is cut off with a note."""
 MAX_PROMPT_BYTES = 1024 * 1024
 
 
 class TextFile(Struct, frozen=True):
-    """A file that goes into the prompt."""
+    """A file that is put into the prompt."""
 
     path: str
     text: str
 
 
 class PromptFiles(Struct, frozen=True):
-    """All that files and flags put into the system prompt."""
+    """What files and flags contribute to the system prompt."""
 
     context: tuple[TextFile, ...] = ()
-    """Instructions, from the most general to the most special place."""
+    """Context files, from the most general to the most specific."""
     system: str | None = None
     """Replaces the built-in prompt."""
     append: tuple[str, ...] = ()
-    """Put behind the prompt."""
+    """Appended to the prompt."""
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
@@ -50,10 +49,10 @@ def load_prompt_files(
     use_context: bool = True,
     hidden: tuple[str, ...] = (),
 ) -> PromptFiles:
-    """Read what applies in a directory; `system` and `append` are the flags, each a text or a file.
+    """Read what applies in a directory; `system` and `append` are flags, each a text or a file name.
 
-    What links lead to is read inside of the root they are in, and never what is hidden, beside the usual `hidden`.
-    Raises UsageError when a flag names a file that cannot be used; anything else is a diagnostic.
+    Links may not leave their root or lead to hidden files: the default ones plus `hidden`. Raises UsageError if a flag
+    names an unusable file; anything else is a diagnostic.
     """
     diagnostics: list[Diagnostic] = []
     context = _load_context(paths, hidden, diagnostics) if use_context else ()
@@ -70,8 +69,8 @@ def load_prompt_files(
 
 
 def read_text_or_file(value: str, paths: Paths, flag: str) -> str:
-    """The content of the file a flag names, or the flag's own text when there is no such file."""
-    # Nothing that is longer than a path can be, or has several lines, is tried as a name.
+    """Return the content of the file that a flag names, or the flag's text if there is no such file."""
+    # A text with several lines, or longer than a path can be, is not a file name.
     if not value or "\n" in value or "\0" in value or len(value.encode("utf-8", "surrogateescape")) > 4096:
         return value
     try:
@@ -91,7 +90,7 @@ def read_text_or_file(value: str, paths: Paths, flag: str) -> str:
 
 
 def _is_name(value: str) -> bool:
-    """Whether a text that cannot be opened was meant as a file: a sentence has blanks."""
+    """Return whether a text that cannot be opened was meant as a file name: a sentence has spaces."""
     return " " not in value.strip()
 
 
@@ -109,13 +108,13 @@ def _load_context(paths: Paths, hidden: tuple[str, ...], diagnostics: list[Diagn
 
 
 def _find_top(paths: Paths, checkout: Path) -> str:
-    """The checkout, or the project around it; anybody can mark a folder as one that all may write."""
+    """Return the checkout, or the project around it if the user owns it: others may mark a shared folder as one."""
     is_ours = os.stat(paths.project).st_uid == os.geteuid()
     return str(paths.project if is_ours and checkout.is_relative_to(paths.project) else checkout)
 
 
 def _load_first(folder: Path, bound: Bound, diagnostics: list[Diagnostic]) -> TextFile | None:
-    """The context file of a directory: the first of the names that is a usable file."""
+    """Load a directory's context file: the first of the names that is usable."""
     for name in CONTEXT_NAMES:
         text = _load_text(folder / name, bound, diagnostics)
         if text is not None:
@@ -126,7 +125,7 @@ def _load_first(folder: Path, bound: Bound, diagnostics: list[Diagnostic]) -> Te
 def _load_prompt(
     paths: Paths, name: str, hidden: tuple[str, ...], diagnostics: list[Diagnostic], *, trusted: bool
 ) -> str | None:
-    """The project's prompt file when it is trusted, else the user's; the two are not joined."""
+    """Load the trusted project's prompt file, else the user's; never both."""
     if trusted and ".pi" in paths.configs:
         text = _load_text(paths.project / ".pi" / name, bind_project(paths, hidden), diagnostics)
         if text is not None:

@@ -1,6 +1,6 @@
-"""Saves decisions about folders: pi's trust.json exactly as pi writes it, and in a file of ours what each is bound to.
+"""Saves trust decisions about folders: in pi's trust.json, and in our own file what each decision is bound to.
 
-Both programs may write at once, so the file is locked the way pi locks it. Must not know what trust is used for.
+Both programs may write at once, so the file is locked as pi locks it. Must not know what trust is used for.
 """
 
 import contextlib
@@ -21,16 +21,16 @@ from retinue.settings.trust import Trust, find_bindings_file, find_exposure, ide
 from retinue.tools.atomic_write import replace_file
 
 STALE_AFTER_S = 10.0
-"""A lock that was not renewed for so long was left behind; pi's number."""
+"""A lock that was not renewed for this long is abandoned; pi's value."""
 WAIT_S = 5.0
 MOST_FOLDERS = 20_000
-"""Looked through for configuration when a folder is trusted; what lies beyond is asked about when it is used."""
+"""How many folders are searched for configuration when a folder is trusted; the user is asked about others later."""
 
 
 def save_decision(paths: Paths, folder: Path, decision: bool | None) -> None:
-    """Remember a decision about a folder, or forget it with None. Raises ConfigError or UsageError.
+    """Store a decision about a folder; None removes it. Raises ConfigError or UsageError.
 
-    The folder is absolute and without links, as `find_cwd` gives it.
+    `folder` must be absolute and without links, as `find_cwd` returns it.
     """
     try:
         str(folder).encode()
@@ -81,7 +81,7 @@ def _write_bindings(paths: Paths, folder: Path, decision: bool | None) -> None:
 
 
 def list_configs(folder: Path) -> dict[str, int]:
-    """The configuration folders in and below a folder, with their inodes; repositories in it are not looked into."""
+    """Return the configuration folders in and below a folder with their inodes; nested repositories are skipped."""
     found: dict[str, int] = {}
     for count, (place, names, files) in enumerate(os.walk(folder)):
         if count >= MOST_FOLDERS:
@@ -96,7 +96,7 @@ def list_configs(folder: Path) -> dict[str, int]:
 
 
 def replace_own(path: Path, data: bytes) -> None:
-    """Write a file anew, whole or not at all; a new one is the user's alone."""
+    """Replace a file atomically; a new one is accessible to the user only."""
     is_new = not path.exists()
     replace_file(str(path), data, sync=True)
     if is_new and os.name == "posix":
@@ -105,7 +105,7 @@ def replace_own(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
-    """Hold `<file>.lock`, a directory: what pi's lock is."""
+    """Hold `<file>.lock`, which is a directory, as in pi."""
     lock = path.with_name(f"{path.name}.lock")
     deadline_s = time.monotonic() + WAIT_S
     while True:
@@ -128,23 +128,21 @@ def hold_lock(path: Path) -> Iterator[None]:
 
 
 class DecidedFolder:
-    """One folder about which is decided."""
-
     def __init__(self, name: str | None, environment: Mapping[str, str]) -> None:
-        """Without a name it is the project of the working directory."""
+        """Without a name: the project of the working directory."""
         self._environment = environment
         here = find_paths(".", environment)
         self._here = here
         self.path = here.project if name is None else _resolve(name, here)
 
     def decide(self, decision: bool | None) -> None:
-        """Save a decision, or forget it with None. Raises UsageError or ConfigError."""
+        """Save a decision; None removes it. Raises UsageError or ConfigError."""
         if decision is not None and not self.path.is_dir():
             raise UsageError(f"{quote(str(self.path), 200)} is no folder")
         save_decision(self._here, self.path, decision)
 
     def read(self, *, approve: bool | None) -> tuple[Path, Trust]:
-        """The project this folder belongs to, and whether its files are used."""
+        """Return the project of this folder and whether its files are used."""
         paths = find_paths(self.path, self._environment)
         return paths.project, load_settings(paths, self._environment, approve=approve).trust
 

@@ -1,6 +1,6 @@
-"""The settings of the `subagent`, web, convert and LSP tools, as devkit-pi names them: sections of subagents.json.
+"""Settings of the `subagent`, web, convert and LSP tools, with devkit-pi's names: sections of subagents.json.
 
-The docstring under a field is its documentation. This file must not know files, layers or who uses a setting.
+The docstring under a field is its documentation. Must not know files, layers or who uses a setting.
 """
 
 from typing import Any, Literal
@@ -19,85 +19,85 @@ LSP_ACTIONS = (
     "workspace-diagnostics",
     "servers",
 )
-"""What agents may ask a language server by default: all that changes nothing."""
+"""Language server actions that agents may use by default: all that change nothing."""
 PROVIDERS = ("tavily", "serper", "brave", "openserp", "searxng", "ddgs")
 HookMode = Literal["agent_end", "edit_write", "disabled"]
 Debug = Literal[False, "minimal", "verbose"]
 
 
 class SubagentRetrySettings(Struct, frozen=True):
-    """What happens after an agent of the `subagent` tool fails."""
+    """Retries after an agent of the `subagent` tool fails."""
 
     enabled: bool = True
-    """Start an agent once more when its failure may pass."""
+    """Retry an agent after a temporary failure."""
     max_attempts: int = 2
-    """Attempts in all, the first one included."""
+    """Number of attempts including the first."""
 
 
 class SubagentToolSettings(Struct, frozen=True):
     """The `subagent` tool and the agents it starts."""
 
     enabled: bool = True
-    """Offer the `subagent` tool where the surface is chosen."""
+    """Offer the `subagent` tool if its surface is chosen."""
     max_depth: int = 1
-    """How deep its agents may nest; 0 forbids even the first. `PI_SUBAGENT_MAX_DEPTH` wins."""
+    """Maximum nesting depth of agents; 0 forbids even the first. `PI_SUBAGENT_MAX_DEPTH` wins."""
     timeout_ms: int = 900_000
-    """How long one agent may work."""
+    """Maximum run time of one agent."""
     idle_timeout_ms: int = 180_000
-    """How long it may be silent."""
+    """Maximum time of one agent without any output."""
     allow_write: bool = False
     """Give agents that are not read-only the tools that change things."""
     allow_lsp_tools: bool = True
-    """Give agents the `lsp` tool when they list it."""
+    """Give agents the `lsp` tool if they list it."""
     allowed_lsp_actions: tuple[str, ...] = LSP_ACTIONS
-    """What agents may ask a language server; an empty list takes the tool away."""
+    """Language server actions that agents may use; an empty list removes the tool."""
     inject_delegation_policy: bool = True
     """Tell the main agent when to delegate."""
     retry: SubagentRetrySettings = SubagentRetrySettings()
     readonly_bash: bool = False
-    """Count sandboxed `bash` among the read-only tools."""
+    """Count sandboxed `bash` as a read-only tool."""
 
 
 class WebCache(Struct, frozen=True):
-    """Answers of search providers that are kept."""
+    """Cache of search results."""
 
     enabled: bool = False
-    """Keep search results for a while."""
+    """Cache search results."""
     max_entries: int = 50
-    """How many are kept."""
+    """Maximum number of cached results."""
     ttl_ms: int = 300_000
-    """For how long."""
+    """How long a result is cached."""
 
 
 class WebConcurrency(Struct, frozen=True):
-    """How many requests go out at once."""
+    """Limits on simultaneous requests."""
 
     max_concurrent: int = 3
-    """Requests at once."""
+    """Maximum number of simultaneous requests."""
     max_queue_size: int = 10
-    """Requests that may wait."""
+    """Maximum number of waiting requests."""
 
 
 class KeyedProvider(Struct, frozen=True):
-    """A search provider that wants a key."""
+    """A search provider that needs a key."""
 
     base_url: str
-    """Its address."""
+    """The provider's URL."""
     api_key_env: str
-    """The environment variable with its key."""
+    """The environment variable that holds the provider's key."""
     enabled: bool = False
-    """Let searches use it."""
+    """Allow searches with this provider."""
 
 
 class SearxngSettings(Struct, frozen=True):
     """A SearXNG server."""
 
     enabled: bool = False
-    """Let searches use it."""
+    """Allow searches with this server."""
     base_url: str = ""
-    """Its address."""
+    """The server's URL."""
     default_engine: str = "google"
-    """The engine it is asked to use."""
+    """The search engine that the server uses."""
 
 
 class WebSettings(Struct, frozen=True):
@@ -106,34 +106,36 @@ class WebSettings(Struct, frozen=True):
     enabled: bool = True
     """Offer `web_search`, `fetch_content` and `get_search_content`."""
     provider: str = "ddgs"
-    """Who is searched with; `auto` tries them in order."""
+    """The search provider; `auto` tries them in order."""
     provider_priority: tuple[str, ...] = PROVIDERS
-    """The order of `auto`."""
+    """The order in which `auto` tries the providers."""
     timeout_ms: int = 10_000
-    """How long one request may take."""
+    """Timeout of one request."""
     max_response_bytes: int = 1_048_576
-    """How much of a page is loaded."""
+    """Maximum download size of a page."""
     max_content_chars: int = 30_000
-    """How much of its text the model sees at once."""
+    """Maximum text of a page that the model sees at once."""
     max_results: int = 5
-    """Search results at once."""
+    """Maximum number of results per search."""
     enable_jina_fallback: bool = False
-    """Let a foreign service render pages that show nothing without a browser."""
+    """Let an external service (Jina) render pages that are empty without a browser."""
     jina_timeout_ms: int = 8_000
-    """How long that may take."""
+    """Timeout of the Jina service."""
     jina_triggers: tuple[str, ...] = ("short-html", "js-heavy-html")
-    """When it is asked."""
+    """Which pages the Jina service is used for."""
     max_stored_results: int = 100
-    """Search answers that `get_search_content` can go back to."""
+    """Number of search results that `get_search_content` can return to."""
     max_stored_content_chars: int = 200_000
-    """How much text each of them keeps."""
+    """Maximum stored text of each search result."""
     allow_private_network: bool = False
-    """Let tools reach this machine and private networks."""
+    """Let the tools access this machine and private networks."""
     allowed_hosts: tuple[str, ...] = ()
-    """The only hosts that pages and documents are loaded from, with all below them; an empty list is all hosts."""
+    """The only hosts, with their subdomains, that pages and documents are loaded from; an empty list allows all."""
     debug: Debug = False
-    """Note each request of the web tools in `retinue/web.log` of the agent directory: host, end, size and time;
-    `verbose` adds path and type, never a question or an answer. true is `minimal`."""
+    """Log each web request to `retinue/web.log` in the agent directory: host, outcome, size and time.
+
+    `verbose` adds path and content type, never a query or an answer. true means `minimal`.
+    """
     cache: WebCache = WebCache()
     concurrency: WebConcurrency = WebConcurrency()
     openserp: KeyedProvider = KeyedProvider("https://api.openserp.com/search", "OPENSERP_API_KEY")
@@ -147,35 +149,35 @@ class ConvertContent(Struct, frozen=True):
     """The `convert_content` tool."""
 
     enabled: bool = True
-    """Offer it."""
+    """Offer the `convert_content` tool."""
     command: str = "markitdown"
-    """The program: a name on the search path, or a path. Another one than `markitdown` reads all documents."""
+    """The converter: a name on the search path, or a path. Any program but `markitdown` reads all documents."""
     timeout_ms: int = 30_000
-    """How long it may take."""
+    """Timeout of a conversion."""
     max_response_bytes: int = 10_485_760
-    """How large a document may be."""
+    """Maximum size of a document."""
     max_content_chars: int = 50_000
-    """How much of its text the model sees."""
+    """Maximum text of a document that the model sees."""
     allow_private_network: bool = False
-    """Let it load documents from this machine and private networks."""
+    """Let the tool load documents from this machine and private networks."""
 
 
 class LspToolSettings(Struct, frozen=True):
     """The `lsp` tool."""
 
     enabled: bool = True
-    """Offer it."""
+    """Offer the `lsp` tool."""
     allow_mutating_actions: bool = False
-    """Let the main agent ask what a rename or a code action would change, and restart servers."""
+    """Let the main agent preview renames and code actions, and restart servers."""
 
 
 class LspHook(Struct, frozen=True):
-    """What language servers say by themselves."""
+    """Automatic diagnostics from language servers."""
 
     enabled: bool = True
-    """Tell the main agent what a language server complains about."""
+    """Report diagnostics to the main agent."""
     mode: HookMode = "agent_end"
-    """When: at the end of its work, or after each change."""
+    """When to report: after the agent has finished, or after each edit."""
 
 
 class Lsp(Struct, frozen=True):
@@ -184,7 +186,7 @@ class Lsp(Struct, frozen=True):
     enabled: bool = True
     """Use language servers at all."""
     python: str = "auto"
-    """Which server is asked about Python: `ty`, `pyright`, `basedpyright`, or the first of them that is installed."""
+    """The Python server: `ty`, `pyright`, `basedpyright`, or the first of them that is installed."""
     tool: LspToolSettings = LspToolSettings()
     hook: LspHook = LspHook()
 
@@ -193,11 +195,11 @@ class CommandsSettings(Struct, frozen=True):
     """The `/toolkit` command."""
 
     enabled: bool = True
-    """Offer it."""
+    """Offer the `/toolkit` command."""
 
 
 def resolve_hook(lsp: Lsp) -> Lsp:
-    """Either way of switching the hook off switches both."""
+    """Switch the hook off completely if either setting switches it off."""
     if lsp.hook.enabled and lsp.hook.mode != "disabled":
         return lsp
     return structs.replace(lsp, hook=LspHook(False, "disabled"))
@@ -284,7 +286,7 @@ _OTHERS = (
     Setting("commands.enabled", "commands.enabled", flag()),
 )
 DEVKIT_SETTINGS = _build_table()
-"""Every setting of these sections as files name it."""
+"""Every setting of these sections by its key in files."""
 DEVKIT_IGNORED = frozenset(
     (
         "subagents.projectAgentPolicy",
@@ -294,4 +296,4 @@ DEVKIT_IGNORED = frozenset(
         "guards",
     )
 )
-"""What other versions know and we do not: right in a file, and without effect."""
+"""Keys of other versions: accepted, but without effect."""

@@ -1,6 +1,6 @@
-"""What of a project is used only with the user's consent: servers, hooks, files and extensions, each shown whole.
+"""Approval of a project's servers, hooks, files and extensions, each shown to the user in full.
 
-Must not know what the entries mean: a server and a hook say that themselves.
+Must not know what the entries mean; a server and a hook describe themselves.
 """
 
 import json
@@ -32,13 +32,13 @@ _WORDS = {
 
 
 class Candidate(Struct, frozen=True):
-    """What is decided about."""
+    """An entry to be decided about."""
 
     name: str
     path: str
     state: State
     entry: Any
-    """All that an approval is bound to."""
+    """Everything that an approval is bound to."""
 
 
 class EntryApproval(ABC):
@@ -47,7 +47,7 @@ class EntryApproval(ABC):
     kind: Kind
 
     def __init__(self, name: str, environment: Mapping[str, str], *, approve: bool | None = None) -> None:
-        """Raises UsageError when this project has no such entry, or its files may not be read."""
+        """Raises UsageError if the project has no such entry or its files may not be read."""
         self._name = name
         self._environment = environment
         self._paths = find_paths(".", environment)
@@ -56,15 +56,15 @@ class EntryApproval(ABC):
 
     @abstractmethod
     def look(self) -> Candidate:
-        """The project's entry of that name, as it is now. Raises UsageError."""
+        """Return the project's entry of that name as it is now. Raises UsageError."""
 
     def decide(self, consent: bool) -> None:
-        """Agree to the entry as it is now, or take that back. Raises ConfigError."""
+        """Approve the entry as it is now, or withdraw the approval. Raises ConfigError."""
         save_consent(self._paths, self.kind, self._found.name, self._found.entry if consent else None)
         self._found = self._find()
 
     def describe(self) -> tuple[str, list[str]]:
-        """A line about it, and its entry, line by line, with what has changed since it was approved."""
+        """Return a headline and the lines of the entry, or of its diff since the approval."""
         found = self._found
         line = f"{found.name} in {found.path}: {_WORDS[found.state]}"
         before = load_consents(self._paths, self.kind)[0].get(found.name)
@@ -77,11 +77,9 @@ class EntryApproval(ABC):
 
     @property
     def needs_decision(self) -> bool:
-        """Whether it is skipped until the user agrees."""
         return self._found.state in ("unapproved", "changed")
 
     def explain_missing(self, noun: str, names: list[str]) -> str:
-        """What to say when the project has no such entry, but perhaps others."""
         listed = f"; it has {', '.join(names)}" if names else ", and no other one"
         return f"this project has no {noun} {quote(self._name)}{suggest(self._name, names)}{listed}"
 
@@ -102,13 +100,13 @@ SETTINGS_FILE = os.path.join(".pi", "subagents.json")
 
 
 class FileApproval(EntryApproval):
-    """One agent or settings file of the project, which may be used although the project is not trusted."""
+    """An agent or settings file that may be used although its project is not trusted."""
 
     kind: Kind = "files"
     _text = ""
 
     def look(self) -> Candidate:
-        """The file as it is now."""
+        """Return the file as it is now. Raises UsageError."""
         path = self._find_path()
         name = os.path.relpath(path, self._paths.project)
         if not is_agent_file(self._paths, path) and name != SETTINGS_FILE:
@@ -118,7 +116,7 @@ class FileApproval(EntryApproval):
         return self._describe_file(name, path)
 
     def describe(self) -> tuple[str, list[str]]:
-        """A line about it, and what is in it."""
+        """Return a headline and the lines of the file."""
         return super().describe()[0], self._text.splitlines()
 
     def _find(self) -> Candidate:
@@ -135,12 +133,12 @@ class FileApproval(EntryApproval):
 
 
 class ExtensionApproval(FileApproval):
-    """One extension that an agent file names by its path."""
+    """An extension that an agent file names by its path."""
 
     kind: Kind = "extensions"
 
     def look(self) -> Candidate:
-        """The file as it is now."""
+        """Return the file as it is now. Raises UsageError."""
         path = Path(os.path.realpath(self._find_path()))
         self._paths = find_owner(self._paths, path)
         return self._describe_file(str(path), path)
@@ -148,13 +146,13 @@ class ExtensionApproval(FileApproval):
     def _find(self) -> Candidate:
         if self._trust.trusted or not _is_inside(self._find_path(), self._paths.project):
             return self.look()
-        return super(FileApproval, self)._find()  # which says what to do first
+        return super(FileApproval, self)._find()  # raises UsageError that says to trust the project first
 
 
 def judge_extension(paths: Paths, path: str, data: bytes) -> str:
-    """Why an extension that an agent file names by its path is not loaded as it is; empty when it is."""
+    """Return why an extension file, named by its path, is not loaded as it is; empty if it is."""
     place = Path(os.path.realpath(path))
-    # Agents cannot write there, but for what is ours.
+    # Agents cannot write the agent directory, except our own folder in it.
     if _is_inside(place, paths.agent_dir) and not _is_inside(place, paths.own_dir):
         return ""
     state: State = Consents(find_owner(paths, place), "extensions", []).judge(str(place), describe_content(data))
@@ -165,22 +163,22 @@ def judge_extension(paths: Paths, path: str, data: bytes) -> str:
 
 
 def find_owner(paths: Paths, path: Path) -> Paths:
-    """Where an approval of a file is kept: with its project, or for a file from elsewhere with its own folder."""
+    """Return where an approval of a file is stored: with its project, or for a file elsewhere with its own folder."""
     return paths if _is_inside(path, paths.project) else replace(paths, project=path.parent)
 
 
 def is_agent_file(paths: Paths, path: str | Path) -> bool:
-    """Whether a file lies where agents of the project do."""
+    """Return whether a file is in one of the project's agent folders."""
     return os.path.relpath(os.path.dirname(path), paths.project) in AGENT_FOLDERS
 
 
 def accept_file(paths: Paths, path: Path) -> None:
-    """Use an agent file of the project as it is now. Raises UsageError or ConfigError."""
+    """Accept the current content of an agent file. Raises UsageError or ConfigError."""
     save_consent(paths, "files", os.path.relpath(path, paths.project), describe_content(read_file(path)))
 
 
 def read_file(path: Path) -> bytes:
-    """What a regular file holds, which is no link. Raises UsageError."""
+    """Read a regular file, without following a link. Raises UsageError."""
     shown = quote(str(path), 200)
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0))
@@ -198,12 +196,10 @@ def _is_inside(path: Path, folder: Path) -> bool:
 
 
 class HookApproval(EntryApproval):
-    """One hook about which is decided."""
-
     kind = "hooks"
 
     def look(self) -> Candidate:
-        """The project's hook of that name, or the user's when it runs files of the project."""
+        """Return the project's hook of that name, or the user's if it runs project files. Raises UsageError."""
         known = self._list()
         same = [item for item in known if item.spec.name == self._name]
         found = next((item for item in same if item.is_bound), None)
@@ -214,7 +210,7 @@ class HookApproval(EntryApproval):
         raise UsageError(self.explain_missing("hook", [item.spec.name for item in known if item.is_bound]))
 
     def _list(self) -> list[FoundHook]:
-        """The hooks of the files, and those of agents; a project's agents have theirs as `agent/hook`."""
+        """List the hooks of files and of agents; those of a project's agents are named `agent/hook`."""
         crew = load_crew(self._paths, self._environment, trusted=True).settings
         agents = open_registry(self._paths, crew, trusted=True).read().definitions
         profiles = [each for each in agents if each.hooks]
@@ -225,12 +221,10 @@ class HookApproval(EntryApproval):
 
 
 class ServerApproval(EntryApproval):
-    """One server about which is decided."""
-
     kind = "mcp"
 
     def look(self) -> Candidate:
-        """The project's server of that name, or the user's when it runs files of the project."""
+        """Return the project's server of that name, or the user's if it runs project files. Raises UsageError."""
         servers = load_servers(self._paths, self._environment, trusted=True)
         found = servers.find(self._name)
         if found is None:

@@ -1,6 +1,6 @@
-"""Reads small files that people wrote, JSON and YAML, only where they may lie, without hanging or a traceback.
+"""Reads small JSON, YAML and text files from allowed places, without hanging and with readable errors.
 
-This file must not know what the files mean.
+Must not know what the files mean.
 """
 
 import errno
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 
 class Bound(Struct, frozen=True):
-    """What the file behind a name has to be."""
+    """Conditions for the file that a path leads to."""
 
     root: str
-    """A real path; what lies outside is not read."""
+    """A real path; files outside are refused."""
     hidden: Territory
     owners: tuple[int, ...] = ()
-    """The users whose files count; empty: anybody's."""
+    """User ids whose files are accepted; empty accepts all."""
     is_users: bool = False
-    """Whether the user keeps it: a file of one of the owners may then lie anywhere, and any file in the root."""
+    """Whether these are the user's own files: an owner's file may then be anywhere, and any file inside the root."""
 
     def find_fault(self, path: Path, real: str, status: os.stat_result) -> str:
-        """Why a file that was opened is not read, and what to do about it; empty when it is."""
+        """Return why an open file is refused and what to do; empty if it is accepted."""
         is_inside = is_below(real, (self.root,))
         if is_hidden(real, self.hidden):
             return f"leads to {real}, which is hidden from agents since it may hold secrets; put another file there"
@@ -51,23 +51,22 @@ class Bound(Struct, frozen=True):
 
 
 def bind_project(paths: Paths, hidden: tuple[str, ...] = ()) -> Bound:
-    """For files of the project; `hidden` is what the user hides beside the usual."""
+    """Conditions for a project's files; `hidden` are paths that the user hides in addition to the default."""
     return Bound(os.path.realpath(paths.project), list_hidden(paths, hidden))
 
 
 def bind_folder(folder: Path, paths: Paths, hidden: tuple[str, ...] = ()) -> Bound:
-    """For files of a folder that is not known to be the user's: of nobody else."""
+    """Conditions for files in a folder of unknown ownership: they must belong to this user."""
     return Bound(os.path.realpath(folder), list_hidden(paths, hidden), (os.geteuid(),))
 
 
 def bind_user(paths: Paths, hidden: tuple[str, ...] = ()) -> Bound:
-    """For the user's own files, which programs for dot files link to wherever they keep them."""
+    """Conditions for the user's own files, which dotfile managers may link to any place."""
     return Bound(os.path.realpath(paths.agent_dir), list_hidden(paths, hidden), (os.geteuid(), 0), is_users=True)
 
 
-@lru_cache(maxsize=16)  # for every session that is opened, and always the same
+@lru_cache(maxsize=16)  # called for every session, always with the same arguments
 def list_hidden(paths: Paths, hidden: tuple[str, ...] = ()) -> Territory:
-    """What agents do not see."""
     told = (*hidden, *paths.withheld)
     wishes = SandboxWishes(secrets=told, home=str(paths.home or ""), agent_dir=str(paths.agent_dir))
     return Territory(hidden=list_secrets(wishes), exposed=tuple(map(os.path.realpath, paths.exposed)))
@@ -80,24 +79,24 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-# Windows has only the first of these.
+# Windows has only O_RDONLY.
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 
 
 def read_bounded(path: Path, limit: int = MAX_BYTES, bound: Bound | None = None) -> bytes | None:
-    """Up to `limit + 1` bytes of a regular file; None when there is none. Raises ConfigError for anything else.
+    """Read up to `limit + 1` bytes of a regular file; None if there is none. Raises ConfigError for anything else.
 
-    With a bound, also for a file that links lead to and that is none of this name's.
+    Also raises if the file that links lead to violates `bound`.
     """
     try:
-        # Looked at before it is opened, since opening a device may do something; O_NONBLOCK in case it is swapped.
+        # Checked before opening, because opening a device may have effects; O_NONBLOCK in case the file is replaced.
         _check_kind(path, os.stat(path))
         descriptor = os.open(path, _READ)
         try:
             status = os.fstat(descriptor)
             _check_kind(path, status)
-            # Of the file that is open: whatever is swapped from here on, this one is read.
+            # Check the open descriptor: replacing the file from here on has no effect.
             if bound and (fault := bound.find_fault(path, find_real_path(descriptor, str(path)), status)):
                 raise ConfigError(f"{path}: {fault}")
             return _read(descriptor, limit + 1)
@@ -112,7 +111,7 @@ def read_bounded(path: Path, limit: int = MAX_BYTES, bound: Bound | None = None)
 
 
 def read_text(path: Path, limit: int = MAX_BYTES, bound: Bound | None = None) -> str:
-    """The text of a file, empty when there is none. Raises ConfigError for what is too long or no text."""
+    """Read a text file; empty if there is none. Raises ConfigError if it is too long or not text."""
     data = read_bounded(path, limit, bound) or b""
     if len(data) > limit:
         raise ConfigError(f"{path}: larger than {limit} bytes")
@@ -139,9 +138,9 @@ def _read(descriptor: int, wanted: int) -> bytes:
 def load_json(
     path: Path, *, comments: bool = False, bound: Bound | None = None, sha256: str = ""
 ) -> tuple[dict[str, Any] | None, list[Diagnostic]]:
-    """The object in an optional file; a broken file counts as absent, and the diagnostics say what is wrong with it.
+    """Read the object in an optional JSON file; a broken file counts as missing and is reported as a diagnostic.
 
-    With `sha256` only this content counts.
+    With `sha256` only that content is accepted.
     """
     try:
         data = read_bounded(path, bound=bound)
@@ -161,7 +160,7 @@ def load_json(
 
 
 def may_mention(path: Path, words: tuple[str, ...], bound: Bound | None = None) -> bool:
-    """Whether a file that is broken has one of some words in it, whatever its encoding, or nobody can tell."""
+    """Return whether a broken file contains one of some words in any encoding; True if it cannot be read."""
     try:
         data = read_bounded(path, bound=bound)
     except ConfigError:
@@ -179,7 +178,7 @@ MAX_YAML_BYTES = 500_000
 
 
 def is_there(path: Path) -> bool:
-    """Whether something of this name exists, also when nobody can tell."""
+    """Return whether a file of this name exists; True if that cannot be determined."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -190,7 +189,7 @@ def is_there(path: Path) -> bool:
 
 
 class BrokenFile(Exception):
-    """The file cannot be read; its text is the reason without the place."""
+    """The file cannot be read; its text is the reason without the path."""
 
     def __init__(self, reason: str, problem: Diagnostic) -> None:
         super().__init__(reason)
@@ -198,7 +197,7 @@ class BrokenFile(Exception):
 
 
 def load_entries(path: Path, code: str, bound: Bound | None = None) -> "tuple[FrontmatterField, ...]":
-    """What stands at the top of an optional file. Raises BrokenFile, with a diagnostic of that code."""
+    """Read the top-level fields of an optional YAML file. Raises BrokenFile, with a diagnostic of that code."""
     if not is_there(path):
         return ()
     from retinue.definitions.frontmatter import BlockError

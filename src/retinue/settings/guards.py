@@ -1,6 +1,6 @@
-"""Hooks and approvals for the runs of one Retinue: those of files, agents and extensions.
+"""Hooks and approvals for the runs of one Retinue, from files, agents and extensions.
 
-Where nobody has configured any of it, nothing of it is loaded and no run has anything around it.
+If none are configured, none of their modules are imported.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 
 
 def is_readonly_shell(rights: "Rights") -> bool:
-    """Whether a run's commands can change nothing: a read-only agent has `bash` only inside a sandbox that says so."""
+    """Return whether a run's commands can change nothing: a read-only agent has `bash` only in a read-only sandbox."""
     return rights.readonly and "bash" in rights.tools
 
 
 class Judging(Protocol):
-    """Lets somebody elsewhere judge runs that are started here."""
+    """Sends calls of local runs to another machine for approval."""
 
     @property
     def is_on(self) -> bool:
-        """Whether there is anything to ask about, by now."""
+        """Whether there is anything to ask about at the moment."""
         ...
 
     def surround(self, origin: Origin) -> Feature:
-        """What stands around a run."""
+        """Return the feature that sends a run's calls for approval."""
         ...
 
 
 class Guards:
-    """Puts hooks and approvals around runs."""
+    """Builds the hooks and approvals of runs."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class Guards:
         warn: Callable[[str], None],
         judge: Judging | None = None,
     ) -> None:
-        """`tell` gets what is wrong with the files, once; `warn` what goes wrong while runs work.
+        """`tell` receives problems of the files, once; `warn` those during runs.
 
-        `judge` lets the face of a main agent that was sent here judge its runs.
+        `judge` sends calls to the front end of a main agent that was sent to this machine.
         """
         self._config = config
         self._environment = environment
@@ -77,7 +77,6 @@ class Guards:
 
     @property
     def board(self) -> "Board":
-        """The hooks of the main agent."""
         if self._main_board is None:
             self._main_board = self._build_board(None, ())
         return self._main_board
@@ -92,14 +91,14 @@ class Guards:
         return switches
 
     def read_switches(self) -> "Switches":
-        """The switches as they are now: what is switched off while runs work is off for the next one."""
+        """Read the current switches: what is switched off during runs is off for the next one."""
         from retinue.settings.switches import load_switches
 
         return load_switches(self._config.paths, trusted=self._config.is_trusted)[0]
 
     @cached_property
     def rules(self) -> tuple[str, ...]:
-        """The user's rules for agents that are told them."""
+        """The user's rules, for agents that get them in their prompt."""
         from retinue.settings.switches import load_rules
 
         rules, problems = load_rules(self._config.paths, self._config.crew.settings.sandbox.hidden)
@@ -109,7 +108,7 @@ class Guards:
     def surround_main(
         self, definition: Definition | None, points: Sequence[Any], rights: "Rights | None"
     ) -> list[Feature]:
-        """What stands around the main agent; `definition` is what it runs as, `points` are its extensions' hooks."""
+        """Return the main agent's guards; `definition` is what it runs as, `points` are hooks of its extensions."""
         if not (self._has_files or self._asks or points or (definition is not None and definition.hooks)):
             return []
         self._main_board = self._build_board(definition, points)
@@ -119,7 +118,7 @@ class Guards:
         return self._surround(self._main_board, book, definition, is_confined=is_confined, is_forced=False)
 
     def surround(self, plan: "RunPlan") -> list[Feature]:
-        """What stands around a run of the crew."""
+        """Return the guards of a subagent's run. Raises RetinueError if its runner cannot be guarded."""
         definition, is_confined = plan.definition, is_readonly_shell(plan.rights)
         surface, readonly = plan.request.surface, plan.rights.readonly
         found = self.surround_definition(
@@ -130,13 +129,12 @@ class Guards:
         if self.judge is None:
             return found
         origin = Origin(run_id="", agent=definition.name, surface=surface, readonly=readonly, confined=is_confined)
-        # Behind all the others: what is refused here need not be asked about elsewhere.
+        # Last: a call that is refused here need not be sent for approval.
         return [*found, self.judge.surround(origin)]
 
     def surround_definition(
         self, definition: Definition, points: Sequence[Any], *, surface: str, readonly: bool, is_confined: bool
     ) -> list[Feature]:
-        """What stands around a run of a definition, wherever it works."""
         is_dispatched = surface == "dispatch"
         if not (self._has_files or self._asks or points or definition.hooks or is_dispatched):
             return []
@@ -148,12 +146,12 @@ class Guards:
         return self._surround(board, book, definition, is_confined=is_confined, is_forced=is_dispatched)
 
     def may_ask(self) -> bool:
-        """Whether somebody may be asked about calls: runs in processes of their own could not reach them."""
+        """Return whether calls may need approval, which runs in separate processes could not request."""
         return self._is_judged or (self._asks and self._desk.has_face)
 
     @property
     def is_set(self) -> bool:
-        """Whether calls of all runs are asked about, ruled or hooked here."""
+        """Whether calls of all runs are subject to approvals, rules or hooks."""
         return self._is_judged or self._asks or self._has_files
 
     @property
@@ -161,9 +159,10 @@ class Guards:
         return self.judge is not None and self.judge.is_on
 
     def _check_runner(self, definition: Definition) -> None:
-        """A run in another process must be guarded there: a retinue reads the same files, but no hooks of its agent.
+        """Raise RetinueError if the runner's process would not be guarded.
 
-        What works on another machine is judged here.
+        A retinue process reads the same files but not the hooks of its agent. Calls on other machines are approved
+        here.
         """
         runner = definition.runner or self._config.crew.settings.runner
         if runner == "pi" or (runner == "process" and definition.hooks):
@@ -235,7 +234,7 @@ class Guards:
         from retinue.features.hooks.board import Board, CommandHook
 
         specs = [*self._specs, *(self._load_profile(definition) if definition is not None else ())]
-        # Before a run has its boundary, and after, nobody has said that a project's program may write.
+        # Before and after a run has a sandbox, a project's program must not write.
         place = replace(self._place, find_boundary=lambda: board.boundary or self._outside)
         board = Board([*points, *(CommandHook(spec, place) for spec in specs)], self._warn)
         name = "" if definition is None else definition.name

@@ -1,7 +1,6 @@
-"""Which command hooks there are: the user's and, in a trusted folder, those of the project that the user approved.
+"""Loads command hooks: the user's and, in a trusted folder, the project's hooks that the user approved.
 
-Starts nothing. What one entry means is in `features.hooks.spec`; a project can add hooks and never takes a guard of
-the user away.
+Starts nothing; `features.hooks.spec` parses an entry. A project can add hooks but never remove a guard of the user.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,30 +22,28 @@ MAX_HOOKS = 200
 
 
 class FoundHook(Struct, frozen=True):
-    """One hook that is configured."""
-
     spec: HookSpec
     state: State
     entry: dict[str, Any]
-    """What an approval is bound to: what is written, and the project's own files it names."""
+    """What an approval is bound to: the entry, and the project's files that it names."""
 
     @property
     def is_bound(self) -> bool:
-        """Whether it runs only when the user agreed to it: a project's, or one that runs files of the project."""
+        """Whether the hook needs the user's approval: a project's hook, or one that runs files of the project."""
         return not self.spec.is_own or "files" in self.entry
 
     @property
     def is_guarding(self) -> bool:
-        """Whether it waits, but stands guard for the user: it is not run, and lets nothing pass.
+        """Whether an unapproved hook still guards: it is not run and refuses everything.
 
-        So does what was agreed to and has a mistake now.
+        True for the user's own guards, and for an approved guard that now contains an error.
         """
         is_ours = self.spec.is_own or (bool(self.spec.fault) and self.state == "changed")
         return is_ours and self.spec.is_guard and self.state in ("unapproved", "changed")
 
     @property
     def notice(self) -> str:
-        """One line about a hook that waits for the user; else empty."""
+        """A line about a hook that waits for approval; else empty."""
         if not (what := tell_waiting(self.state)):
             return ""
         name = self.spec.name
@@ -57,29 +54,26 @@ class FoundHook(Struct, frozen=True):
 
 
 class LoadedHooks(Struct, frozen=True):
-    """All that is configured."""
-
     found: tuple[FoundHook, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
     def ready(self) -> tuple[HookSpec, ...]:
-        """Those that are run, and the user's guards that refuse until they are agreed to."""
+        """Hooks that are run, and the user's guards that refuse until they are approved."""
         return tuple(item.spec for item in self.found if item.state == "ready" or item.is_guarding)
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What waits for the user, a line each."""
         return tuple(item.notice for item in self.found if item.notice)
 
     def find(self, name: str) -> FoundHook | None:
-        """The project's hook of that name, else the user's."""
+        """Return the project's hook of that name, else the user's."""
         same = [item for item in self.found if item.spec.name == name]
         return next((item for item in same if not item.spec.is_own), same[0] if same else None)
 
 
 def list_files(paths: Paths, *, trusted: bool) -> list[tuple[Path, Scope]]:
-    """Where hooks may be configured, the user's first."""
+    """List the files that may contain hooks, the user's first."""
     folders: list[tuple[Path | None, Scope]] = [(paths.home, "global")]
     if trusted and ".codingcode" in paths.configs and paths.project != paths.home:
         folders.append((paths.project, "project"))
@@ -94,10 +88,10 @@ def list_files(paths: Paths, *, trusted: bool) -> list[tuple[Path, Scope]]:
 def load_hooks(
     paths: Paths, *, trusted: bool, disabled: Mapping[str, bool] | None = None, muted: Mapping[str, bool] | None = None
 ) -> LoadedHooks:
-    """Every hook of the files. `disabled` are the user's switches by name, `muted` the project's.
+    """Load all hooks from files. `disabled` are the user's switches by name, `muted` the project's.
 
-    A broken file or entry is told and takes no other with it. It is left out where nothing was guarded; what cannot be
-    read and may have been a guard refuses in its place.
+    A broken file or entry is reported and affects no other. If it may have contained a guard, a stand-in refuses
+    everything; otherwise it is left out.
     """
     problems: list[Diagnostic] = []
     own: list[HookSpec] = []
@@ -122,7 +116,7 @@ def load_hooks(
     def judge(spec: HookSpec) -> FoundHook:
         return approvals.judge(_switch(spec, disabled or {}, muted or {}, problems))
 
-    # What nobody agreed to and nobody can read is not ours; its diagnostic is all there is to say.
+    # An unreadable hook that was never approved is not ours; its diagnostic is enough.
     found = [item for item in map(judge, theirs) if item.spec.point != ANYWHERE or item.state != "unapproved"]
     replacing = {item.spec.name: item.spec for item in found if item.state == "ready"}
     kept = []
@@ -137,7 +131,7 @@ def load_hooks(
 
 
 def load_profile(paths: Paths, definition: Definition, *, trusted: bool) -> LoadedHooks:
-    """The hooks of an agent file; those of a project's are approved one by one, as `agent/hook`."""
+    """Load the hooks of an agent file; those of a project's agent are approved one by one, as `agent/hook`."""
     problems: list[Diagnostic] = []
     approvals = _Approvals(paths, problems, trusted=trusted)
     is_own = definition.source != "project"
@@ -164,7 +158,7 @@ def load_profile(paths: Paths, definition: Definition, *, trusted: bool) -> Load
 def _switch(
     spec: HookSpec, disabled: Mapping[str, bool], muted: Mapping[str, bool], problems: list[Diagnostic]
 ) -> HookSpec:
-    """The hook, off when a switch says so: the project's beats the user's, except that it cannot remove a guard."""
+    """Switch a hook off if a switch says so; the project's switch wins, but cannot remove a guard."""
     is_off = disabled.get(spec.name, False)
     if spec.name in muted:
         if spec.is_own and spec.is_guard and muted[spec.name] and not is_off:
@@ -177,7 +171,7 @@ def _switch(
 
 
 class _Approvals:
-    """Says of each hook whether it is run."""
+    """Decides for each hook whether it is run."""
 
     def __init__(self, paths: Paths, problems: list[Diagnostic], *, trusted: bool) -> None:
         self._paths = paths
@@ -190,18 +184,18 @@ class _Approvals:
             return FoundHook(spec, "disabled", entry)
         if spec.is_own and not files:
             return FoundHook(spec, "ready", entry)
-        # Who had agreed to something in a file had perhaps agreed to what can no longer be read.
+        # If anything in a file was approved, the unreadable part may have been approved too.
         is_lost = spec.fault and spec.name.endswith((NO_NAME, Path(spec.path).name)) and self._consents.given
         found = FoundHook(spec, "ready" if is_lost else self._consents.judge(spec.name, entry), entry)
         if found.is_guarding:
             return FoundHook(structs.replace(spec, fault=spec.fault or found.notice), found.state, entry)
-        # A project's runs inside the boundary of its run, the user's own does not: what it runs is looked at each time.
+        # The project's hook runs in the sandbox of its run; the user's does not, so its files are verified each time.
         held = {str(path): digest_file(path) for path in files.values()} if spec.is_own else {}
         return FoundHook(structs.replace(spec, files=held), found.state, entry)
 
 
 def describe_entry(spec: HookSpec) -> dict[str, Any]:
-    """All that decides what is run and when, as it is written."""
+    """Return everything that decides what is run and when."""
     return {
         "point": spec.point,
         "type": spec.kind,
@@ -214,7 +208,7 @@ def describe_entry(spec: HookSpec) -> dict[str, Any]:
 
 
 _HARMLESS = ("version", "$schema")
-"""Unknown words at the top of a file of hooks that cannot have been a guard."""
+"""Unknown top-level keys in a hook file that cannot have been a guard."""
 
 
 def _load_file(path: Path, scope: Scope, problems: list[Diagnostic], bound: Bound | None) -> Iterator[HookSpec]:
@@ -263,14 +257,14 @@ def _load_file(path: Path, scope: Scope, problems: list[Diagnostic], bound: Boun
         spec = parse_hook(to_plain(item), report)
         if spec is not None:
             is_own = scope == "global"
-            # A relative program is the file's owner's, whatever folder the work is in.
+            # A relative program belongs to the file's owner, whatever the working folder is.
             folder = path.parent if is_own else path.parent.parent
             fault = _place_fault(spec.fault, f"{path}:{item.line}: hooks[{index}]")
             yield structs.replace(spec, scope=scope, is_own=is_own, path=str(path), folder=str(folder), fault=fault)
 
 
 def _stand_in(path: Path, scope: Scope, fault: str) -> HookSpec:
-    """A guard in place of those that a file may have had."""
+    """Return a guard in place of those that a broken file may have contained."""
     is_own = scope == "global"
     fault = f"{fault if str(path) in fault else f'{path}: {fault}'}; mend the file, or move it away"
     return structs.replace(
@@ -279,7 +273,7 @@ def _stand_in(path: Path, scope: Scope, fault: str) -> HookSpec:
 
 
 def _place_fault(fault: str, place: str) -> str:
-    """What is wrong with an entry, with its place and what to do about it."""
+    """Add the place and a remedy to what is wrong with an entry."""
     what = ("." if fault.partition(":")[0].isidentifier() else ": ") + fault
     return f"{place}{what}; mend the entry, or switch it off with enabled: false" if fault else ""
 

@@ -1,4 +1,4 @@
-"""What a process that another agent has started is asked for, beside its command line: the marks in its environment."""
+"""Reads what a parent agent passes to this process in environment variables."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +19,7 @@ _MAX_DIGITS = 9
 
 
 def inherit(request: Request, environment: Mapping[str, str]) -> Request:
-    """The request of a child: what no flag says is its parent's. Unchanged for whoever is no child."""
+    """Fill in what no flag sets from the parent; unchanged if this process is not a child."""
     if environment.get("PI_SUBAGENT_CHILD") != "1":
         return request
     level = environment.get("PI_REASONING_LEVEL", "")
@@ -32,7 +32,7 @@ def inherit(request: Request, environment: Mapping[str, str]) -> Request:
         is_child=True,
         is_readonly=environment.get("RETINUE_READONLY") == "1",
         limits=limits,
-        # Its file lies below the session of a parent that holds the lock of the whole tree.
+        # The parent holds the lock of the whole session tree.
         session=replace(request.session, is_alone=True),
         inherited_provider=environment.get("PI_PROVIDER") or None,
         inherited_model=environment.get("PI_MODEL") or None,
@@ -41,13 +41,13 @@ def inherit(request: Request, environment: Mapping[str, str]) -> Request:
 
 
 def inherit_agents(environment: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The agents that a child may start; None for all."""
+    """Return the agents that a child may start; None for all."""
     named = environment.get("RETINUE_AGENTS") if environment.get("PI_SUBAGENT_CHILD") == "1" else None
     return None if named is None else tuple(filter(None, named.split(",")))
 
 
 def inherit_extensions(environment: Mapping[str, str]) -> Wanted | None:
-    """The extensions that a child asks for; None where nobody has said anything."""
+    """Return the extensions that a child shall load; None if the parent does not say."""
     named = environment.get("RETINUE_EXTENSIONS") if environment.get("PI_SUBAGENT_CHILD") == "1" else None
     if named is None:
         return None
@@ -58,7 +58,7 @@ def inherit_extensions(environment: Mapping[str, str]) -> Wanted | None:
 
 
 def inherit_budget(environment: Mapping[str, str]) -> "ParentBudget | None":
-    """The budget that a child draws on; None where nobody has given it one. Raises UsageError."""
+    """Return the parent's budget; None if there is none. Raises UsageError."""
     named = environment.get(BUDGET_FD) if environment.get("PI_SUBAGENT_CHILD") == "1" else None
     if named is None:
         return None
@@ -69,7 +69,7 @@ def inherit_budget(environment: Mapping[str, str]) -> "ParentBudget | None":
     try:
         end = socket.socket(fileno=_read_count(named))
     except OSError as error:
-        # A budget that cannot be asked is none that can be ignored.
+        # A budget that cannot be read must not be ignored.
         raise UsageError(f"{BUDGET_FD} {quote(named)} is no open socket ({error.strerror}); unset it") from None
     end.set_inheritable(False)
     return ParentBudget(end)

@@ -1,6 +1,6 @@
-"""pi's `keybindings.json`: which keys the user wants for which actions. A bad entry is dropped with a message.
+"""Loads pi's `keybindings.json`: the keys for each action. An invalid entry is dropped with a message.
 
-Keys stay spelled as pi spells them. This file must not know what the actions do.
+Keys keep pi's spelling. Must not know what the actions do.
 """
 
 import re
@@ -51,7 +51,7 @@ _OWN = (
     *("tui.editor.selectLineStart", "tui.editor.selectLineEnd", "tui.editor.redo"),
 )
 OWN_ACTIONS = frozenset(_OWN)
-"""Those that pi does not have."""
+"""Actions that pi does not have."""
 ACTIONS = OWN_ACTIONS.union(
     (f"tui.editor.{name}" for name in _EDITOR),
     (f"tui.altScreen.{name}" for name in _SCREEN),
@@ -69,12 +69,12 @@ _KEY = re.compile(
 
 
 def is_key(text: str) -> bool:
-    """Whether a text is a key as pi spells it."""
+    """Return whether a text is a key in pi's spelling."""
     return _KEY.fullmatch(text) is not None
 
 
 def load_keybindings(paths: Paths) -> tuple[dict[str, tuple[str, ...]], list[Diagnostic]]:
-    """The keys of each action that the file names; none switches an action's keys off."""
+    """Return the keys of each action in the file; an empty tuple removes an action's keys."""
     path = paths.agent_dir / "keybindings.json"
     raw, problems = load_json(path)
     found: dict[str, tuple[str, ...]] = {}

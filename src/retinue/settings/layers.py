@@ -1,7 +1,6 @@
-"""Settings in layers: defaults < user file < trusted project file < environment < flags.
+"""Merges settings in layers: defaults < user file < trusted project file < environment < flags.
 
-A bad field is dropped with a message, never a whole file. Works for any table of settings; this file must not know what
-a setting does.
+An invalid field is dropped with a message, never a whole file. Must not know what a setting does.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +21,7 @@ Scope = Literal["user", "project", "environment", "flag"]
 
 
 class Layer(Struct, frozen=True):
-    """What one source says, by key; every value is checked already."""
+    """The validated values of one source, by key."""
 
     scope: Scope
     values: Mapping[str, Any]
@@ -30,7 +29,7 @@ class Layer(Struct, frozen=True):
 
 
 class LoadedSettings(Struct, frozen=True):
-    """The settings in force, how far the project is trusted, and what was wrong on the way."""
+    """The effective settings, the trust in the project, and problems."""
 
     settings: Settings
     trust: Trust
@@ -38,7 +37,7 @@ class LoadedSettings(Struct, frozen=True):
     layers: tuple[Layer, ...]
 
     def find_origin(self, key: str) -> str:
-        """Who decides a setting: a file, `environment`, `flag` or `default`."""
+        """Return where a setting comes from: a file, `environment`, `flag` or `default`."""
         for layer in reversed(self.layers):
             if key in layer.values:
                 return layer.path or layer.scope
@@ -52,7 +51,7 @@ def load_settings(
     flags: Mapping[str, Any] | None = None,
     approve: bool | None = None,
 ) -> LoadedSettings:
-    """Read all layers; `flags` win over them. Nothing of the project is read before it is trusted."""
+    """Read all layers; `flags` win. Nothing of the project is read before it is trusted."""
     diagnostics = check_switches(environment)
     layers: list[Layer] = []
     last = [Layer("flag", {key: value for key, value in flags.items() if value is not None})] if flags else []
@@ -79,7 +78,7 @@ def load_settings(
 
 
 def check_switches(environment: Mapping[str, str]) -> list[Diagnostic]:
-    """Warn of variables that are on or off and say neither."""
+    """Warn about on/off variables with an invalid value."""
     return [
         Diagnostic(
             f"environment: {name}: found {quote(environment[name])}; expected 1, true, yes, 0, false or no",
@@ -100,14 +99,14 @@ def read_layer(
     *,
     ignore: frozenset[str] = frozenset(),
 ) -> tuple[Layer, list[Diagnostic]]:
-    """The settings in one parsed file: good fields are kept, each bad one is told."""
+    """Read the settings of one parsed file: valid fields are kept, each invalid one is reported."""
     reader = _LayerReader({item.key: item for item in known}, scope, path, ignore)
     reader.read_object(raw, "")
     return Layer(scope, reader.values, path), reader.diagnostics
 
 
 def merge_layers(defaults: T, known: Sequence[Setting], layers: Sequence[Layer]) -> T:
-    """The settings in force: a later layer wins, or joins the one below where a setting says so."""
+    """Return the effective settings: a later layer replaces the one below or, for some settings, is merged with it."""
     by_key = {item.key: item for item in known}
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -183,7 +182,7 @@ class _LayerReader:
 
 
 def _migrate(raw: dict[str, Any]) -> dict[str, Any]:
-    """The older name that pi still understands."""
+    """Rename a key that pi still accepts under its old name."""
     if "queueMode" in raw and "steeringMode" not in raw:
         return {**raw, "steeringMode": raw["queueMode"]}
     return raw

@@ -1,6 +1,6 @@
-"""The language servers of one Retinue: the `lsp` tool for the main agent and for its crew, and the diagnostics hook.
+"""Language servers of one Retinue: the `lsp` tool for the main agent and its subagents, and the diagnostics hook.
 
-Nothing is started, and nearly nothing loaded, before somebody asks.
+Nothing is started, and almost nothing imported, before first use.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Languages:
-    """Who may ask language servers, and the servers themselves."""
+    """Builds the `lsp` tool with its permissions and owns the servers."""
 
     def __init__(
         self,
@@ -53,7 +53,6 @@ class Languages:
         return own.enabled and own.lsp.enabled and own.lsp.tool.enabled
 
     def build_main(self) -> dict[str, Tool]:
-        """The tool of the main agent."""
         from retinue.tools.lsp.tool import Permission, permit_process
 
         own = self._settings
@@ -62,7 +61,6 @@ class Languages:
         return self._build(Permission(allow_mutating=own.lsp.tool.allow_mutating_actions))
 
     def build_children(self) -> dict[str, Tool]:
-        """The tool of its crew."""
         from retinue.tools.lsp.tool import Permission, permit_process
 
         own = self._settings
@@ -71,7 +69,7 @@ class Languages:
         return self._build(Permission(True, own.has_child_lsp, own.subagents.allowed_lsp_actions))
 
     def surround_main(self) -> list[Feature]:
-        """What tells the main agent about the files it has changed; nobody tells an agent of another's."""
+        """Return the feature that reports diagnostics of changed files to the main agent; a child process gets none."""
         own = self._settings
         mode = own.lsp.hook.mode
         if self._is_child or not (own.enabled and own.lsp.enabled and own.lsp.hook.enabled) or mode == "disabled":
@@ -81,7 +79,7 @@ class Languages:
         return [Diagnosing(self.open_pool, mode, self._clock)]
 
     def open_pool(self) -> "LspPool":
-        """The servers; none runs until one is asked."""
+        """Return the servers; each is started on first use."""
         if self._pool is None:
             from retinue.tools.lsp.pool import LspPool, PoolContext
 
@@ -98,7 +96,6 @@ class Languages:
         return self._pool
 
     async def close(self) -> None:
-        """End all servers."""
         if self._pool is not None:
             await self._pool.close()
 

@@ -1,6 +1,6 @@
-"""Which MCP servers there are: those of the user and, in a trusted folder, the project's, each agreed to by itself.
+"""Loads MCP server entries: the user's and, in a trusted folder, the project's, each of which needs approval.
 
-Starts and reaches nothing. What one entry means is in `mcp_entry`.
+Starts and contacts nothing; `mcp_entry` parses an entry.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,21 +24,19 @@ _TOP = ("mcpServers", "autoEnableCodemode", "$schema")
 
 
 class ConfiguredServer(Struct, frozen=True):
-    """One server that is configured."""
-
     server: McpServer
     state: State
     entry: Any
-    """What an approval is bound to: what is written, and the project's own files it names."""
+    """What an approval is bound to: the entry, and the project's files that it names."""
 
     @property
     def is_bound(self) -> bool:
-        """Whether it starts only when the user agreed to it: a project's, or one that runs files of the project."""
+        """Whether the server needs the user's approval: a project's server, or one that runs files of the project."""
         return self.server.level == "project" or bool(self.server.files)
 
     @property
     def notice(self) -> str:
-        """One line about a server that waits for the user; else empty."""
+        """A line about a server that waits for approval; else empty."""
         if not (what := tell_waiting(self.state)):
             return ""
         name = self.server.name
@@ -47,23 +45,20 @@ class ConfiguredServer(Struct, frozen=True):
 
 
 class Servers(Struct, frozen=True):
-    """All that is configured."""
-
     found: tuple[ConfiguredServer, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
     def ready(self) -> tuple[McpServer, ...]:
-        """Those that may be started."""
+        """The servers that may be started."""
         return tuple(item.server for item in self.found if item.state == "ready")
 
     def find(self, name: str) -> ConfiguredServer | None:
-        """The server of that name."""
         return next((item for item in self.found if item.server.name == name), None)
 
 
 def load_servers(paths: Paths, environment: Mapping[str, str], *, trusted: bool) -> Servers:
-    """Every server of the files. A broken file or entry is told and left out, and takes no other with it."""
+    """Load all servers from files. A broken file or entry is reported and left out, without affecting others."""
     problems: list[Diagnostic] = []
     chosen: dict[str, list[Written]] = {}
     changes: list[Written] = []
@@ -91,7 +86,7 @@ def _judge(
     problems: list[Diagnostic],
     paths: Paths,
 ) -> Iterator[ConfiguredServer]:
-    """The first of some entries of one name, and the next while it cannot be started: the user's own stays usable."""
+    """Yield the entries of one name up to the first that needs no approval, so that the user's own stays usable."""
     for written in entries:
         server, more = read_server(written, environment)
         problems += more
@@ -107,7 +102,7 @@ def _judge(
 
 
 def _bind(server: McpServer, written: Written, paths: Paths) -> tuple[McpServer, Any]:
-    """A server and its entry, both with what the project's own files hold that it names, whoever wrote the entry."""
+    """Add the hashes of the project's files that a server names to the server and its entry."""
     ground = find_ground(paths, server.cwd)
     files = ground.find_files(server.command, server.args, paths.cwd) if server.command else {}
     if not files:
@@ -119,7 +114,7 @@ def _bind(server: McpServer, written: Written, paths: Paths) -> tuple[McpServer,
 def _narrow(
     found: list[ConfiguredServer], changes: Iterable[Written], problems: list[Diagnostic]
 ) -> list[ConfiguredServer]:
-    """What a project says of the user's servers: it can take away, never give."""
+    """Apply the project's changes to the user's servers; they can only take away."""
     for written in changes:
         key = fold_name(written.name)
         places = [

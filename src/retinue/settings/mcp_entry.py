@@ -1,7 +1,7 @@
-"""One entry of `mcp.json` or `mcp.yaml`: from what is written to a McpServer, or why it is none.
+"""Parses one entry of `mcp.json` or `mcp.yaml` into a McpServer.
 
-A field that could start or reach something else than was meant drops the entry; a wrong limit drops only itself. This
-file must not know which files there are and who may use an entry.
+An invalid field that decides what is started or contacted drops the entry; an invalid limit drops only itself. Must not
+know which files exist and who may use an entry.
 """
 
 import re
@@ -24,14 +24,14 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")
 _TYPES = ("stdio", "http", "streamable-http")
 _EXPOSURES = ("codemode", "codemode-deferred", "deferred", "direct", "hidden")
 CONNECTING = ("command", "url", "type")
-"""Without one of these a project's entry only changes a server of the user's."""
+"""Without one of these, a project's entry only changes a server of the user."""
 _DEFERRED = ("deferred", "codemode-deferred")
 OVERRIDES = ("enabled", "exposure", "toolExposure")
 _KNOWN = (
     *("command", "args", "env", "cwd", "url", "headers", "type", "timeout", "enabled", "exposure", "toolExposure"),
     *("description", "concurrency", "autoReconnect", "readOnlyTools", "oauth", "name"),
 )
-# What programs call the wish to be started, or obeyed, without a question.
+# Names that various programs use for starting or obeying a server without asking.
 SELF_APPROVAL = (
     *("alwaysAllow", "autoApprove", "autoEnable", "approved", "trust", "trusted", "enableAllProjectMcpServers"),
     *("enabledMcpjsonServers", "autoStart"),
@@ -39,7 +39,7 @@ SELF_APPROVAL = (
 
 
 class Written(Struct, frozen=True):
-    """An entry as a file has it."""
+    """An entry as read from a file."""
 
     name: str
     entry: Any
@@ -49,16 +49,16 @@ class Written(Struct, frozen=True):
 
     @property
     def is_override(self) -> bool:
-        """Whether it only changes a server that is defined elsewhere."""
+        """Whether the entry only changes a server that is defined elsewhere."""
         return isinstance(self.entry, Mapping) and all(self.entry.get(key) is None for key in CONNECTING)
 
 
 class _Bad(Exception):
-    """The entry cannot be used; what is wrong is told already."""
+    """The entry is unusable; the problem has been reported."""
 
 
 def read_server(written: Written, environment: Mapping[str, str]) -> tuple[McpServer | None, list[Diagnostic]]:
-    """The server of an entry; None when it cannot be used."""
+    """Parse an entry; None if it is unusable."""
     reader = _Reader(written, environment)
     try:
         return reader.read(), reader.problems
@@ -67,7 +67,7 @@ def read_server(written: Written, environment: Mapping[str, str]) -> tuple[McpSe
 
 
 def check_name(name: str) -> str:
-    """What is wrong with the name of a server; empty when nothing is."""
+    """Return what is wrong with a server name; empty if nothing is."""
     return "" if _NAME.match(name) else "1 to 40 letters, digits, _ and -"
 
 
@@ -228,7 +228,7 @@ class _Reader:
         return bool(value)
 
     def _fill(self, field: str, text: str) -> str:
-        """A text with variables in their places; one that is not set is empty, and told."""
+        """Substitute environment variables; an unset one is empty and reported."""
 
         def find(match: re.Match[str]) -> str:
             value = self._environment.get(match[1], match[2])
@@ -262,7 +262,7 @@ def _drop_nulls(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _find_deferred(entry: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The tools that wait until they are looked for, and those that do not; other words were refused before."""
+    """Return the tools that are deferred until a search finds them, and those that are not."""
     tools = entry.get("toolExposure")
     single = _drop_nulls(tools) if isinstance(tools, Mapping) else {}
     every = ["*"] if entry.get("exposure") in _DEFERRED else []

@@ -1,6 +1,6 @@
-"""Settings that a program gives in Python, over those of all files: read like a file's, but a mistake is an error.
+"""Settings given in Python that override all files: validated like a file's, but a mistake is an error.
 
-Must not know who asks, nor what a setting does.
+Must not know who sets them or what a setting does.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,17 +22,16 @@ WHERE = "Retinue"
 
 
 class Overrides(Struct, frozen=True):
-    """What is given, by the keys of the two files, every value checked."""
+    """The given values by the keys of the two files, validated."""
 
     main: Mapping[str, Any] = {}
-    """Of settings.json."""
+    """Settings of settings.json."""
     crew: Mapping[str, Any] = {}
-    """Of subagents.json."""
+    """Settings of subagents.json."""
 
 
 def read_overrides(given: Mapping[str, Any]) -> Overrides:
-    """Settings by their names in Python or in the files, sections as mappings. Raises UsageError, which names all that
-    is wrong with them."""
+    """Read settings by their Python or file names; a section is a mapping. Raises UsageError with all mistakes."""
     ours, theirs = _list_known()
     main: dict[str, Any] = {}
     crew: dict[str, Any] = {}
@@ -58,12 +57,11 @@ def read_overrides(given: Mapping[str, Any]) -> Overrides:
 
 @cache
 def _list_known() -> tuple[frozenset[str], frozenset[str]]:
-    """Of the main settings and of the crew's; the same for all who ask."""
+    """Return the keys of settings.json and of subagents.json."""
     return _list_keys(SETTINGS), _list_keys(CREW_SETTINGS)
 
 
 def _list_keys(table: Iterable[Setting]) -> frozenset[str]:
-    """The keys of settings, and of the sections they are in."""
     return frozenset(
         item.key[:end]
         for item in table
@@ -72,7 +70,7 @@ def _list_keys(table: Iterable[Setting]) -> frozenset[str]:
 
 
 def _to_plain(value: Any, key: str, known: frozenset[str]) -> Any:
-    """The value as a file would have it; names are translated where they are names of settings."""
+    """Convert a value to its form in a file; names are translated where they are settings."""
     if isinstance(value, Mapping):
         is_section = any(other.startswith(f"{key}.") for other in known)
         names = {name: _to_key(name) if is_section and isinstance(name, str) else name for name in value}
@@ -83,7 +81,7 @@ def _to_plain(value: Any, key: str, known: frozenset[str]) -> Any:
 
 
 def _to_key(name: str) -> str:
-    """`max_concurrent` as files spell it; what is spelt so already stays."""
+    """Convert `max_concurrent` to the spelling in files; a name in that spelling is unchanged."""
     first, *rest = name.split("_")
     return first + "".join(word[:1].upper() + word[1:] for word in rest)
 

@@ -1,6 +1,6 @@
-"""Where things are: the home and agent directories, the project, the sessions, files of MCP servers.
+"""Finds the home and agent directories, the project, the session directory and the files of MCP servers.
 
-Looks at names only; reads no file and creates nothing.
+Looks at names only: reads no file and creates nothing.
 """
 
 import os
@@ -29,13 +29,11 @@ _IN_PI = (
     "agent-tool-description.md",
 )
 PROTECTED = (*(f".pi/{name}" for name in _IN_PI), ".agents", ".codingcode")
-"""What a clone may bring along that changes what the agent is, does or starts."""
+"""Files of a clone that can change what an agent is, does or starts."""
 PROJECT_MARKS = (*CONFIG_FOLDERS, ".git")
 
 
 class Paths(Struct, frozen=True):
-    """The directories of one process."""
-
     cwd: Path
     """Absolute, links resolved."""
     project: Path
@@ -43,15 +41,15 @@ class Paths(Struct, frozen=True):
     agent_dir: Path
     home: Path | None = None
     withheld: tuple[str, ...] = ()
-    """What no agent of this process may see, wherever it lies: a worker's folder, passwords of its database."""
+    """Paths that no agent of this process may see: a worker's folder, database password files."""
     exposed: tuple[str, ...] = ()
-    """What may be seen all the same."""
+    """Exceptions from the hidden paths."""
     configs: tuple[str, ...] = CONFIG_FOLDERS
-    """The project's configuration folders that were there when this was made and are no links; no others are read."""
+    """The project's configuration folders that existed at the start and are not links; no others are read."""
 
     @property
     def own_dir(self) -> Path:
-        """All that retinue keeps beside pi's own files."""
+        """The folder of retinue's own files beside pi's."""
         return self.agent_dir / "retinue"
 
     @property
@@ -81,7 +79,7 @@ class Paths(Struct, frozen=True):
 
 
 def find_paths(cwd: str | Path, environment: Mapping[str, str]) -> Paths:
-    """The directories for a run that starts in `cwd`. Raises UsageError or ConfigError when one cannot be."""
+    """Find the directories for a run that starts in `cwd`. Raises UsageError or ConfigError if one is unusable."""
     here = find_cwd(cwd)
     home = find_home(environment)
     agent_dir = find_agent_dir(environment, home)
@@ -96,7 +94,7 @@ def find_paths(cwd: str | Path, environment: Mapping[str, str]) -> Paths:
 
 
 def find_cwd(cwd: str | Path) -> Path:
-    """The directory a run works in, absolute and without links."""
+    """Return the working directory, absolute and without links. Raises UsageError."""
     try:
         here = Path(cwd).resolve(strict=True)
     except (OSError, RuntimeError, ValueError) as error:
@@ -110,7 +108,7 @@ def find_cwd(cwd: str | Path) -> Path:
 
 
 def find_home(environment: Mapping[str, str]) -> Path | None:
-    """The home directory: `$HOME` when it is an absolute path, else what the system says, else none."""
+    """Return `$HOME` if it is an absolute path, else what the system says, else None."""
     home = environment.get("HOME", "")
     if not os.path.isabs(home) or "\0" in home:
         try:
@@ -123,7 +121,7 @@ def find_home(environment: Mapping[str, str]) -> Path | None:
 
 
 def find_agent_dir(environment: Mapping[str, str], home: Path | None) -> Path:
-    """`$PI_CODING_AGENT_DIR`, else `~/.pi/agent`."""
+    """Return `$PI_CODING_AGENT_DIR`, else `~/.pi/agent`. Raises ConfigError without a home directory."""
     if chosen := environment.get("PI_CODING_AGENT_DIR", ""):
         return expand_path(chosen, home, Path.cwd(), "PI_CODING_AGENT_DIR")
     if home is None:
@@ -132,7 +130,7 @@ def find_agent_dir(environment: Mapping[str, str], home: Path | None) -> Path:
 
 
 def find_project(cwd: Path, home: Path | None) -> Path:
-    """The project that `cwd` belongs to, looking no higher than the home directory and never at it."""
+    """Return the project of `cwd`, searching only below the home directory."""
     top = _resolve(home) if home is not None else None
     for folder in (cwd, *cwd.parents):
         if folder == top:
@@ -143,20 +141,20 @@ def find_project(cwd: Path, home: Path | None) -> Path:
 
 
 def find_configs(project: Path) -> tuple[str, ...]:
-    """The configuration folders of a project that hold configuration; a link is none of them."""
+    """Return the project's configuration folders that hold configuration and are not links."""
     found = {name.partition("/")[0] for name in PROTECTED if has_entry(project / name)}
     return tuple(name for name in CONFIG_FOLDERS if name in found and not (project / name).is_symlink())
 
 
 def has_entry(path: Path) -> bool:
-    """Whether a person or a project put something there: what stands in for it while agents work does not count."""
+    """Return whether a path exists; a placeholder of the sandbox does not count."""
     return os.path.lexists(path) and not is_stub(str(path))
 
 
 def find_session_dir(
     paths: Paths, environment: Mapping[str, str], *, flag: str | None = None, setting: str | None = None
 ) -> Path:
-    """Where this directory's sessions are: `--session-dir`, the environment, the setting, or pi's default place."""
+    """Return the session directory: `--session-dir`, the environment, the setting, or pi's default."""
     chosen = (
         (flag, "--session-dir"),
         (environment.get("PI_CODING_AGENT_SESSION_DIR"), "PI_CODING_AGENT_SESSION_DIR"),
@@ -173,7 +171,7 @@ def find_session_dir(
 
 
 def expand_path(text: str, home: Path | None, base: Path, origin: str) -> Path:
-    """A path as users write it: `~` is the home directory, relative paths start at `base`."""
+    """Expand a user's path: `~` is the home directory, relative paths start at `base`. Raises ConfigError."""
     if "\0" in text:
         raise ConfigError(f"{origin}: {quote(text)} contains a NUL character; expected a path")
     if text == "~" or text.startswith("~/"):
@@ -191,7 +189,7 @@ def _resolve(path: Path) -> Path:
 
 
 def list_files(paths: Paths, *, trusted: bool) -> list[tuple[Path, Literal["user", "project"]]]:
-    """Where servers may be configured, what counts most first."""
+    """List the files that may define MCP servers, in order of precedence."""
     found: list[tuple[Path, Literal["user", "project"]]] = []
     if trusted and paths.project != paths.home:
         files = (".pi/mcp.json", ".codingcode/mcp.yaml", ".codingcode/mcp.yml")
@@ -201,5 +199,5 @@ def list_files(paths: Paths, *, trusted: bool) -> list[tuple[Path, Literal["user
 
 
 def has_files(paths: Paths, *, trusted: bool) -> bool:
-    """Whether there is anything to read; most have nothing."""
+    """Return whether any such file exists; usually none does."""
     return any(os.path.lexists(path) for path, _ in list_files(paths, trusted=trusted))

@@ -1,7 +1,7 @@
-"""The settings of subagents.json one by one, for people: what each is for, who decides it, and changing them.
+"""Lists and changes single settings of subagents.json for the user: purpose, value, origin.
 
-A change goes into the project's file where that counts and may say it, else into the user's. It writes one key and
-leaves everything else in the file as it is. Must not know how settings are shown.
+A change is written to the project's file if that applies and may contain the key, else to the user's. It changes one
+key and nothing else in the file. Must not know how settings are shown.
 """
 
 import ast
@@ -42,12 +42,10 @@ AT_ONCE = frozenset((
     "rollupChildUsage", "commands.enabled",
 ))
 # fmt: on
-"""What a session that goes on takes over; the rest counts from the next session on."""
+"""Settings that change in an open session; others change in the next one."""
 
 
 class Preference(Struct, frozen=True):
-    """One setting as it is now."""
-
     key: str
     help: str
     value: Any
@@ -55,35 +53,30 @@ class Preference(Struct, frozen=True):
     """`default`, `environment`, or the file that decides."""
     accepts: str
     choices: tuple[Any, ...] = ()
-    """All it may be, where that is a short list."""
+    """All accepted values, if they are few."""
 
     @property
     def acts_at_once(self) -> bool:
-        """Whether a change counts in the session that is open."""
         return self.key in AT_ONCE
 
     @property
     def shown(self) -> str:
-        """The value as a person writes it."""
+        """The value as a user writes it."""
         return show(self.value)
 
     def show(self, value: Any) -> str:
-        """Another value of it, written the same way."""
         return show(value)
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has decided it."""
         return self.origin == "default"
 
 
 class Preferences:
-    """The settings of one user in one folder."""
-
     def __init__(
         self, paths: Paths, environment: Mapping[str, str], trust: Trust, flags: Mapping[str, Any] | None = None
     ) -> None:
-        """`flags` are values of this process, which win over all files."""
+        """`flags` are values of this process, which override all files."""
         self._paths = paths
         self._environment = environment
         self._trust = trust
@@ -91,16 +84,15 @@ class Preferences:
 
     @property
     def path(self) -> str:
-        """The file that changes go to, but for those that only the user's file may say."""
+        """The file that changes are written to, except those allowed only in the user's file."""
         return str(find_project_file(self._paths) if self._has_project_file else find_user_file(self._paths))
 
     @property
     def project_path(self) -> str:
-        """The project's file, which need not be there."""
+        """The project's file, which need not exist."""
         return str(find_project_file(self._paths))
 
     def list(self) -> list[Preference]:
-        """All of them as they are now, in the order of the reference."""
         loaded = load_crew(self._paths, self._environment, trusted=self._trust.trusted, flags=self._flags)
         origins: dict[str, str] = {}
         for layer in loaded.layers:
@@ -118,14 +110,14 @@ class Preferences:
         ]
 
     def find(self, key: str) -> Preference:
-        """One of them as it is now. Raises UsageError."""
+        """Return one setting. Raises UsageError."""
         found = next((item for item in self.list() if item.key == key), None)
         if found is None:
             raise UsageError(f"{quote(key)} is no setting")
         return found
 
     def read(self, key: str, text: str) -> tuple[Any, Any]:
-        """What a person wrote, as a file has it and as the program uses it. Raises UsageError."""
+        """Parse the user's text; returns the value for the file and the value for the program. Raises UsageError."""
         setting = _find(key)
         value = _read(text, setting)
         complaints: list[str] = []
@@ -142,15 +134,14 @@ class Preferences:
         return value, converted
 
     def needs_consent(self, key: str, text: str) -> bool:
-        """Whether the project could have a file that says this, which counts only if the user accepts it: nobody has
-        decided about the folder yet. Raises UsageError."""
+        """Return whether a new project file could hold this, if the user accepts it. Raises UsageError."""
         is_undecided = self._trust.is_open and not self._trust.trusted and self._may_create
         return is_undecided and _may_project_say(_find(key), self.read(key, text)[0])
 
     def change(self, key: str, text: str, *, accepts_file: bool = False) -> None:
-        """Set one, from what a person wrote. Raises UsageError or ConfigError.
+        """Set a value from the user's text. Raises UsageError or ConfigError.
 
-        With `accepts_file` the project gets a file where nobody has decided about it, and this one file counts.
+        With `accepts_file`, a project that nobody has decided about gets a file, and only this file is accepted.
         """
         value, wanted = self.read(key, text)
         is_projects = self._has_project_file or (accepts_file and self.needs_consent(key, text))
@@ -158,12 +149,12 @@ class Preferences:
             self._write_project({key: value})
             return
         if self._has_project_file:
-            self._drop_project(key)  # it would win
+            self._drop_project(key)  # the project's value would win
         if self.find(key).value != wanted:
             write_keys(find_user_file(self._paths), {key: value})
 
     def reset(self, key: str) -> None:
-        """Take one out of the file that decides it. Raises UsageError or ConfigError."""
+        """Remove a key from the file that decides it. Raises UsageError or ConfigError."""
         if self.find(key).origin == self.project_path:
             self._drop_project(key)
         else:
@@ -171,7 +162,7 @@ class Preferences:
 
     @property
     def _has_project_file(self) -> bool:
-        """Whether the project's file counts, or would if it was there."""
+        """Whether the project's file applies, or would if it existed."""
         is_trusted = self._trust.trusted
         if trusts_project_file(self._paths, trusted=is_trusted) or (is_trusted and self._may_create):
             return True
@@ -181,7 +172,7 @@ class Preferences:
     @property
     def _may_create(self) -> bool:
         path = find_project_file(self._paths)
-        # An agent may have made the link, and chosen where we write.
+        # An agent could have made the link to choose where we write.
         is_free = not os.path.lexists(path) and not path.parent.is_symlink()
         return is_free and path != find_user_file(self._paths)
 
@@ -190,7 +181,7 @@ class Preferences:
             self._write_project({}, (key,))
 
     def _write_project(self, values: Mapping[str, Any], dropped: Iterable[str] = ()) -> None:
-        """Change the project's file. One that is new, or that the user accepted before, counts as it is then."""
+        """Change the project's file; a new file, and one that was accepted before, is accepted as it is then."""
         from retinue.settings.entry_approval import accept_file
 
         path = find_project_file(self._paths)
@@ -208,7 +199,7 @@ def _may_project_say(setting: Setting, value: Any) -> bool:
 def write_keys(
     path: Path, values: Mapping[str, Any], dropped: Iterable[str] = (), *, bound: Bound | None = None
 ) -> None:
-    """Set some keys of a file and take others out; all else in it stays as it is. Raises ConfigError."""
+    """Set and remove keys of a file without changing the rest. Raises ConfigError."""
     try:
         make_private(path.parent)
         with hold_lock(path):
@@ -227,7 +218,7 @@ def write_keys(
 
 
 def show(value: Any) -> str:
-    """A value as a person writes it."""
+    """Format a value as a user writes it."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -239,7 +230,7 @@ def show(value: Any) -> str:
 
 @cache
 def find_help(field: str) -> str:
-    """What a setting is for: the docstring under its field."""
+    """Return the help of a setting: the docstring under its field."""
     holder: Any = DEFAULTS
     *sections, name = field.split(".")
     for section in sections:
@@ -273,7 +264,7 @@ def _find(key: str) -> Setting:
 
 
 def _read(text: str, setting: Setting) -> Any:
-    """What a person means by some words, read by what the setting usually is."""
+    """Interpret the user's text by the type of the setting's default."""
     default, word = read_field(DEFAULTS, setting), text.strip()
     for choice in setting.check.choices:
         if word.lower() in (show(choice).lower(), json.dumps(choice).strip('"').lower()):
@@ -291,7 +282,7 @@ def _read(text: str, setting: Setting) -> Any:
 
 
 def _set(content: dict[str, Any], keys: list[str], value: Any, *, is_kept: bool) -> dict[str, Any]:
-    """The content with one key set or taken out; a section that has become empty goes too."""
+    """Return the content with one key set or removed; a section that becomes empty is removed too."""
     key, rest = keys[0], keys[1:]
     if not rest:
         left = {name: item for name, item in content.items() if name != key or is_kept}

@@ -1,4 +1,4 @@
-"""What the settings say about runs in processes of their own."""
+"""Settings for runs in separate processes."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from retinue.settings.web import export_search_keys
 def build_premises(
     config: Config, models: ChildModels, environment: Mapping[str, str], tools: Iterable[str], cwd: Path
 ) -> Premises:
-    """What a child that works in `cwd` is told; `tools` are the names of those there are, wherever they come from."""
+    """Build what a child process in `cwd` needs; `tools` are the names of all existing tools."""
     settings = config.crew.settings
     return Premises(
         environment=environment,
@@ -33,7 +33,7 @@ def build_premises(
 
 
 def decide_child_trust(config: Config, cwd: Path) -> bool | None:
-    """Whether a child may use the project's configuration: only what was decided about; None: it decides itself."""
+    """Return whether a child may use the project's configuration; None if the child must decide itself."""
     if config.loaded.trust.is_open:
         return None
     project = config.paths.project
@@ -42,8 +42,8 @@ def decide_child_trust(config: Config, cwd: Path) -> bool | None:
 
 
 def is_own_folder(config: Config, cwd: Path) -> bool:
-    """Whether a folder is of the project that was decided about: nobody has said anything about another one's files.
+    """Return whether a folder belongs to the project that the user decided about, not to another project.
 
-    A copy of the project is another folder: what lies in it is its agent's.
+    A copy of the project is another folder: its content is under the control of its agent.
     """
     return find_project(Path(os.path.realpath(cwd)), config.paths.home) == config.paths.project

@@ -1,4 +1,4 @@
-"""Reads models.json and auth.json, builds the registry of models, and says which model a session begins with."""
+"""Loads models.json and auth.json, builds the model registry, and chooses the first model of a session."""
 
 import os
 import stat
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from retinue.models.pool import PoolConfig
 
 _SECRETS = ("key", "access", "refresh")
-"""Fields of an entry in auth.json."""
+"""Secret fields of an entry in auth.json."""
 _TRUE = ("1", "true", "yes")
 
 
 def load_registry(
     paths: Paths, environment: Mapping[str, str], *, api_key: str | None = None, offline: bool = False
 ) -> tuple[ModelRegistry, list[Diagnostic]]:
-    """Every provider and key of this user. Runs no command and asks no server yet."""
+    """Load all providers and keys of this user. Runs no command and contacts no server yet."""
     credentials, diagnostics = _load_credentials(paths.auth_file)
     raw, problems = load_json(paths.models_file, comments=True)
     diagnostics = [*problems, *diagnostics]
@@ -57,7 +57,6 @@ def load_registry(
 
 
 def to_pool_config(settings: Settings) -> "PoolConfig":
-    """What the settings say about all models."""
     from retinue.models.pool import PoolConfig
     from retinue.models.transport import Timing
 
@@ -70,12 +69,12 @@ def to_pool_config(settings: Settings) -> "PoolConfig":
 
 
 def find_list_file(paths: Paths) -> Path:
-    """What providers have said about their models."""
+    """Return the file with the models that providers have listed."""
     return paths.own_dir / "listed-models.json"
 
 
 def _add_listed(paths: Paths, providers: dict[str, Provider], raw: Mapping[str, Any]) -> list[Diagnostic]:
-    """Add the models that a provider has listed, when it was asked at the address it has now."""
+    """Add the models that a provider has listed, unless its URL has changed since."""
     path = find_list_file(paths)
     found, problems = load_json(path)
     try:
@@ -93,29 +92,29 @@ def _add_listed(paths: Paths, providers: dict[str, Provider], raw: Mapping[str, 
 
 
 def list_stored(paths: Paths) -> list[str]:
-    """Every secret that is written in auth.json, also those of logins and of entries that nobody can use."""
+    """Return every secret in auth.json, including those of logins and of unusable entries."""
     raw, _ = load_json(paths.auth_file)
     entries = [entry for entry in (raw or {}).values() if isinstance(entry, dict)]
     pairs = [pair for entry in entries for pair in entry.items()]
     named = [value for name, value in pairs if name in _SECRETS or is_secret_name(name)]
     given = [each for _, value in pairs if isinstance(value, dict) for each in value.values()]
-    # The others name a variable or a command, and are no secrets themselves.
+    # Values with these prefixes name a variable or a command; they are not secrets.
     return [text for text in (*named, *given) if isinstance(text, str) and not text.startswith(("$", "!"))]
 
 
 def _find_local() -> Sequence[ModelInfo]:
-    from retinue.models.local import find_local_models  # only asked when nothing else decides
+    from retinue.models.local import find_local_models  # only needed when nothing else decides
 
     return find_local_models()
 
 
 def is_offline(environment: Mapping[str, str], *, offline: bool = False) -> bool:
-    """Whether `--offline` or `PI_OFFLINE` asks for no network of our own accord."""
+    """Return whether `--offline` or `PI_OFFLINE` forbids network access that the user did not ask for."""
     return offline or environment.get("PI_OFFLINE", "").lower() in _TRUE
 
 
 def is_local_allowed(environment: Mapping[str, str], *, offline: bool = False) -> bool:
-    """Whether servers on this machine may be looked for."""
+    """Return whether to look for model servers on this machine."""
     return not is_offline(environment, offline=offline) and environment.get("RETINUE_NO_LOCAL", "").lower() not in _TRUE
 
 
@@ -132,7 +131,7 @@ def _load_credentials(path: Path) -> tuple[dict[str, Credential], list[Diagnosti
 
 
 def to_wishes(request: Request, settings: Settings, session: Session | None, registry: ModelRegistry) -> ModelWishes:
-    """A continued session goes on with its own model, when that can still be reached and nobody asks for another."""
+    """Return what decides the model; a resumed session keeps its usable model unless the request names another."""
     default, scope = (settings.default_model, settings.default_provider), request.models or settings.enabled_models
     if request.inherited_model and request.inherited_provider:
         default, scope = (request.inherited_model, request.inherited_provider), request.models
@@ -141,23 +140,23 @@ def to_wishes(request: Request, settings: Settings, session: Session | None, reg
     used = session.choice[0] if session else None
     if request.model is None and request.provider is None and used is not None:
         try:
-            # What it was, and not what is called alike.
+            # Exactly that model, not one with a similar name.
             return ModelWishes(model=registry.find(*used).info.ref)
         except ModelError as error:
             trouble = f"the model of this session cannot be used ({error}); "
-        # The scope says what to begin with, and this has begun.
+        # The scope decides the first model of a new session only.
         return ModelWishes(None, None, *default, () if default[0] else tuple(scope), trouble)
     return ModelWishes(request.model, request.provider, *default, tuple(scope))
 
 
 def _check_scope(patterns: Sequence[str], registry: ModelRegistry) -> None:
-    """Raise ModelError when a flag names no model at all."""
+    """Raise ModelError if a flag matches no model at all."""
     if not any(match_pattern(pattern, registry.names) for pattern in patterns):
         raise ModelError(f"--models: {quote(', '.join(patterns))} names no model that can be used; see retinue models")
 
 
 def read_level(session: Session) -> ThinkingLevel | None:
-    """The thinking level a session goes on with; None when it says nothing."""
+    """Return the thinking level of a resumed session; None if it has none."""
     chosen = session.choice[1]
     return next((level for level in THINKING_LEVELS if level == chosen), None)
 
@@ -165,7 +164,7 @@ def read_level(session: Session) -> ThinkingLevel | None:
 def choose_start_model(
     definition: Definition, request: Request, settings: Settings, session: Session, registry: ModelRegistry
 ) -> ModelChoice:
-    """The model a main agent begins with: the request's, that of its agent's file, the session's, the settings'.
+    """Choose the main agent's first model: from the request, its agent file, the session or the settings.
 
     Raises ModelError.
     """
@@ -180,7 +179,7 @@ def choose_start_model(
 def choose_start_level(
     definition: Definition, request: Request, settings: Settings, session: Session, choice: ModelChoice | None = None
 ) -> ThinkingLevel:
-    """How hard a main agent thinks at first; `choice` is its model, None for one that the caller has made."""
+    """Choose the main agent's first thinking level; `choice` is its model, None if the caller supplied the model."""
     from retinue.engine.model_choice import choose_level
 
     named = request.thinking or choose_level(definition.thinking)

@@ -1,4 +1,4 @@
-"""What a caller may ask for; everything else comes from the user's files."""
+"""Request: the options with which a caller opens a Retinue; everything else comes from the user's files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,33 +10,32 @@ from retinue.engine.limits import Limits
 
 @dataclass(frozen=True, slots=True)
 class SessionCover:
-    """What a session begins with when it has to be made."""
+    """The initial content of a session that has to be created."""
 
     id: str = ""
-    """Empty for a new one."""
+    """Empty for a new id."""
     parent: str = ""
-    """The file of the session it belongs to."""
+    """The file of the parent session."""
     name: str = ""
     cwd: str = ""
-    """The folder it is about, when that is another one than it is worked on in."""
+    """The folder that the session is about, if it is not the working folder."""
     labels: Mapping[str, Any] = field(default_factory=dict)
-    """Custom entries by their kind."""
+    """Custom entries by type."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionWish:
-    """Which session to work in."""
-
     kind: Literal["new", "none", "children", "newest", "named", "exact"] = "new"
-    """`none` keeps nothing, `children` only the sessions of runs; `named`: a path, an id or the start of one; `exact`:
-    this id, made if there is none."""
+    """`none` stores nothing, `children` only the sessions of subagents; `named`: a path, an id or the beginning of one;
+    `exact`: this id, created if missing.
+    """
     reference: str = ""
     directory: str = ""
     name: str = ""
     is_alone: bool = False
-    """A process of its own keeps it, also where it lies below another session; it is at home wherever that works."""
+    """A separate process owns the session, even below another session; its folder may be anywhere."""
     is_fleeting: bool = False
-    """What is said in it is also kept elsewhere, so that nobody need wait for the disk."""
+    """The content is also stored elsewhere, so that syncing to disk is unnecessary."""
     cover: SessionCover = field(default_factory=SessionCover)
 
 
@@ -49,19 +48,19 @@ class Request:
     api_key: str | None = field(default=None, repr=False)
     thinking: ThinkingLevel | None = None
     models: Sequence[str] = ()
-    """Those to begin with and to turn through, as `enabledModels` names them; empty for the settings' choice."""
+    """Models to start with and cycle through, in the form of `enabledModels`; empty for the settings' choice."""
     session: SessionWish = field(default_factory=SessionWish)
     agent: str | None = None
-    """The definition the main agent runs as."""
+    """The definition that the main agent runs as."""
     tools: Sequence[str] | None = None
-    """Exactly these, delegation included; None for the settings' choice."""
+    """Exactly these, including delegation tools; None for the settings' choice."""
     exclude_tools: Sequence[str] = ()
     surfaces: Sequence[str] | None = None
-    """Those whose delegation tools are offered, `*` for all there are; None for the settings' choice."""
+    """Surfaces whose delegation tools are offered, `*` for all; None for the settings' choice."""
     system_prompt: str | None = None
     append_system_prompt: Sequence[str] = ()
     sections: Mapping[str, str] | None = None
-    """The whole prompt, instead of one that is made from these and from files."""
+    """The whole prompt, instead of one built from the fields above and from files."""
     context_files: bool = True
     skills: bool = True
     approve: bool | None = None
@@ -70,10 +69,10 @@ class Request:
     is_child: bool = False
     """Whether another agent has started this process."""
     is_hosted: bool = False
-    """Whether it is that agent's run, worked on for it by a worker: which tools it has is settled."""
+    """Whether a worker executes that agent's run, so that its tools are already decided."""
     is_readonly: bool = False
-    """Its commands may change nothing, and neither may anything it starts."""
+    """The run's commands, and everything it starts, may change nothing."""
     inherited_provider: str | None = None
     inherited_model: str | None = None
-    """That one's; used when neither the request nor the session says anything."""
+    """The parent's; used if neither the request nor the session names a model."""
     inherited_thinking: ThinkingLevel | None = None

@@ -1,7 +1,7 @@
-"""What the next run of an agent would have on each surface, and which switch takes a tool from it.
+"""Predicts the tools of an agent's next run on each surface, and which setting removes a tool.
 
-Asks the same code that decides when a run begins, with the tools that the main agent would have then; starts nothing,
-so tools of extensions and most of MCP servers' are not known here. Must not know how anything is shown.
+Uses the code that decides when a run begins, with the tools that the main agent would have. Starts nothing, so tools of
+extensions and most tools of MCP servers are unknown. Must not know how anything is shown.
 """
 
 import json
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a forecast must know beside the agents and the settings."""
+    """Input of a prediction beside the agents and the settings."""
 
     layers: Sequence[Layer] = ()
-    """Who says what of the settings."""
+    """The sources of the settings."""
     environment: Mapping[str, str] = field(default_factory=dict)
     delegation: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The tools of each surface."""
+    """The delegation tools of each surface."""
 
 
 class Forecast:
-    """Of the runs of one folder's agents."""
+    """Predicts the rights of runs of one folder's agents."""
 
     def __init__(self, roster: "Roster", around: Around) -> None:
         self._roster = roster
@@ -59,7 +59,7 @@ class Forecast:
         self._policy = replace(build_policy(roster.crew, around.environment), judge=roster.boundaries.judge)
 
     def find(self, name: str) -> dict[str, Definition]:
-        """Which agent a name means on each surface that knows it. Raises UnknownAgent."""
+        """Return which agent a name means on each surface that knows it. Raises UnknownAgent."""
         roster = self._roster
         found, fallback = roster.read(), roster.crew.fallback_subagent
         meant = {surface: found.find(name, surface) or found.find(fallback or "", surface) for surface in SURFACES}
@@ -69,11 +69,11 @@ class Forecast:
         return known
 
     def decide(self, definition: Definition, surface: str) -> Rights:
-        """What it may use, whether or not it may be run."""
+        """Return what an agent may use, whether or not it may be run."""
         return decide_tools(definition, self._find_terms(definition, surface))
 
     def foretell(self, definition: Definition, surface: str) -> tuple[Rights, tuple[str, ...]]:
-        """The same, and in words what it would have of extensions and servers, which nobody starts to find out."""
+        """Same, and a description of tools from extensions and servers, which are not started to find out."""
         origins = self._list_origins(definition)
         rights = decide_tools(definition, self._find_terms(definition, surface, origins))
         end = " that only read" if rights.readonly else ""
@@ -82,13 +82,13 @@ class Forecast:
         return structs.replace(rights, allowed=own), more
 
     def list_tools(self, definition: Definition, surface: str) -> list[str]:
-        """What its next run would have: nothing when there would be none."""
+        """Return the tools of the next run; empty if the agent cannot be run."""
         if self.tell_off(definition, surface):
             return []
         return list(self.decide(definition, surface).allowed)
 
     def tell_off(self, definition: Definition, surface: str) -> str:
-        """Why it cannot be run on a surface, with the switch; empty when it can."""
+        """Return why an agent cannot be run on a surface, naming the setting; empty if it can."""
         roster, crew = self._roster, self._roster.crew
         if surface == "subagent" and not crew.has_subagent:
             return self._name("enabled" if not crew.enabled else "subagents.enabled")
@@ -106,7 +106,7 @@ class Forecast:
         return f"{definition.path}{f':{line}' if line else ''} switches it off"
 
     def explain(self, name: str, tool: str) -> list[tuple[tuple[str, ...], Chain]]:
-        """Why an agent has a tool or not, for each group of surfaces with one answer. Raises UnknownAgent."""
+        """Explain why an agent has a tool or not, grouped by surfaces with the same answer. Raises UnknownAgent."""
         answers: list[tuple[tuple[str, ...], Chain]] = []
         known = self.find(name)
         for surface in SURFACES:
@@ -160,7 +160,7 @@ class Forecast:
 
     @cached_property
     def _delegation(self) -> dict[str, Offer]:
-        """The tools that start agents, of the surfaces that the main agent is offered."""
+        """The delegation tools of the surfaces that the main agent is offered."""
         own = self._roster.crew
         surfaces = [name for name in SURFACES if name in own.surfaces or "*" in own.surfaces]
         allowed = [name for name in surfaces if own.allows_surface(name, is_child=False)]
@@ -200,15 +200,15 @@ class Forecast:
         return found
 
     def _name(self, key: str) -> str:
-        """A setting of subagents.json with its value and the file that says so."""
+        """Describe a setting of subagents.json with its value and file."""
         layer = next((layer for layer in reversed(self._around.layers) if key in layer.values), None)
         if layer is None:
             return f"{key} is off by default"
         return f"{key} is {json.dumps(layer.values[key])} in {layer.path or layer.scope}"
 
     def _list_origins(self, definition: Definition) -> dict[str, Offer]:
-        """What stands for tools that are not known: all of an extension or a server, and those that the file names."""
-        # Who looks for tools gets those that wait, and may get no others.
+        """Return placeholders for unknown tools: all of an extension or server, and those that the agent file names."""
+        # An agent that can search for tools gets the deferred ones, and may get no others.
         searches = definition.dialect != "pi" and SEARCH in (definition.tools.names or ())
         kind = "the waiting tools" if searches and not choose_selectors(definition) else "the tools"
         found = {
@@ -229,7 +229,6 @@ class Forecast:
 
     @cached_property
     def _servers(self) -> "dict[str, McpServer]":
-        """Those that may be started."""
         from retinue.settings.paths import has_files
 
         roster = self._roster
@@ -241,7 +240,7 @@ class Forecast:
         return {server.name: server for server in ready}
 
     def _find_served(self, word: str, definition: Definition) -> dict[str, Offer]:
-        """A tool of an MCP server as it would be offered, if the server has it; it is not asked."""
+        """Return a tool of an MCP server as it would be offered, assuming the server has it."""
         if not self._servers:
             return {}
         from retinue.features.mcp.server import fold_name, name_tools
@@ -266,7 +265,7 @@ class Forecast:
 
 
 def _spell_tool(tool: str, server: "McpServer", definition: Definition) -> str:
-    """A tool that is written with `_` for `-`, as the server's entry or the agent's file spells it, if either does."""
+    """Return a tool name that was written with `_` for `-` in the spelling of the server's entry or the agent file."""
     from retinue.features.mcp.server import fold_name
 
     own = (*server.read_only_tools, *server.hidden_tools, *server.shown_tools, *server.deferred_tools)

@@ -1,6 +1,6 @@
-"""The agents of one folder as a person sees them: which there are, and what each may use.
+"""Roster: the agents of one folder, and what each may use.
 
-Joins definitions, trust, settings and the rights policy; must not know how anything is shown.
+Combines definitions, trust, settings and rights; must not know how anything is shown.
 """
 
 import asyncio
@@ -33,31 +33,31 @@ if TYPE_CHECKING:
     from retinue.settings.rights_preview import Around, Forecast
 
 MOST_SHOWN = 60
-"""Names in a message; `retinue agents` has them all."""
+"""Maximum number of names in a message; `retinue agents` lists them all."""
 Kind: TypeAlias = Literal["builtin", "overridden", "custom"]
-"""Where an agent comes from: packaged, a file that stands for a packaged one, or a file of its own."""
+"""Origin of an agent: packaged, a file that overrides a packaged one, or a file of its own."""
 _SWITCHES = ("enabled", "disabled", "runner", "max_turns", "max_tokens_total", "max_cost")
-"""Fields of an agent's file that switch it off when they cannot be read."""
+"""Fields of an agent file that disable the agent if they are invalid."""
 
 
 class Portrait(Struct, frozen=True):
-    """One agent with everything that can be said about it."""
+    """Everything about one agent."""
 
     definition: Definition
     rights: Rights
-    """On the first surface that knows it by the name that was asked for."""
+    """On the first surface that knows it by the requested name."""
     elsewhere: tuple[str, ...]
-    """What it has there of extensions and servers, in words."""
+    """Descriptions of its tools from extensions and servers."""
     surfaces: tuple[dict[str, Any], ...]
-    """Each surface, the agent that the name means there, and its rights or why it has none."""
+    """For each surface: the agent that the name means there, and its rights or why it has none."""
     lines: tuple[tuple[int, str, str], ...]
-    """Line, field and what stands there, of all its fields."""
+    """Line, name and value of each field in its file."""
     diagnostics: tuple[Diagnostic, ...]
     model: str | None = None
-    """What it asks; None for its caller's."""
+    """The model it uses; None for its caller's."""
 
     def to_json(self) -> dict[str, Any]:
-        """What `retinue agents show --json` prints."""
+        """Return what `retinue agents show --json` prints."""
         definition, rights = self.definition, self.rights
         return {
             **to_row(definition, rights, self.elsewhere, self.model),
@@ -73,8 +73,6 @@ class Portrait(Struct, frozen=True):
 
 
 class Roster:
-    """The agents of one folder."""
-
     def __init__(
         self,
         paths: Paths,
@@ -84,7 +82,7 @@ class Roster:
         around: "Around | None" = None,
         has_model: Callable[[str], bool] = lambda name: True,
     ) -> None:
-        """`has_model` tells whether a model that an agent wishes for is there."""
+        """`has_model` tells whether a preferred model is available."""
         self.paths = paths
         self.loaded = loaded
         self._around = around
@@ -102,11 +100,11 @@ class Roster:
         self.crew = crew
         self.registry = open_registry(paths, crew, trusted=loaded.trust.trusted)
         self._switched: tuple[Definitions, tuple[Any, ...], Definitions] | None = None
-        """What was found, when the switches were written, and what that comes to."""
+        """Cache: definitions found, modification stamps of the switch files, and the result."""
         self._glance: tuple[asyncio.AbstractEventLoop, Definitions] | None = None
 
     def read(self) -> Definitions:
-        """The agents as they are on disk now; what CodingCode's switches turn off is off here as well."""
+        """Return the agents as they are on disk now; CodingCode's switches are applied."""
         found, stamp = self.registry.read(), stamp_switches(self.paths)
         if not any(stamp):
             return found
@@ -116,9 +114,9 @@ class Roster:
         return self._switched[2]
 
     def glance(self) -> Definitions:
-        """The same, with one look for all who ask in the same turn of the event loop: hundreds may start in one.
+        """Same as `read`, but reads once per turn of the event loop, because hundreds of runs may start in one.
 
-        It counts for the next turn, too, in which those begin that are asked for in this one.
+        Valid for the next turn too, in which the runs requested in this one begin.
         """
         try:
             loop = asyncio.get_running_loop()
@@ -133,22 +131,22 @@ class Roster:
         self._glance = None
 
     def find(self, name: str, surface: str | None = None) -> Definition:
-        """The agent of this name, also one that is off. Raises UnknownAgent."""
+        """Return the agent of this name, even if it is disabled. Raises UnknownAgent."""
         found = self.read().find(name, surface) or self.read().find(name, "dispatch")
         if found is None:
             raise UnknownAgent(explain_unknown(name, self.read(), surface))
         return found
 
     def find_runnable(self, name: str, surface: str | None = None) -> Definition:
-        """The agent to run under this name: a disabled one is refused, an unknown one too unless a fallback is set."""
+        """Return the agent to run under this name, or the configured fallback. Raises UnknownAgent or DisabledAgent."""
         return find_runnable(self.read(), name, surface, fallback=self.crew.fallback_subagent)
 
     def find_faults(self, name: str) -> tuple[str, ...]:
-        """What is wrong with files that are an agent of this name, or would be."""
+        """Return what is wrong with the files that define, or would define, an agent of this name."""
         return tuple(item.message for item in self.glance().find_reasons(name))
 
     def decide(self, definition: Definition, surface: str = "") -> Rights:
-        """What it may use as a child of the main agent, on a surface or the first that the main agent is offered."""
+        """Return what an agent may use as a child of the main agent, by default on its first offered surface."""
         return self.forecast.decide(definition, surface or self._find_usual(definition))
 
     def _find_usual(self, definition: Definition) -> str:
@@ -157,17 +155,17 @@ class Roster:
 
     @cached_property
     def forecast(self) -> "Forecast":
-        """What their next runs would have."""
+        """Predictions of the rights of future runs."""
         from retinue.settings.rights_preview import Around, Forecast
 
         return Forecast(self, self._around or Around())
 
     def explain(self, name: str, tool: str) -> list[tuple[tuple[str, ...], Chain]]:
-        """Why an agent would have a tool or not, for each group of surfaces with one answer. Raises UnknownAgent."""
+        """Explain why an agent has a tool or not, grouped by surfaces with the same answer. Raises UnknownAgent."""
         return self.forecast.explain(name, tool)
 
     def find_extensions(self, definition: Definition) -> frozenset[str] | None:
-        """The extensions that a definition may name: those there are, and files it lists. None of them is loaded."""
+        """Return the extensions that a definition may name: existing ones and files it lists. Loads none."""
         listed = () if isinstance(definition.extensions, bool) else definition.extensions
         if not listed and not definition.exclude_extensions:
             return None
@@ -177,7 +175,7 @@ class Roster:
 
     @cached_property
     def extensions(self) -> frozenset[str]:
-        """The lower-case names of those there are."""
+        """The lower-case names of the existing extensions."""
         from retinue.features.extensions.candidates import ExtensionFolders as ExtensionPlaces
         from retinue.features.extensions.candidates import find_extensions
 
@@ -186,7 +184,7 @@ class Roster:
         return frozenset(candidate.name.lower() for candidate in find_extensions(places).candidates)
 
     def list_rows(self) -> dict[str, Any]:
-        """What `retinue agents --json` prints."""
+        """Return what `retinue agents --json` prints."""
         found = self.read()
         known = [(item, *self._foretell(item)) for item in found.definitions]
         return {
@@ -201,7 +199,7 @@ class Roster:
         }
 
     def describe(self, name: str) -> Portrait:
-        """Everything about one agent: the one that is spelt so, else one that differs by case. Raises UnknownAgent."""
+        """Describe one agent: the exact name, else one that differs only in case. Raises UnknownAgent."""
         meant = self.forecast.find(name)
         definition = next((item for item in meant.values() if item.name == name), next(iter(meant.values())))
         paths = {definition.path, *definition.shadows}
@@ -221,7 +219,7 @@ class Roster:
         return Portrait(definition, rights, elsewhere, surfaces, _read_lines(definition), problems, model)
 
     def _find_model(self, definition: Definition) -> str | None:
-        """The model that it asks; None for its caller's, also where the one that it wishes for is not there."""
+        """Return the agent's model; None for its caller's, also if a preferred model is not available."""
         wish = definition.model if definition.is_model_wish else None
         return None if wish and not self._has_model(wish) else definition.model
 
@@ -229,21 +227,21 @@ class Roster:
         return self.forecast.foretell(definition, self._find_usual(definition))
 
     def find_kind(self, definition: Definition) -> Kind:
-        """What can be done to it depends on this."""
+        """Return the origin of an agent, which decides how it can be changed."""
         if definition.source == "builtin":
             return "builtin"
         return "overridden" if any(map(is_packaged, definition.shadows)) else "custom"
 
     @cached_property
     def files(self) -> "AgentFiles":
-        """Their files, to be changed."""
-        from retinue.settings.agent_files import AgentFiles  # whoever only runs agents pays for none of it
+        """Operations that change agent files."""
+        from retinue.settings.agent_files import AgentFiles  # not imported by programs that only run agents
 
         return AgentFiles(self)
 
 
 def open_registry(paths: Paths, crew: CrewSettings, *, trusted: bool) -> DefinitionRegistry:
-    """The agents of one folder, read again when a file changes."""
+    """Open the definitions of one folder; a changed file is read again."""
     hidden = list_hidden(paths, crew.sandbox.hidden).hidden
     places = AgentFolders(paths.project, paths.agent_dir, paths.home, paths.configs, hidden)
     return DefinitionRegistry(
@@ -263,7 +261,7 @@ def _apply_switches(found: Definitions, switches: Switches, problems: Sequence[D
 
 
 def find_runnable(found: Definitions, name: str, surface: str | None, *, fallback: str | None = None) -> Definition:
-    """The agent to run under this name. Raises UnknownAgent or DisabledAgent."""
+    """Return the agent to run under this name. Raises UnknownAgent or DisabledAgent."""
     definition = found.find(name, surface)
     if definition is None and fallback is not None:
         definition = found.find(fallback, surface)
@@ -278,7 +276,7 @@ def find_runnable(found: Definitions, name: str, surface: str | None, *, fallbac
 
 
 def explain_unknown(name: str, found: Definitions, surface: str | None) -> str:
-    """Why there is no such agent: the ones there are, the closest, or the mistake in its file."""
+    """Return the error message for an unknown agent: existing agents, the closest name, errors in its file."""
     names = [item.name for item in found.list(surface, enabled_only=True)]
     reasons = "".join(f"\n{item.message}" for item in found.find_reasons(name))
     shown, listed = quote(name)[1:-1], ", ".join(names[:MOST_SHOWN])
@@ -287,7 +285,7 @@ def explain_unknown(name: str, found: Definitions, surface: str | None) -> str:
 
 
 def to_row(definition: Definition, rights: Rights, elsewhere: Sequence[str], model: str | None) -> dict[str, Any]:
-    """One agent for a program; `elsewhere` and `model` are what it has of extensions and servers, and asks."""
+    """Return one agent for JSON output; `elsewhere` describes tools of extensions and servers."""
     return {
         "name": definition.name,
         "displayName": definition.display_name or definition.name,
@@ -307,7 +305,6 @@ def to_row(definition: Definition, rights: Rights, elsewhere: Sequence[str], mod
 
 
 def to_tools(rights: Rights, elsewhere: Sequence[str]) -> dict[str, Any]:
-    """What an agent may use, for a program."""
     return {
         "allowed": [{"name": name, "tool": rights.targets.get(name, name)} for name in rights.allowed],
         "elsewhere": list(elsewhere),
@@ -317,7 +314,6 @@ def to_tools(rights: Rights, elsewhere: Sequence[str]) -> dict[str, Any]:
 
 
 def to_problem(item: Diagnostic) -> dict[str, Any]:
-    """One diagnostic for a program."""
     return {
         "path": item.path,
         "line": item.line,

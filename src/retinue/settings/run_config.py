@@ -1,4 +1,4 @@
-"""From the user's files to the RunConfig of one main agent's runs."""
+"""Builds the RunConfig for the runs of one main agent from the user's files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from retinue.settings.subagents import CrewSettings
 from retinue.tools.policy import SUBAGENT_READONLY
 
 FLEET_DEPTH = 4
-"""How deep background agents may start others."""
+"""Maximum nesting depth of background agents."""
 _DEEPEST = 1_000_000
 _ANY_DEPTH = 2**31
 
@@ -34,7 +34,7 @@ def build_run_config(
     files: PromptFiles,
     list_features: Callable[[RunPlan], Sequence[Feature]],
 ) -> RunConfig:
-    """What the user's files say about the runs of one main agent; the rest is put in by whoever has it."""
+    """Build the configuration of runs from the user's files; the caller passes what is not in files."""
     paths, crew = roster.paths, roster.crew
 
     return RunConfig(
@@ -51,7 +51,7 @@ def build_run_config(
 
 
 def find_features(roster: Roster, workshop: Workshop | None = None) -> Callable[[RunPlan], list[Feature]]:
-    """What knows the features that definitions ask for; without a workshop nobody works in a copy."""
+    """Return the function that builds a run's features; without a workshop no run gets a copy of the repository."""
     paths = roster.paths
     trust, boundaries = roster.trust, roster.boundaries
     has_notes = trust.trusted or trust.is_open
@@ -60,7 +60,6 @@ def find_features(roster: Roster, workshop: Workshop | None = None) -> Callable[
 
 
 def build_policy(crew: CrewSettings, environment: Mapping[str, str]) -> Policy:
-    """What the settings decide about all agents."""
     return Policy(
         readonly_bash=crew.subagents.readonly_bash,
         has_lsp=crew.has_child_lsp,
@@ -74,7 +73,7 @@ def build_policy(crew: CrewSettings, environment: Mapping[str, str]) -> Policy:
 
 
 def build_main_policy(roster: Roster) -> Policy:
-    """What the settings decide about a main agent that runs as a definition."""
+    """Return the rights policy for a main agent that runs as a definition."""
     crew = roster.crew
     return Policy(
         judge=roster.boundaries.judge,
@@ -86,7 +85,7 @@ def build_main_policy(roster: Roster) -> Policy:
 
 
 def limit_main_tools(plan: RunPlan, own: Mapping[str, Tool], request: Request) -> Mapping[str, Tool]:
-    """The tools of a definition that the request wants. Raises UsageError for one that the definition does not have."""
+    """Return the definition's tools that the request wants. Raises UsageError for a tool that the definition lacks."""
     reasons = {item.name: item.sentence for item in plan.rights.refused}
     for name in request.tools or ():
         if name not in own:
@@ -97,7 +96,6 @@ def limit_main_tools(plan: RunPlan, own: Mapping[str, Tool], request: Request) -
 
 
 def build_surfaces(crew: CrewSettings, environment: Mapping[str, str]) -> dict[str, SurfaceRules]:
-    """What is different for the runs of each surface."""
     return {
         "fleet": SurfaceRules(find_own_depth(environment) + find_depth_left(environment), is_lenient=True),
         "subagent": SurfaceRules(
@@ -108,14 +106,14 @@ def build_surfaces(crew: CrewSettings, environment: Mapping[str, str]) -> dict[s
 
 
 def find_own_depth(environment: Mapping[str, str]) -> int:
-    """How many agents this process is inside of; what is no number counts as none."""
+    """Return the nesting depth of this process; anything that is not a number counts as 0."""
     text = environment.get("PI_SUBAGENT_DEPTH", "").strip()
-    # A number of any length is one: reading a long one as none would be a way to the top.
+    # A very long number must not count as 0, or it would bypass the depth limit.
     return min(int(text[:1000]), _DEEPEST) if text.isascii() and text.isdigit() else 0
 
 
 def find_depth_left(environment: Mapping[str, str]) -> int:
-    """How many levels of background agents there may be below this process; whoever started it may say less."""
+    """Return how many levels of background agents are allowed below this process; its parent may lower the limit."""
     text = environment.get("PI_SUBAGENT_MAX_DEPTH", "").strip()
     is_bound = environment.get("PI_SUBAGENT_CHILD") == "1" and text.isascii() and text.isdigit()
     most = min(FLEET_DEPTH, int(text[:9])) if is_bound else FLEET_DEPTH

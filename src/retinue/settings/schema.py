@@ -1,6 +1,6 @@
-"""The settings we honour in pi's settings.json, one frozen struct; the docstring under a field is its documentation.
+"""The supported settings of pi's settings.json; the docstring under a field is its documentation.
 
-This file must not know files, layers or who uses a setting.
+Must not know files, layers or who uses a setting.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,8 @@ from retinue.settings.checks import Setting, by_model, choice, count, counts, fl
 QueueMode = Literal["all", "one-at-a-time"]
 TrustDefault = Literal["ask", "always", "never"]
 
-# Keys that mean something to pi and nothing to runs: right in the file, and not worth a word. `doubleEscapeAction`,
-# `externalEditor` and `treeFilterMode` are read by settings/user_state.py, for a terminal program alone and
-# from the user's file alone.
+# Keys that only pi uses: accepted without a warning. `doubleEscapeAction`, `externalEditor` and `treeFilterMode` are
+# read by settings/user_state.py, only for the terminal UI and only from the user's file.
 # fmt: off
 PI_KEYS = frozenset((
     "$schema", "autocompleteMaxVisible", "cacheWarming", "codemode", "collapseChangelog", "deviceId",
@@ -39,19 +38,18 @@ _COMPACTION, _RETRY = CompactionConfig(), RetryPolicy()
 
 
 class CompactionSettings(Struct, frozen=True):
-    """When and how far a conversation is summarised."""
+    """When to summarise a conversation, and how much of it to keep."""
 
     enabled: bool = _COMPACTION.enabled
-    """Summarise by itself when the context gets full."""
+    """Summarise automatically when the context gets full."""
     reserve_tokens: int = _COMPACTION.reserve_tokens
     """Summarise when fewer tokens than this are free."""
     keep_recent_tokens: int = _COMPACTION.keep_recent_tokens
-    """The last tokens of the conversation, which stay as they are."""
+    """Number of recent tokens that are kept unchanged."""
     model_overrides: Mapping[str, Mapping[str, int]] = {}
-    """Other token numbers for single models."""
+    """Different token numbers for single models."""
 
     def for_model(self, ref: str) -> CompactionConfig:
-        """The numbers of one model."""
         own = self.model_overrides.get(ref, {})
         return CompactionConfig(
             self.enabled,
@@ -61,71 +59,71 @@ class CompactionSettings(Struct, frozen=True):
 
 
 class BranchSummaries(Struct, frozen=True):
-    """The summary of a branch that is left."""
+    """The summary of an abandoned branch."""
 
     reserve_tokens: int = 16_384
-    """Tokens of the model's window that are kept free when a branch that is left is summed up."""
+    """Tokens of the model's context window that stay free when an abandoned branch is summarised."""
     skip_prompt: bool = False
-    """Leave branches without asking whether to sum them up; none is then."""
+    """Leave branches without a summary and without asking."""
 
 
 class RetrySettings(Struct, frozen=True):
-    """What happens after a failure that may pass."""
+    """Retries after temporary failures."""
 
     enabled: bool = _RETRY.enabled
-    """Repeat a failed model call by itself."""
+    """Retry a failed model call automatically."""
     max_retries: int = _RETRY.max_retries
-    """How often one call is repeated."""
+    """Maximum number of retries of one call."""
     base_delay_ms: int = _RETRY.base_delay_ms
-    """The first pause; each further one is twice as long."""
+    """The first pause in milliseconds; each following one is twice as long."""
     max_agent_delay_ms: int = _RETRY.max_agent_delay_ms
-    """The longest pause."""
+    """The longest pause in milliseconds."""
     provider_timeout_ms: int | None = None
-    """How long one request may take; without it, `httpIdleTimeoutMs` decides alone."""
+    """Timeout of one request; without it only `httpIdleTimeoutMs` applies."""
 
     def to_policy(self) -> RetryPolicy:
-        """The same as runs take it."""
         return RetryPolicy(self.enabled, self.max_retries, self.base_delay_ms, self.max_agent_delay_ms)
 
 
 class Settings(Struct, frozen=True):
-    """Everything settings.json, the environment and flags decide."""
+    """The effective settings from settings.json, the environment and flags."""
 
     default_provider: str | None = None
-    """Provider to start with."""
+    """The provider to start with."""
     default_model: str | None = None
-    """Model to start with; alone it may also be `provider/id`."""
+    """The model to start with; without a provider it may be `provider/id`."""
     default_thinking_level: ThinkingLevel = "medium"
-    """How much the model thinks at the start."""
+    """The thinking level to start with."""
     thinking_budgets: Mapping[str, int] = {}
-    """Tokens for thinking per level, for models that are given a number."""
+    """Thinking tokens per level, for models that take a number."""
     enabled_models: tuple[str, ...] = ()
-    """Models to choose from: the start is `defaultModel` when it is among them, else the first usable one. Agents may
-    be given these beside those of the main model's provider."""
+    """Models to choose from: `defaultModel` is used first if it is among them, else the first usable one. Agents may
+    use these as well as models of the main model's provider.
+    """
     default_tools: tuple[str, ...] = BUILTIN_TOOLS
     """Tools at the start. Plain names replace the list, `+name` adds one and `-name` removes one."""
     steering_mode: QueueMode = "one-at-a-time"
-    """Whether waiting steering messages are given to the model together or one in each turn."""
+    """Whether waiting steering messages are delivered all at once or one per turn."""
     follow_up_mode: QueueMode = "one-at-a-time"
-    """The same for messages that wait until the agent is done."""
+    """The same for messages that wait until the agent has finished."""
     compaction: CompactionSettings = CompactionSettings()
     branch_summary: BranchSummaries = BranchSummaries()
     retry: RetrySettings = RetrySettings()
     http_idle_timeout_ms: int = 300_000
-    """How long a provider may be silent, before its answer and between its events (a ping is none); 0 is for ever."""
+    """How long a provider may be silent before and during its answer (pings do not count); 0 means no limit."""
     session_dir: str | None = None
-    """Where sessions are kept; relative to the working directory."""
+    """Where sessions are stored, relative to the working directory."""
     shell_path: str | None = None
-    """The shell that runs commands; `~` is the home directory."""
+    """The shell for commands; `~` is the home directory."""
     shell_command_prefix: str | None = None
-    """Put before every shell command, as a line of its own."""
+    """Put before every shell command, on a line of its own."""
     block_images: bool = False
-    """Send no images to any model; it is told that they were left out."""
+    """Send no images to any model; a note replaces them."""
     default_project_trust: TrustDefault = "ask"
-    """Whether the files of a project without a saved decision are used; without a terminal, `ask` means no."""
+    """Whether to use the files of a project without a saved decision; without a terminal `ask` means no."""
 
 
-# Every field once more as files name it, with what it accepts; in the order of the reference page.
+# Every field by its key in files, with what it accepts; in the order of the reference page.
 SETTINGS = (
     Setting("defaultProvider", "default_provider", text()),
     Setting("defaultModel", "default_model", text()),

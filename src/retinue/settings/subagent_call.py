@@ -1,6 +1,6 @@
-"""One run of the `subagent` surface as the user's files settle it: which agent, with which limits, in which session.
+"""Builds the run request for a call of the `subagent` surface: agent, limits and session.
 
-Must not know what the surface makes of the run's outcome.
+Must not know what the surface does with the outcome.
 """
 
 import hashlib
@@ -20,14 +20,12 @@ from retinue.settings.subagents import CrewSettings
 
 HASH_CHARS = 16
 MAX_NAME_BYTES = 240
-"""Of a session's file; the notes beside it have longer names."""
+"""Maximum length of a session's file name; files beside it have longer names."""
 _SHOWN_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class SubagentRequest:
-    """What a caller wants to be done."""
-
     agent: str
     task: str
     session_id: str | None = None
@@ -41,7 +39,7 @@ class SubagentRequest:
 def prepare_run(
     roster: Roster, asked: SubagentRequest, *, new_id: Callable[[], str]
 ) -> tuple[Definition, RunRequest, str]:
-    """The agent, its run, and the id by which that can be continued, when it can be. Raises RetinueError."""
+    """Return the agent, its run request and the id to continue it by, or an empty string. Raises RetinueError."""
     definition = roster.find_runnable(asked.agent, "subagent")
     session_id, path = asked.session_id, ""
     if session_id is None and definition.completion == "finalize":
@@ -54,7 +52,6 @@ def prepare_run(
 def build_request(
     definition: Definition, asked: SubagentRequest, crew: CrewSettings, session_file: str = ""
 ) -> RunRequest:
-    """One foreground run of the `subagent` surface."""
     own = crew.subagents
     return RunRequest(
         agent=definition.name,
@@ -73,12 +70,12 @@ def build_request(
 
 
 def find_sticky_file(paths: Paths, agent: str, session_id: str) -> str:
-    """Where a session is kept that can be continued by its id, agent and folder. Raises UsageError for a bad id."""
+    """Return the session file for an agent, a session id and this folder. Raises UsageError for a bad id."""
     check_session_id(session_id)
     digest = hashlib.sha256(os.path.realpath(paths.cwd).encode(errors="surrogateescape")).hexdigest()[:HASH_CHARS]
     home = paths.home or paths.agent_dir.parent.parent
     name = f"{agent}_{session_id}.jsonl"
-    # The name of an agent is any line of text; only a plain one may become a part of a path.
+    # An agent's name may be any line of text, but only a plain one may become part of a path.
     if os.path.basename(name) != name or name.startswith(".") or "\0" in name:
         raise UsageError(f"agent {quote(agent)} has a name that no session file can have; give it a plain one")
     if len(os.fsencode(name)) > MAX_NAME_BYTES:
@@ -87,7 +84,7 @@ def find_sticky_file(paths: Paths, agent: str, session_id: str) -> str:
 
 
 def make_session_dir(directory: Path) -> None:
-    """The folder of a session, for this user alone. Raises SessionError."""
+    """Create the folder of a session, accessible to the user only. Raises SessionError."""
     try:
         make_private(directory)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""The settings of subagents.json, one frozen struct, and how its three files become one.
+"""The settings of subagents.json, and how its three files are merged.
 
-The docstring under a field is its documentation. This file must not know who uses a setting.
+The docstring under a field is its documentation. Must not know who uses a setting.
 """
 
 from collections.abc import Mapping
@@ -49,105 +49,104 @@ Approvals: TypeAlias = Literal["never", "ask", "acceptEdits", "plan", "bypass"]
 
 
 class RunLimits(Struct, frozen=True):
-    """What a background run may use."""
+    """Limits of a background run."""
 
     wall_seconds: float | None = None
-    """How long a background run may work."""
+    """Maximum run time of a background run."""
     idle_seconds: float | None = 300
-    """How long it may be silent."""
+    """Maximum time of a background run without any output."""
     tool_seconds: float | None = 600
-    """How long one of its tool calls may take."""
+    """Maximum time of one tool call of a background run."""
 
     def to_limits(self) -> Limits:
-        """The same as runs take them."""
         return Limits(wall_s=self.wall_seconds, idle_s=self.idle_seconds, tool_s=self.tool_seconds)
 
 
 class Budget(Struct, frozen=True):
-    """What one prompt may use with all the runs it starts."""
+    """Limits for one prompt including all runs it starts."""
 
     tokens: int | None = None
-    """Tokens of one main prompt with all its children. Of your value and a project's the smaller counts."""
+    """Maximum tokens of one main prompt with all its children. The smaller of your value and the project's applies."""
     cost_usd: float | None = None
-    """US dollars of one main prompt with all its children; the smaller value counts here, too."""
+    """Maximum US dollars of one main prompt with all its children; the smaller value applies, too."""
     allow_pi: bool = False
-    """Let a real pi work under a budget, although it can pass the budget by one reply."""
+    """Allow the runner `pi` under a budget, although pi can exceed the budget by one reply."""
 
 
 class ClusterSettings(Struct, frozen=True):
-    """Where runs wait for workers, with the runner `cluster`."""
+    """The queue of the runner `cluster`."""
 
     database: str = ""
-    """The address of a Postgres, as `postgresql://user@host/name`; RETINUE_DATABASE wins."""
+    """The address of a Postgres database, such as `postgresql://user@host/name`; RETINUE_DATABASE wins."""
     max_concurrent: int = 200
-    """Runs that one parent has there at once, waiting ones included."""
+    """Maximum number of runs of one parent in the cluster, including waiting ones."""
     use_remote: bool = True
-    """Workers fetch from the repository's remote what that has; else all of it travels through the database."""
+    """Let workers fetch from the repository's remote what it has; otherwise everything is sent through the database."""
 
 
 class CrewSettings(Struct, frozen=True):
     """Everything subagents.json decides."""
 
     surfaces: tuple[Surface, ...] = ("fleet",)
-    """The delegation tools the main agent is offered."""
+    """The surfaces whose delegation tools the main agent has."""
     fallback_subagent: str | None = None
-    """The agent used for an unknown name instead of refusing."""
+    """The agent to use for an unknown name instead of an error."""
     max_spawns_per_tree: int = _BOUNDS.max_spawns
-    """Runs one main prompt may start in all."""
+    """Maximum number of runs that one main prompt may start."""
     max_concurrent_scheduled: int = 4
-    """Scheduled runs at once."""
+    """Maximum number of scheduled runs at the same time."""
     limits: RunLimits = RunLimits()
     budget: Budget = Budget()
     runner: Runner = "inprocess"
-    """Where children run: in this process, there with a record from which they go on after a crash, each in a process
-    of its own, as a real pi, or on the workers of a cluster; the last two only the user may choose. A definition's
-    `runner` wins."""
+    """Where children run: in this process, in this process with a record for resuming after a crash, each in its own
+    process, as a real pi, or on cluster workers. Only the user may choose the last two. A definition's `runner` wins.
+    """
     pi_command: str = "pi"
-    """The program behind the runner `pi`: a name on `PATH`, or an absolute path."""
+    """The program for the runner `pi`: a name on `PATH`, or an absolute path."""
     cluster: ClusterSettings = ClusterSettings()
     approvals: Approvals = "never"
-    """Whether calls are asked about; see the guide to approvals."""
+    """Whether calls need approval; see the guide to approvals."""
     approval_rules: tuple[Mapping[str, Any], ...] = ()
     """Rules about calls, each with `action`, `tool`, `pattern`, `priority` and `reason`."""
     sandbox: Sandbox = Sandbox()
     deny_tools: tuple[str, ...] = ()
-    """Tools that no agent has, the main agent and everything it starts included."""
+    """Tools that no agent has, including the main agent and everything it starts."""
     redact_secrets: bool = False
-    """Take what looks like a key or password out of prompts and tool results, beside the keys in use."""
+    """Remove what looks like a key or password from prompts and tool results, in addition to the keys in use."""
     always_exposed_extensions: tuple[str, ...] = ()
-    """Extensions whose tools no list of an agent hides; denials still do."""
+    """Extensions whose tools an agent's tool list cannot hide; denials still do."""
     max_concurrent: int = _BOUNDS.max_concurrent
-    """Runs of one parent that work at once."""
+    """Maximum number of runs of one parent at the same time."""
     default_max_turns: int = 0
-    """Turns of a run that neither its file nor its call limits; 0 is no limit."""
+    """Maximum turns of a run if neither its file nor its call sets a limit; 0 means no limit."""
     grace_turns: int = _LIMITS.grace_turns
-    """Turns to wrap up after that."""
+    """Turns to wrap up after the turn limit."""
     default_join_mode: Join = "async"
-    """Whether the ends of several runs are told one by one or together."""
+    """Whether the ends of several runs are reported one by one or together."""
     scheduling_enabled: bool = True
-    """Let agents be scheduled."""
+    """Allow agents to be scheduled."""
     scope_models: bool = False
-    """Let calls choose only models of `enabledModels`."""
+    """Allow calls to choose only models in `enabledModels`."""
     disable_default_agents: bool = False
-    """Hide the builtin `general-purpose`, `Explore` and `Plan`."""
+    """Hide the built-in `general-purpose`, `Explore` and `Plan`."""
     tool_description_mode: Literal["full", "compact", "custom"] = "full"
-    """How long the description of the `Agent` tool is; `custom` takes it from a file."""
+    """Length of the description of the `Agent` tool; `custom` reads it from a file."""
     wait_timeout_seconds: int = 270
-    """How long waiting for a result takes at most."""
+    """Maximum time to wait for a result."""
     abort_resend_key: str = "f9"
-    """The key that aborts and sends what waits. `PI_ABORT_RESEND_KEY` wins."""
+    """The key that aborts and sends waiting messages. `PI_ABORT_RESEND_KEY` wins."""
     widget_display_mode: Literal["auto", "rich", "compact"] = "auto"
-    """How much the list of runs shows."""
+    """How much detail the list of runs shows."""
     fleet_view: bool = True
-    """Show the list below the editor."""
+    """Show the list of runs below the editor."""
     widget_mode: Literal["all", "background", "off"] = "background"
     """Which runs are listed above the editor."""
     output_transcript: bool = True
     """Write a transcript of each background run to `.pi/output`."""
     rollup_child_usage: bool = False
-    """Count what children use as their parent's."""
+    """Count the usage of children as their parent's."""
     enabled: bool = True
-    """Offer the `subagent`, web, convert and LSP tools and the `/toolkit` command at all."""
+    """Offer the `subagent`, web, convert and LSP tools and the `/toolkit` command."""
     subagents: SubagentToolSettings = SubagentToolSettings()
     web: WebSettings = WebSettings()
     convert_content: ConvertContent = ConvertContent()
@@ -156,30 +155,26 @@ class CrewSettings(Struct, frozen=True):
 
     @property
     def has_child_lsp(self) -> bool:
-        """Whether agents may use language servers."""
         own, lsp = self.subagents, self.lsp
         return own.allow_lsp_tools and bool(own.allowed_lsp_actions) and lsp.enabled and lsp.tool.enabled
 
     @property
     def has_subagent(self) -> bool:
-        """Whether the `subagent` tool is switched on."""
         return self.enabled and self.subagents.enabled
 
     def limit_call(self) -> Limits:
-        """What one run of the `subagent` tool may use; only what is finished counts as a sign of life."""
+        """Return the limits of one run of the `subagent` tool; only finished output resets its idle timer."""
         own = self.subagents
         return Limits(wall_s=own.timeout_ms / 1000, idle_s=own.idle_timeout_ms / 1000, strict_idle=True)
 
     def allows_surface(self, surface: str, *, is_child: bool) -> bool:
-        """Whether a main agent may have the tools of a surface; inside another agent the foreground ones are not."""
+        """Return whether a main agent may have the tools of a surface; a child process gets no foreground ones."""
         if surface == "fleet":
             return True
         return not is_child and (surface != "subagent" or self.has_subagent)
 
 
 class LoadedCrew(Struct, frozen=True):
-    """The settings in force, and what was wrong on the way."""
-
     settings: CrewSettings
     diagnostics: tuple[Diagnostic, ...] = ()
     layers: tuple[Layer, ...] = ()
@@ -187,7 +182,7 @@ class LoadedCrew(Struct, frozen=True):
 
 def _rules() -> Check:
     def convert(value: Any, report: Report) -> tuple[Mapping[str, Any], ...]:
-        # What cannot be read may have been meant to refuse something: then a person is asked about everything.
+        # An unreadable rule may have been meant to refuse something, so the user is asked about everything.
         doubt = {"action": "ask", "reason": "a rule in approvalRules cannot be read"}
         if not isinstance(value, list):
             report("", value, "a list of objects; every call is asked about")
@@ -201,7 +196,7 @@ def _rules() -> Check:
 
 
 def _denials() -> Check:
-    """Names of tools; what cannot be read may have been meant to deny anything, so it denies everything."""
+    """Accept tool names; an unreadable list may have been meant to deny anything, so it denies everything."""
 
     def convert(value: Any, report: Report) -> tuple[str, ...]:
         words = value.split(",") if isinstance(value, str) else value
@@ -214,7 +209,7 @@ def _denials() -> Check:
 
 
 def _approvals() -> Check:
-    """A mode; what is none is the one that asks, since a slip of the pen must not mean that nobody is asked."""
+    """Accept a mode; an invalid one means `ask`, because a typo must not switch approvals off."""
     known = choice(*get_args(Approvals))
 
     def convert(value: Any, report: Report) -> str:
@@ -238,7 +233,7 @@ CREW_SETTINGS = (
     Setting("budget.tokens", "budget.tokens", least(optional(between(1)))),
     Setting("budget.costUsd", "budget.cost_usd", least(amount())),
     Setting("budget.allowPi", "budget.allow_pi", flag(), user_only=True),
-    # A pi starts its commands itself, outside of our sandbox.
+    # pi starts its commands itself, outside our sandbox.
     Setting("runner", "runner", choice(*get_args(Runner)), user_values=("pi", "cluster")),
     Setting("piCommand", "pi_command", trimmed(), user_only=True),
     Setting("cluster.database", "cluster.database", trimmed(), user_only=True),
@@ -285,9 +280,9 @@ IGNORED = DEVKIT_IGNORED | {
     "reportUsage",
     "showCost",
 }
-"""What other versions of the extensions know: right in the file, and without effect."""
+"""Keys of other versions of the extensions: accepted, but without effect."""
 _LOCKS = ("denyTools", "approval", "sandbox")
-"""Words of what only the user can say, and only to take away."""
+"""Keys with which only the user can restrict agents."""
 _DEVKIT_TABLE = tuple(item for item in CREW_SETTINGS if item.key == "enabled" or item in DEVKIT_SETTINGS)
 
 
@@ -301,7 +296,7 @@ def load_crew(
     def add_file(path: Path, scope: Scope, table: tuple[Setting, ...] = CREW_SETTINGS, *, sha256: str = "") -> None:
         raw, problems = load_json(path, bound=bind_project(paths) if scope == "project" else None, sha256=sha256)
         if problems and scope == "user" and may_mention(path, _LOCKS):
-            # It may have denied anything.
+            # The file may have denied any tool.
             layers.append(Layer(scope, {"denyTools": ("*",)}, str(path)))
             text = f"{problems[-1].message}; as the file restricts agents, every tool is denied until it is mended"
             problems[-1] = structs.replace(problems[-1], message=text)
@@ -335,12 +330,12 @@ def find_project_file(paths: Paths) -> Path:
 
 
 def trusts_project_file(paths: Paths, *, trusted: bool) -> bool:
-    """Whether the project's file counts, whatever it holds."""
+    """Return whether the project's file applies, whatever it contains."""
     return trusted and ".pi" in paths.configs and find_project_file(paths) != find_user_file(paths)
 
 
 def find_accepted(paths: Paths) -> str:
-    """The hash of the project's file as the user accepted it, in a folder that need not be trusted; empty if not."""
+    """Return the hash of the project's file that the user accepted, even in an untrusted folder; empty if none."""
     path = find_project_file(paths)
     if path == find_user_file(paths) or not path.is_file():
         return ""

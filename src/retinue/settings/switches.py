@@ -1,6 +1,6 @@
-"""CodingCode's `config.yaml`, the user's and the project's: switches for agents and hooks, and the step limit.
+"""Loads CodingCode's `config.yaml` of the user and the project: switches for agents and hooks, and the step limit.
 
-Reads what matters here; all other keys of that file belong to another program. Must not know who asks.
+Other keys of that file belong to another program and are ignored. Must not know who uses the switches.
 """
 
 import os
@@ -34,28 +34,27 @@ _FLAGS = "names, each with true or false"
 
 
 class Switches(Struct, frozen=True):
-    """What the two files say together; the project's word counts where it says something."""
+    """Both files merged; the project's value wins."""
 
     is_enabled: bool = True
     """Whether agents are dispatched at all."""
     disabled_agents: Mapping[str, bool] = {}
-    """By lower-case name; false is a word, too."""
+    """By lower-case name; false means explicitly enabled."""
     disabled_hooks: tuple[Mapping[str, bool], Mapping[str, bool]] = ({}, {})
-    """Of the user and of the project, by name: what a project may switch off is decided elsewhere."""
+    """The user's and the project's, by name; which of them a project may set is decided elsewhere."""
     max_steps: int = DEFAULT_STEPS
-    """Of agents whose file names no limit."""
+    """For agents whose file sets no limit."""
     max_continuations: int = DEFAULT_CONTINUATIONS
-    """How often hooks may send back a run that would stop."""
+    """How often hooks may make a run continue that would stop."""
     broken: str = ""
-    """What is wrong with a file that may switch agents off and cannot be read: it may have named any."""
+    """What is wrong with an unreadable file that may disable agents: it may have named any of them."""
 
     def is_agent_off(self, name: str) -> bool:
-        """Whether an agent is switched off."""
         return self.disabled_agents.get(name.lower(), bool(self.broken))
 
 
 def load_switches(paths: Paths, *, trusted: bool) -> tuple[Switches, list[Diagnostic]]:
-    """Both files; what cannot be read is told, and switches off the agents that it may have named."""
+    """Load both files; unreadable parts are reported and disable the agents that they may have named."""
     problems: list[Diagnostic] = []
     own, theirs = _load(paths.home, problems, None), _Config({}, "", problems)
     if trusted and ".codingcode" in paths.configs and paths.project != paths.home:
@@ -67,13 +66,13 @@ def load_switches(paths: Paths, *, trusted: bool) -> tuple[Switches, list[Diagno
     steps = theirs.read_count("maxSteps", MAX_STEPS) or own.read_count("maxSteps", MAX_STEPS) or DEFAULT_STEPS
     again = [each.read_count("maxStopContinuations", MAX_CONTINUATIONS, 0) for each in (theirs, own)]
     back = next((number for number in again if number is not None), DEFAULT_CONTINUATIONS)
-    # No word of the user's counts where the project's may say otherwise.
+    # The user's values do not apply where an unreadable project file might contradict them.
     agents = {} if theirs.broken else {name.lower(): value for name, value in agents.items()}
     return Switches(enabled is not False, agents, hooks, steps, back, theirs.broken or own.broken), problems
 
 
 def find_switch(paths: Paths, agent: str = "", *, trusted: bool) -> str:
-    """The file that switches an agent off, or with none named all that is dispatched; empty when none does."""
+    """Return the file that disables an agent, or without a name all dispatching; empty if none does."""
     has_theirs = trusted and ".codingcode" in paths.configs and paths.project != paths.home
     for folder in (*((paths.project,) if has_theirs else ()), paths.home):
         config = _load(folder, [], bind_project(paths) if folder == paths.project else None)
@@ -85,12 +84,12 @@ def find_switch(paths: Paths, agent: str = "", *, trusted: bool) -> str:
 
 
 def stamp_switches(paths: Paths) -> tuple[tuple[int, int] | None, ...]:
-    """When each of the two files was written, and how long it is; None where there is none."""
+    """Return modification time and size of the two files; None for a missing one."""
     return tuple(_stamp(folder) for folder in (paths.home, paths.project))
 
 
 def load_rules(paths: Paths, hidden: tuple[str, ...] = ()) -> tuple[tuple[str, ...], list[Diagnostic]]:
-    """The user's rules for agents of that program, `~/.codingcode/rules.md`, and never what is `hidden`."""
+    """Load the user's rules for CodingCode agents, `~/.codingcode/rules.md`, unless that file is `hidden`."""
     path = None if paths.home is None else paths.home / ".codingcode" / RULES_FILE
     if path is None or not os.path.lexists(path):
         return (), []
@@ -102,7 +101,7 @@ def load_rules(paths: Paths, hidden: tuple[str, ...] = ()) -> tuple[tuple[str, .
 
 
 class _Config:
-    """One file, while it is read."""
+    """One file while it is read."""
 
     def __init__(self, raw: Mapping[str, Any], path: str, problems: list[Diagnostic], broken: str = "") -> None:
         self._raw = raw
@@ -111,7 +110,7 @@ class _Config:
         self._problems = problems
 
     def read_switch(self, section: str, key: str) -> bool | None:
-        """A switch for all agents; what is neither true nor false is a doubt, and switches them off."""
+        """Read a switch for all agents; an invalid value switches them off."""
         inside, instead = self._raw.get(section), "no agent is dispatched until this is mended or removed"
         if inside is None:
             return False if self.broken else None
@@ -125,7 +124,7 @@ class _Config:
         return False
 
     def read_flags(self, *keys: str) -> dict[str, bool]:
-        """Names that are switched off or not; what cannot be read is left as it is."""
+        """Read names with true or false; invalid values are ignored."""
         value = self._find(*keys)
         if not isinstance(value, Mapping):
             if value is not None:
@@ -137,7 +136,7 @@ class _Config:
         return {str(name): flag for name, flag in value.items() if isinstance(flag, bool)}
 
     def read_names(self, *keys: str) -> dict[str, bool]:
-        """The same where a doubt switches off: a name counts as a word against what it names, in a list, too."""
+        """Same, but invalid values switch off: every name in a string or list counts as disabled."""
         value, field = self._find(*keys), ".".join(keys)
         if isinstance(value, str | list):
             self._reject(field, value, _FLAGS, "what it names is switched off")
@@ -172,7 +171,7 @@ class _Config:
     def _reject(self, field: str, value: Any, expected: str, instead: str = "ignored") -> None:
         text = f"{self.path}: {field}: found {show_value(value)}; expected {expected}; {instead}"
         problem = Diagnostic(text, self.path, None, "error", "switches", field)
-        # The first word about a field is the one that counts.
+        # Report only the first problem of a field.
         if all((each.path, each.field) != (self.path, field) for each in self._problems):
             self._problems.append(problem)
 
@@ -181,13 +180,13 @@ def _load(folder: Path | None, problems: list[Diagnostic], bound: Bound | None) 
     path = None if folder is None else folder / ".codingcode" / "config.yaml"
     if path is None or not is_there(path):
         return _Config({}, "", problems)
-    from retinue.definitions.fields import to_plain  # only who has such a file pays for YAML
+    from retinue.definitions.fields import to_plain  # YAML is only imported if there is such a file
 
     try:
         entries = load_entries(path, "switches", bound)
     except BrokenFile as error:
         problem = error.problem
-        # Most of it is another program's.
+        # Most of the file belongs to another program.
         if may_mention(path, ("subagent",), bound):
             text = f"{problem.message}; as it may switch agents off, none is run until it is mended or removed"
             problem = structs.replace(problem, message=text)

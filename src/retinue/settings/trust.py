@@ -1,7 +1,7 @@
-"""Whether the files of a project may be used: pi's trust.json and the flags, for runs without a terminal.
+"""Decides whether the files of a project may be used, from pi's trust.json and the flags, without asking.
 
-Looks at the names of protected files only: nothing of a project is opened before it is trusted. This file must not know
-what the protected files do, and saves nothing; that is `decisions`.
+Looks only at names of protected files: nothing of a project is opened before it is trusted. Must not know what the
+protected files do; `decisions` saves.
 """
 
 import os
@@ -18,7 +18,7 @@ from retinue.settings.files import load_json
 from retinue.settings.paths import CONFIG_FOLDERS, PROTECTED, Paths, has_entry
 
 Identity: TypeAlias = tuple[int, int]
-"""Device and inode of a folder: the folder itself, whatever it is called."""
+"""Device and inode of a folder, independent of its name."""
 
 EVERY_FOLDER = "*"
 NOWHERE: Identity = (-1, -1)
@@ -29,26 +29,24 @@ class Binding(Struct, frozen=True):
 
     identity: Identity
     configs: Mapping[str, int] | None = None
-    """The configuration folders that were in it or below, relative to it, with their inodes; None: nobody looked."""
+    """The configuration folders in and below it at that time, relative, with their inodes; None: unknown."""
 
 
 class Trust(Struct, frozen=True):
-    """The answer for one project."""
-
     trusted: bool
-    """Whether somebody decided that its configuration is used."""
+    """Whether the project's configuration is used."""
     reason: str
     protected: tuple[str, ...] = ()
-    """What the project has that needs trust, relative to it."""
+    """The project's files that need trust, relative to it."""
     diagnostics: tuple[Diagnostic, ...] = ()
     notice: str = ""
-    """One line for stderr when something is skipped and nobody decided so; else empty."""
+    """A line for stderr if files are skipped without a decision; else empty."""
     is_open: bool = False
-    """Whether nobody has decided and nothing needs a decision: our own bookkeeping in it may be used."""
+    """Whether nobody has decided and nothing needs a decision, so that our own files in it may be used."""
 
 
 def decide_trust(paths: Paths, *, approve: bool | None, default: str = "ask") -> Trust:
-    """The flag, else the closest saved decision, else the default; `ask` is a no, since nobody can be asked here."""
+    """Return the flag, else the closest saved decision, else the default; `ask` means no, because this cannot ask."""
     links = tuple(_find_links(paths))
     if approve is not None:
         return Trust(approve, "--approve" if approve else "--no-approve", find_protected(paths), links)
@@ -63,7 +61,7 @@ def decide_trust(paths: Paths, *, approve: bool | None, default: str = "ask") ->
         doubt = _doubt_consent(paths, folder, bindings, protected) if decision else ""
         if not doubt:
             return Trust(decision, f"saved for {folder}", protected, diagnostics)
-    # An unusable file may hide a refusal, so nothing stands in for it.
+    # An unusable file may contain a refusal, so the default must not grant trust.
     if default == "never" or (default == "always" and not unusable):
         return Trust(default == "always", "defaultProjectTrust", protected, diagnostics)
     if not protected:
@@ -78,7 +76,7 @@ def decide_trust(paths: Paths, *, approve: bool | None, default: str = "ask") ->
 
 
 def find_protected(paths: Paths, accepted: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    """The protected files and directories a project has, but for accepted files and folders of nothing else."""
+    """Return the protected paths that a project has, except accepted files and folders that hold only such."""
     if paths.project == paths.home:
         return ()
     known = [name for name in PROTECTED if name.partition("/")[0] in paths.configs]
@@ -86,7 +84,7 @@ def find_protected(paths: Paths, accepted: frozenset[str] = frozenset()) -> tupl
 
 
 def _is_accepted(paths: Paths, name: str, accepted: frozenset[str]) -> bool:
-    """Whether a person has accepted a file, or one by one all that a folder holds."""
+    """Return whether the user has accepted a file, or every file of a folder."""
     if name in accepted:
         return True
     if not any(each.startswith(f"{name}/") for each in accepted):
@@ -106,7 +104,7 @@ def _find_links(paths: Paths) -> Iterator[Diagnostic]:
 
 
 def load_decisions(path: Path) -> tuple[dict[str, bool], list[Diagnostic]]:
-    """pi's decisions by canonical path. A file that others could have written, or that is broken, decides nothing."""
+    """Load pi's decisions by canonical path. A file that is broken or writable by others decides nothing."""
     problem = find_exposure(path)
     if problem:
         text = f"{path}: {problem}; no saved decision is used"
@@ -124,14 +122,14 @@ def load_decisions(path: Path) -> tuple[dict[str, bool], list[Diagnostic]]:
 
 
 def find_bindings_file(paths: Paths) -> Path:
-    """Where retinue keeps what a decision is bound to."""
+    """Return retinue's file with what decisions are bound to."""
     return paths.own_dir / "trust.json"
 
 
 def load_bindings(path: Path, project: Path) -> tuple[dict[str, Binding], frozenset[str], list[Diagnostic]]:
-    """What each decision was made about, and the files of the project that were accepted one by one.
+    """Load what each decision was made about, and the files of the project that were accepted one by one.
 
-    A doubtful file binds all to nothing, so that no consent holds.
+    An unusable file invalidates every consent.
     """
     problem = find_exposure(path)
     raw, diagnostics = load_json(path)
@@ -146,7 +144,7 @@ def load_bindings(path: Path, project: Path) -> tuple[dict[str, Binding], frozen
 
 
 def _read_binding(entry: Any) -> Binding:
-    """An entry that cannot be read fits no folder."""
+    """Parse a binding; an invalid one matches no folder."""
     raw = entry if isinstance(entry, dict) else {}
     device, inode, configs = raw.get("device"), raw.get("inode"), raw.get("configs")
     identity = (device, inode) if isinstance(device, int) and isinstance(inode, int) else NOWHERE
@@ -154,7 +152,7 @@ def _read_binding(entry: Any) -> Binding:
 
 
 def identify(folder: Path) -> Identity | None:
-    """The folder itself; None when it is not there."""
+    """Return device and inode of a folder; None if it does not exist."""
     try:
         status = os.stat(folder)
     except (OSError, ValueError):
@@ -163,7 +161,7 @@ def identify(folder: Path) -> Identity | None:
 
 
 def _doubt_consent(paths: Paths, folder: str, bindings: Mapping[str, Binding], protected: Collection[str]) -> str:
-    """Why a saved yes does not hold here; empty when it does."""
+    """Return why a saved yes does not apply here; empty if it does."""
     if is_too_wide(Path(folder), paths.home):
         return f"the decision for {folder} would trust everything in it"
     bound = bindings.get(EVERY_FOLDER) or bindings.get(folder)
@@ -176,14 +174,14 @@ def _doubt_consent(paths: Paths, folder: str, bindings: Mapping[str, Binding], p
 
 
 def _find_later(paths: Paths, folder: str, bound: Binding | None, protected: Collection[str]) -> str:
-    """Which configuration folder the decision was not about, since it came later; empty when there is none."""
+    """Return why a configuration folder, created after the decision, is not covered by it; empty if there is none."""
     known = bound.configs if bound is not None else None
     for name in sorted({name.partition("/")[0] for name in protected}):
         path = paths.project / name
-        # pi does not write down what was there: what it was asked about is the folder itself.
+        # pi does not store which folders existed: its decision is about the folder itself.
         is_here = str(paths.project) == folder
         name = os.path.relpath(path, folder)
-        # In the folder itself agents cannot make one that is missing; below they can.
+        # Agents cannot create missing configuration in the folder itself, but they can below it.
         is_same = known is not None and name in known and (is_here or (identify(path) or NOWHERE)[1] == known[name])
         if not (is_here if known is None else is_same):
             return f"{path} was not there when {folder} was trusted"
@@ -191,18 +189,18 @@ def _find_later(paths: Paths, folder: str, bound: Binding | None, protected: Col
 
 
 def is_too_wide(folder: Path, home: Path | None) -> bool:
-    """Whether a folder holds the home directory: nobody can have looked through all of that."""
+    """Return whether a folder contains the home directory: nobody can have reviewed all of that."""
     return folder == Path(folder.anchor) or (home is not None and home.resolve().is_relative_to(folder))
 
 
 def _find_repository(project: Path, trusted: Path) -> Path | None:
-    """The outermost repository below a trusted folder on the way to the project: a clone is another's work."""
+    """Return the outermost repository between a trusted folder and the project: a clone is someone else's work."""
     between = [folder for folder in (project, *project.parents) if folder.is_relative_to(trusted) and folder != trusted]
     return next((folder for folder in reversed(between) if os.path.lexists(folder / ".git")), None)
 
 
 def find_exposure(path: Path) -> str:
-    """Why a file may say what others want it to say; empty when it is the user's own."""
+    """Return why other users may control a file; empty if it is the user's own."""
     try:
         status = os.lstat(path)
     except (OSError, ValueError):
@@ -218,7 +216,8 @@ def find_exposure(path: Path) -> str:
 
 def _find_decision(paths: Paths, decisions: Mapping[str, bool]) -> tuple[str, bool] | None:
     here = _find_closest(paths.cwd, decisions)
-    # A yes for a folder inside the project does not cover the project's own files; a no for where we are always holds.
+    # A yes for a folder inside the project does not cover the project's files; a no for the current folder always
+    # applies.
     if here is not None and here[1] and not paths.project.is_relative_to(here[0]):
         return _find_closest(paths.project, decisions)
     return here

@@ -1,6 +1,6 @@
-"""What is kept of a user between two starts: the default model, the theme, what was written in each project.
+"""Stores user state between starts: the default model, the theme, the input history of each project.
 
-All below the agent directory and the user's alone; a file that cannot be read or written costs nothing but itself.
+Files are in the agent directory and private; one that cannot be read or written affects nothing else.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from retinue.settings.preferences import write_keys
 
 MOST_ENTRIES = 300
 MOST_CHARS = 20_000
-"""Longer words are not kept: nobody looks for them with the arrow keys."""
+"""Longer inputs are not stored: nobody searches for them with the arrow keys."""
 MOST_BYTES = 2 * 1024 * 1024
 
 
@@ -37,18 +37,18 @@ FILTERS = ("default", "no-tools", "user-only", "labeled-only", "all")
 
 
 class TerminalWishes(Struct, frozen=True):
-    """What the user's settings.json says about a terminal program; a project has no say in it."""
+    """Terminal settings in the user's settings.json; a project cannot set them."""
 
     double_escape: str = "tree"
-    """What Escape does when it is pressed twice in an empty editor: one of `ESCAPES`."""
+    """The action of pressing Escape twice in an empty editor: one of `ESCAPES`."""
     external_editor: str = ""
-    """The command to write with; empty for that of the environment."""
+    """The editor command; empty for that of the environment."""
     tree_filter: str = "default"
-    """How much of a session its tree shows at first: one of `FILTERS`."""
+    """Which entries the session tree shows at first: one of `FILTERS`."""
 
 
 def load_wishes(paths: Paths) -> tuple[TerminalWishes, list[Diagnostic]]:
-    """The wishes; a bad value is left out with a message. What is wrong with the file itself, others tell."""
+    """Load the terminal settings; invalid values are reported, errors of the whole file are not."""
     path = paths.agent_dir / "settings.json"
     raw, _ = load_json(path)
     found = raw or {}
@@ -73,14 +73,14 @@ def load_wishes(paths: Paths) -> tuple[TerminalWishes, list[Diagnostic]]:
 
 
 class HistoryFile:
-    """What was written in one project, oldest first; several programs may add to it."""
+    """The inputs in one project, oldest first; several processes may append."""
 
     def __init__(self, paths: Paths) -> None:
         name = hashlib.sha256(os.fsencode(paths.project)).hexdigest()[:16]
         self.path = paths.own_dir / "history" / f"{name}.jsonl"
 
     def load(self) -> list[str]:
-        """The last entries; a line that is broken is left out, and a file that has grown long is shortened."""
+        """Return the last entries without broken lines; a file that has grown long is shortened."""
         try:
             data = read_bounded(self.path, MOST_BYTES)
         except RetinueError:
@@ -94,7 +94,7 @@ class HistoryFile:
         return kept
 
     def add(self, text: str) -> None:
-        """Keep one more."""
+        """Append an input; errors are ignored."""
         if not text.strip() or len(text) > MOST_CHARS:
             return
         with suppress(OSError):
@@ -108,14 +108,14 @@ class HistoryFile:
 
 
 def load_theme(paths: Paths) -> str:
-    """The name of the chosen theme; empty when none was."""
+    """Return the name of the chosen theme; empty if none was chosen."""
     raw, _ = load_json(_find_file(paths))
     name = (raw or {}).get("theme")
     return name if isinstance(name, str) else ""
 
 
 def save_theme(paths: Paths, name: str) -> None:
-    """Remember a theme."""
+    """Store the theme; errors are ignored."""
     path = _find_file(paths)
     raw, problems = load_json(path)
     with suppress(OSError, RetinueError):
@@ -141,44 +141,40 @@ def _write_line(text: str) -> bytes:
 
 
 class Habits:
-    """Of the user, in the project of the working directory. Everything here reads or writes a small file at once."""
+    """User state for the project of the working directory. Every method reads or writes a small file at once."""
 
     def __init__(self) -> None:
-        """Raises RetinueError when there is no home."""
+        """Raises RetinueError without a home directory."""
         self._paths = find_paths(".", os.environ)
 
     @cached_property
     def history(self) -> HistoryFile:
-        """What was written here before."""
         return HistoryFile(self._paths)
 
     def load_keys(self) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-        """The keys that the user wants for actions, spelled as pi does, and what is wrong with the file."""
+        """Return the user's keys for actions, in pi's spelling, and problems in the file."""
         keys, problems = load_keybindings(self._paths)
         return keys, [problem.message for problem in problems]
 
     @staticmethod
     def is_key(text: str) -> bool:
-        """Whether a text is a key as pi spells it."""
         return is_key(text)
 
     def load_wishes(self) -> tuple[TerminalWishes, list[str]]:
-        """What the user's settings say about a terminal program, and what is wrong with that."""
         wishes, problems = load_wishes(self._paths)
         return wishes, [problem.message for problem in problems]
 
     @property
     def theme(self) -> str:
-        """The name of the chosen theme; empty when none was."""
+        """The name of the chosen theme; empty if none was chosen."""
         return load_theme(self._paths)
 
     def choose_theme(self, name: str) -> None:
-        """Remember a theme."""
         save_theme(self._paths, name)
 
 
 class Defaults:
-    """Of one user. Each method writes at once, returns what else decides about it, and raises ConfigError."""
+    """Stores the user's defaults. Each method returns what overrides the new value. Raises ConfigError."""
 
     def __init__(self, paths: Paths, loaded: LoadedSettings) -> None:
         self._path = paths.agent_dir / "settings.json"
@@ -187,17 +183,17 @@ class Defaults:
         self._scope = loaded.settings.enabled_models if is_file else ()
 
     def keep_model(self, info: ModelInfo) -> str:
-        """Begin with this model."""
+        """Start with this model."""
         write_keys(self._path, {"defaultProvider": info.provider, "defaultModel": info.id})
         return self._find_other("defaultModel") or self._find_scope(info)
 
     def keep_thinking(self, level: ThinkingLevel) -> str:
-        """Begin with this thinking level."""
+        """Start with this thinking level."""
         write_keys(self._path, {"defaultThinkingLevel": level})
         return self._find_other("defaultThinkingLevel")
 
     def keep_scope(self, names: Sequence[str]) -> str:
-        """Turn through these models; none for all."""
+        """Cycle through these models; empty for all."""
         if names:
             write_keys(self._path, {"enabledModels": list(names)})
         else:
@@ -206,12 +202,12 @@ class Defaults:
         return self._find_other("enabledModels")
 
     def _find_scope(self, info: ModelInfo) -> str:
-        """That sessions begin with a model of a list that this one is not on; else empty."""
+        """Return that sessions start with a model of a list that does not contain this one; else empty."""
         names = Names([info], {})
         is_in = not self._scope or any(match_pattern(pattern, names) for pattern in self._scope)
         return "" if is_in else "enabledModels, where it is not named,"
 
     def _find_other(self, key: str) -> str:
-        """Who decides a setting before the user's file does; empty when nobody does."""
+        """Return what overrides the user's file for a setting; empty if nothing does."""
         origin = self._loaded.find_origin(key)
         return "" if origin in ("default", "flag", str(self._path)) else origin

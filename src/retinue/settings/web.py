@@ -1,4 +1,4 @@
-"""From the user's settings to the web and convert tools."""
+"""Builds the web and convert tools from the user's settings."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -22,15 +22,14 @@ if TYPE_CHECKING:
     from retinue.tools.outbound.trace import HttpExchange
 
 Row: TypeAlias = tuple[Literal["pass", "warn", "info"], str, str, str]
-"""State, category, message and details of one thing that doctor says."""
+"""State, category, message and details of one line of `retinue doctor`."""
 MAX_TRACE_BYTES = 1_000_000
 RECORD = "web-tools-results"
-"""Type of the session's entries with what was found."""
+"""Type of session entries that store search results."""
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def list_outside(settings: CrewSettings) -> Mapping[str, Offer]:
-    """The tools that are switched on."""
     is_on = {
         "web": settings.web.enabled,
         "convert": settings.convert_content.enabled,
@@ -41,7 +40,6 @@ def list_outside(settings: CrewSettings) -> Mapping[str, Offer]:
 
 
 def to_web_options(web: WebSettings) -> WebOptions:
-    """What the web tools are told."""
     keyed = {"openserp": web.openserp, "brave": web.brave, "tavily": web.tavily, "serper": web.serper}
     providers = {name: ProviderOptions(own.enabled, own.base_url, own.api_key_env) for name, own in keyed.items()}
     own = web.searxng
@@ -69,7 +67,7 @@ def to_web_options(web: WebSettings) -> WebOptions:
 def export_search_keys(
     settings: CrewSettings, environment: Mapping[str, str], tools: Collection[str]
 ) -> dict[str, str]:
-    """The variables that another process needs to search as we would; none for one that does not search."""
+    """Return the variables that another process needs to search; empty for one that does not search."""
     if "web_search" not in tools or "web_search" not in list_outside(settings):
         return {}
     options = to_web_options(settings.web)
@@ -80,7 +78,7 @@ def export_search_keys(
 
 
 def to_convert_options(convert: ConvertContent, hosts: tuple[str, ...] = ()) -> ConvertOptions:
-    """What the convert tool is told; `hosts` are those that the web tools may reach."""
+    """Convert the settings to options of the convert tool; `hosts` are those that the web tools may access."""
     return ConvertOptions(
         command=convert.command,
         timeout_s=convert.timeout_ms / 1000,
@@ -91,12 +89,12 @@ def to_convert_options(convert: ConvertContent, hosts: tuple[str, ...] = ()) -> 
 
 
 def find_web_log(environment: Mapping[str, str]) -> Path:
-    """Where requests are noted when `web.debug` is on."""
+    """Return the log of requests for `web.debug`."""
     return find_paths(".", environment).own_dir / "web.log"
 
 
 def describe_outside(settings: CrewSettings, environment: Mapping[str, str], project: str) -> Iterator[Row]:
-    """What can be searched, fetched and converted here, by what is configured and nothing else."""
+    """Describe what can be searched, fetched and converted, from the configuration alone."""
     web = settings.web
     offered = list_outside(settings)
     if "web_search" not in offered:
@@ -129,7 +127,7 @@ def _describe_providers(web: WebSettings, environment: Mapping[str, str]) -> Ite
     for name, provider in reversed(list(PROVIDERS.items())):
         own = options.get(name, ProviderOptions())
         if name != "ddgs" and not own.enabled:
-            # One that is chosen and cannot be used fails every search.
+            # A chosen provider that is unusable makes every search fail.
             chosen = web.provider == name
             yield "warn" if chosen else "info", "provider", f"{provider.label} is not enabled", f"web.{name}.enabled"
             continue
@@ -158,10 +156,9 @@ def _describe_converter(command: str, environment: Mapping[str, str], project: s
 
 
 class WebTools:
-    """The tools that reach outside, for the main agent and its subagents: the web's and the converter.
+    """The web tools and the converter for the main agent and its subagents.
 
-    One object for a session: what is found in it can be read again by all its agents. Loads nearly nothing before one
-    of the tools is used.
+    One object per session: all its agents can read stored results. Almost nothing is imported before a tool is used.
     """
 
     def __init__(
@@ -171,7 +168,7 @@ class WebTools:
         trees: TreeProbe,
         find_main: "Callable[[], LiveRun]",
     ) -> None:
-        """`find_main` knows whose session keeps what is found."""
+        """`find_main` returns the run whose session stores the results."""
         self._settings = settings
         self._environment = environment
         self._trees = trees
@@ -179,7 +176,6 @@ class WebTools:
         self._tools: dict[str, Tool] | None = None
 
     def build(self) -> dict[str, Tool]:
-        """Those that are switched on, by name."""
         if self._tools is None:
             self._tools = self._build()
         return self._tools
@@ -199,7 +195,7 @@ class WebTools:
         return tools
 
     def _find_trace(self) -> "Callable[[HttpExchange], None] | None":
-        """Who is told of requests; nobody unless the user wants to look for a mistake."""
+        """Return the function that logs requests; None unless `web.debug` is on."""
         level = self._settings.web.debug
         if not level:
             return None

@@ -1,1 +1,1 @@
-"""Runs on other machines: sent through Postgres, worked on by workers."""
+"""Runs on other machines: sent through Postgres and executed by workers."""

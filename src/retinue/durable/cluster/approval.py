@@ -1,6 +1,6 @@
-"""What is judged in the front end: the calls of runs on workers, the answers, and the tables they are in.
+"""Approval requests for calls of runs on workers, the decisions, and their database tables.
 
-Plain data that travels; who judges, and how it gets there, is decided elsewhere.
+Plain serialisable data. Must not know who decides or how it is transported.
 """
 
 import hashlib
@@ -17,95 +17,96 @@ from retinue.durable.cluster.record import RunTakenOver
 from retinue.engine.run_config import Origin
 
 Kind: TypeAlias = Literal["enter", "call", "result", "step", "reply", "stop", "leave"]
-"""A run begins that another one on a worker has started; a call before it acts, and its result; a request to the model,
-and its reply; the end of a run; the end of one that another has started."""
+"""enter: a run on a worker has started a child; call and result: before and after a tool call; step and reply: before
+and after a model request; stop: the run would end; leave: such a child has ended.
+"""
 Wants: TypeAlias = dict[str, bool]
-"""Which kinds of cases are wanted, and whether the run waits for a ruling."""
+"""Which kinds are requested, and whether the run waits for the decision."""
 MAX_TOLD = 64_000
-"""Characters of a result or a reply that are told."""
+"""Maximum characters of a result or reply that are sent."""
 
 
 class Called(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A tool call, as those who judge it must know it."""
+    """A tool call as it is sent for approval."""
 
     id: str
     name: str
     shown: str = ""
-    """What its model calls it, where an agent has more than one name for a tool."""
+    """The name that the model uses, if the agent renamed the tool."""
     effect: Effect
     arguments: dict[str, Any]
     cwd: str = ""
-    """Where the run works on its worker."""
+    """The run's working directory on its worker."""
     forms: tuple[str, ...] = ()
-    """What the call says, with paths as they really are there."""
+    """Texts that approval rules match, with real paths of the worker."""
     made: Amendment | None = None
-    """What hooks at the face have made of it; it is asked about once more, with what it says now."""
+    """Changes by hooks of the front end; the changed call needs approval again."""
 
     def to_call(self) -> ToolCall:
-        """As hooks get it."""
+        """Convert to what hooks receive."""
         return ToolCall(self.id, self.name, self.arguments)
 
 
 class Given(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The result of a call, bounded."""
+    """The result of a call, truncated."""
 
     content: list[UserContent]
     is_error: bool = False
     ends_run: bool = False
 
     def to_result(self) -> ToolResult:
-        """As hooks get it."""
+        """Convert to what hooks receive."""
         return ToolResult(list(self.content), UNSET, self.is_error, self.ends_run)
 
 
 class Case(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Something that is asked about, or told."""
+    """An approval request or a notice."""
 
     key: str
     kind: Kind
     waits: bool = True
-    """Whether the run does nothing more before there is a ruling."""
+    """Whether the run waits for the decision."""
     origin: Origin | None = None
-    """Whose it is, when it is not the run's itself."""
+    """The child that this is about; None for the run itself."""
     call: Called | None = None
     given: Given | None = None
     facts: dict[str, Any] = {}
-    """What else there is to say."""
+    """Other data, depending on the kind."""
 
     @property
     def run_id(self) -> str:
-        """Of the run that was started elsewhere; empty for the run's own."""
+        """The id of the child; empty for the run itself."""
         return "" if self.origin is None else self.origin.run_id
 
     @property
     def digest(self) -> str:
-        """The same for the very same call of the same run; empty for what is no call."""
+        """Equal for identical calls of the same run; empty if this is not a call."""
         if self.kind != "call" or self.call is None:
             return ""
-        # A yes to a changed call is none to the same call by the model itself: other hooks were asked.
+        # Approving a changed call does not approve the model's own identical call: other hooks were asked.
         made = () if self.call.made is None else (self.call.made.keys,)
         said = (self.run_id, self.call.name, self.call.arguments, *made)
         return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()
 
 
 class Ruling(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What is to become of a case."""
+    """The decision about a request."""
 
     passes: bool = True
     given: Given | None = None
-    """The result of the call instead of its own."""
+    """Replaces the result of the call."""
     details: Any = None
     words: str = ""
-    """Said to a run that would stop, which goes on; or why a step is refused."""
+    """A message for a run that would stop and now continues; or why a model request is refused."""
     error: str = ""
-    """Why a run that has come to its end has failed."""
+    """Why a run that has ended counts as failed."""
     change: Amendment | None = None
-    """What the call is to be made with; it does not pass before it was asked about again."""
+    """New arguments for the call, which must be approved again."""
     wants: Wants = {}
 
 
 class RemoteVerdict(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A ruling on its way to the worker, with what it was about."""
+    """A decision on its way to the worker, with what it was about."""
 
     key: str
     ruling: Ruling
@@ -117,7 +118,6 @@ class RemoteVerdict(Struct, frozen=True, kw_only=True, rename="camel"):
 def describe_tool(
     call: ToolCall, tool: Tool, cwd: str, forms: tuple[str, ...], made: Amendment | None = None
 ) -> Called:
-    """A call as it is sent."""
     name, shown = tool.spec.own_name, call.name
     return Called(
         id=call.id,
@@ -132,7 +132,7 @@ def describe_tool(
 
 
 def bound_result(result: ToolResult) -> Given:
-    """A result as it is sent: the beginning of its text, and no images."""
+    """Truncate a result for sending: the beginning of its text, without images."""
     left, content = MAX_TOLD, list[UserContent]()
     for block in result.content:
         if isinstance(block, ImageContent):
@@ -145,16 +145,16 @@ def bound_result(result: ToolResult) -> Given:
 
 
 def to_given(result: ToolResult) -> Given:
-    """A result that is to count, whole."""
+    """Convert a replacing result, untruncated."""
     return Given(content=list(result.content), is_error=result.is_error, ends_run=result.ends_run)
 
 
 RULING = "ruling"
-"""How rulings are called among the words that are said to a run."""
+"""Message kind of decisions among the messages to a run."""
 
 
 async def bring_case(database: Database, run: str, epoch: int, case: Case) -> None:
-    """Put a case before the face of a run, whichever it is by now; raises Fenced when the run is another worker's."""
+    """Store a request and notify the run's front end. Raises RunTakenOver if another worker owns the run."""
     rows = await database.fetch(
         "WITH held AS (SELECT id, face FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NULL FOR SHARE),"
         " put AS (INSERT INTO retinue.cases (key, id, epoch, waits, data)"
@@ -172,7 +172,7 @@ async def bring_case(database: Database, run: str, epoch: int, case: Case) -> No
 
 
 async def list_cases(database: Database, run: str) -> list[Case]:
-    """Those of a run that nobody has judged; nobody waits any more for what a former worker has asked."""
+    """Return a run's undecided requests, without those that an earlier worker waited for."""
     rows = await database.fetch(
         "SELECT c.data FROM retinue.cases c JOIN retinue.runs r ON r.id = c.id"
         " WHERE c.id = %s AND (NOT c.waits OR c.epoch = r.epoch)"
@@ -183,7 +183,7 @@ async def list_cases(database: Database, run: str) -> list[Case]:
 
 
 async def settle_case(database: Database, run: str, case: Case, ruling: Ruling) -> None:
-    """Let the run know, once: the first ruling on a case counts."""
+    """Send a decision to the run; only the first one for a request counts."""
     if not case.waits:
         await database.fetch("DELETE FROM retinue.cases WHERE key = %s", case.key)
         return
@@ -202,5 +202,4 @@ async def settle_case(database: Database, run: str, case: Case, ruling: Ruling) 
 
 
 async def forget_cases(database: Database, run: str) -> None:
-    """Nobody will ask for the cases of a finished run again."""
     await database.fetch("DELETE FROM retinue.cases WHERE id = %s", run)

@@ -1,6 +1,6 @@
-"""Judges the calls of runs on workers in the front end, with the hooks that runs here have.
+"""Decides in the front end about calls of runs on workers, using the hooks and approvals of local runs.
 
-Must not know how cases get here, nor what rules, hooks and people say: it only asks them in their order.
+Must not know how requests are transported or what rules, hooks and users decide; it only asks them in order.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from retinue.features.approvals.gate import Gate
 from retinue.features.hooks.feature import CallWatch, HookedModel, StopReview
 
 _ANY: Wants = {"call": True, "result": True}
-"""Of a hook that does not say."""
+"""For a hook that does not declare what it wants."""
 
 
 class ModelGuard(Protocol):
-    """Somebody around a model who is asked before, and told after."""
+    """A hook around a model, asked before and notified after a request."""
 
     @property
     def wants(self) -> Mapping[str, bool]: ...
@@ -40,14 +40,14 @@ class ModelGuard(Protocol):
 
 
 OpenBelow = Callable[[Origin], Awaitable[RunSetup]]
-"""What stands here around a run that one on a worker has started; nobody has entered its features yet."""
+"""Builds the setup of a child that a run on a worker has started, with its features not entered yet."""
 
 
 class Court:
-    """Judges one run, and those that it starts."""
+    """Decides for one run and the children it starts."""
 
     def __init__(self, setup: RunSetup, open_below: OpenBelow | None = None) -> None:
-        """`setup` with all that stands around the run here; `open_below` finds that for those it starts."""
+        """`setup` includes the local guards of the run; `open_below` builds the setup of its children."""
         self._own = Bench(setup)
         self._open_below = open_below
         self._below: dict[str, _Guest] = {}
@@ -55,15 +55,14 @@ class Court:
 
     @property
     def wants(self) -> Wants:
-        """What has to be known here of the run itself."""
+        """What the worker must send about the run itself."""
         return self._own.wants
 
     def spare(self, tool: str, text: str) -> None:
-        """A person has just allowed a call of the run that says this."""
         self._own.spare(tool, text)
 
     async def judge(self, case: Case) -> Ruling:
-        """What becomes of a case; a failure of whoever is asked refuses it. MUST NOT raise."""
+        """Return the decision; a failing hook means refusal. MUST NOT raise."""
         try:
             if case.origin is None:
                 return await self._own.judge(case)
@@ -77,7 +76,7 @@ class Court:
             return _refuse(case, ToolResult.of(text, {}, is_error=True))
 
     async def close(self) -> None:
-        """Nobody asks any more."""
+        """Leave the features of children."""
         for run_id in list(self._below):
             await self._dismiss(run_id, Outcome(Status.INTERRUPTED, Reason.PARENT))
 
@@ -96,7 +95,7 @@ class Court:
 
 
 class _Guest:
-    """The bench of a run that was started elsewhere, with its features around it."""
+    """The hooks of a child on a worker, with its features."""
 
     def __init__(self, setup: RunSetup) -> None:
         self._setup = setup
@@ -118,7 +117,7 @@ class _Guest:
 
 
 class Bench:
-    """Those who are asked about one run, in their order."""
+    """The hooks and reviewers of one run, in order."""
 
     def __init__(self, setup: RunSetup) -> None:
         self._setup = setup
@@ -128,7 +127,7 @@ class Bench:
 
     @property
     def wants(self) -> Wants:
-        """What has to be known here; a run waits when one of them must be heard."""
+        """What the worker must send; the run waits if one of the hooks must decide."""
         found: Wants = {"stop": True} if any(getattr(each, "wants", True) for each in self._ends) else {}
         for each in (*self._hooks, *self._models):
             for kind, waits in getattr(each, "wants", _ANY).items():
@@ -136,13 +135,12 @@ class Bench:
         return found
 
     def spare(self, tool: str, text: str) -> None:
-        """A person has just allowed a call that says this."""
+        """Remember that the user has just allowed a call with this text."""
         for gate in self._hooks:
             if isinstance(gate, Gate):
                 gate.spare(tool, text)
 
     async def judge(self, case: Case) -> Ruling:
-        """Ask those whom it concerns."""
         match case.kind:
             case "enter":
                 return Ruling(wants=self.wants)
@@ -168,12 +166,12 @@ class Bench:
         for place, hook in enumerate(self._hooks):
             key = f"hook {place}"
             if made is not None and made.keys[-1:] == (key,):
-                continue  # content with what it has made of the call
+                continue  # a hook is not asked again about its own change
             if isinstance(hook, Gate):
                 hook.know(call.id, self._translate(called), made)
             answer = await hook.before(call, tool)
             if isinstance(answer, Amendment):
-                # Only where the call is made can be said what it says now: that is judged when it is asked about again.
+                # Only the worker can say what the changed call means; it is decided when the worker asks again.
                 return _change(case, answer if isinstance(hook, Gate) else _sign(answer, key, made), made)
             if answer is not None:
                 return _refuse(case, answer)
@@ -210,7 +208,7 @@ class Bench:
         return Ruling()
 
     def _find_tool(self, called: Called) -> tuple[Tool, Any]:
-        """The tool and the call under the names they have here; a tool that is not there stands in for itself."""
+        """Return tool and call under their local names, or a placeholder for a tool that is missing here."""
         tools = self._setup.tools
         for visible in (called.shown, *tools):
             if visible in tools and tools[visible].spec.own_name == called.name:
@@ -218,13 +216,13 @@ class Bench:
         return _Stranger(called.name, called.effect), called.to_call()
 
     def _translate(self, called: Called) -> tuple[str, ...]:
-        """What a call says, with the run's folder there as it is called here."""
+        """Return the texts of a call with the worker's folder replaced by the local one."""
         here = str(self._setup.cwd)
         return tuple(form.replace(called.cwd, here) if called.cwd else form for form in called.forms)
 
 
 class _Stranger:
-    """A tool that only the worker has: those who judge need to know its name and the most it can do."""
+    """Placeholder for a tool that only the worker has: hooks need its name and effect."""
 
     hint = ""
     guidelines: tuple[str, ...] = ()
@@ -234,17 +232,17 @@ class _Stranger:
         self.effect = effect
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """It is not here."""
+        """Fail, since the tool is not here."""
         return ToolResult.of("this tool works elsewhere", {}, is_error=True)
 
 
 def is_end(reviewer: Reviewer) -> bool:
-    """Whether somebody stands at the end of a run whom the run itself has to ask, since it goes on there."""
+    """Return whether a reviewer can make a run continue at its end, so that the worker must ask it."""
     return isinstance(reviewer, StopReview | JudgedEnd)
 
 
 def _list_guards(model: Model) -> list[ModelGuard]:
-    """Those who stand around a model, the outermost first."""
+    """Return the hooks around a model, outermost first."""
     found, inner = list[ModelGuard](), [model]
     while inner:
         if isinstance(each := inner.pop(), HookedModel | JudgedModel):
@@ -263,17 +261,17 @@ def _refuse(case: Case, result: ToolResult) -> Ruling:
 
 
 def _sign(answer: Amendment, key: str, made: Amendment | None) -> Amendment:
-    """The change of somebody who is asked beside a gate, on top of what others have made of the call."""
+    """Combine a hook's change with earlier changes of the call."""
     past = made or Amendment({})
     word, reason = ("ask", past.reason) if past.word == "ask" else ("", "")
     return Amendment(answer.arguments, (*past.by, *answer.by), (*past.keys, key), word, reason)
 
 
 def _change(case: Case, change: Amendment, made: Amendment | None) -> Ruling:
-    """Let a call be asked about again with other arguments; refused when that would go on and on."""
+    """Have the changed call approved again; refuse it if hooks keep changing each other's changes."""
     if made is not None and change.keys[-1] in made.keys:
         return _refuse(case, ToolResult.of(describe_quarrel(change.by), {}, is_error=True))
-    # Whoever does not know of changes must not make the call as it was.
+    # A worker that does not support changes must not make the original call.
     text = "hooks have changed its arguments, and it could not be made with others"
     return msgspec.structs.replace(_refuse(case, ToolResult.of(text, {}, is_error=True)), change=change)
 
@@ -289,28 +287,28 @@ def _read_reply(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Hearing:
-    """The cases of one run, while this face follows it."""
+    """Handles the approval requests of one run while this front end follows it."""
 
     def __init__(self, cluster: Cluster, run: str, court: Court, is_attended: Callable[[], bool]) -> None:
-        """`is_attended`: whether a person is there who could be asked."""
+        """`is_attended` tells whether a user could be asked."""
         self._cluster = cluster
         self._run = run
         self._court = court
         self._is_attended = is_attended
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._left: set[str] = set()
-        """Cases whose question nobody answered before the last person left."""
+        """Requests left unanswered when the last user disconnected."""
         self._telling = asyncio.Lock()
         self.has_sat = False
-        """Whether there was ever anything to judge."""
+        """Whether there was any request."""
 
     async def sit(self) -> None:
-        """Judge for ever; a cancel takes back what nobody has answered."""
+        """Handle requests until cancelled; cancelling withdraws open questions."""
         async with asyncio.TaskGroup() as group:
             while True:
                 cases = await self._cluster.read_cases(self._run)
                 open_keys = {case.key for case in cases}
-                # What its worker does not wait for any more is not to be decided by anybody.
+                # Withdraw requests that the worker no longer waits for.
                 for key in [key for key in self._busy if key not in open_keys]:
                     self._busy[key].cancel()
                 for case in cases:
@@ -320,7 +318,7 @@ class Hearing:
                 await self._cluster.await_cases(self._run)
 
     async def close(self) -> None:
-        """The run has ended: those who only watch are told the rest."""
+        """Deliver the remaining notices of a finished run and delete its requests."""
         for case in await self._cluster.read_cases(self._run):
             if not case.waits:
                 await self._hear(case)
@@ -332,7 +330,7 @@ class Hearing:
             if case.waits:
                 await self._rule(case)
             else:
-                # One after the other, in the order in which it happened.
+                # Notices are delivered one by one in their order.
                 async with self._telling:
                     await self._cluster.settle(self._run, case, await self._court.judge(case))
         finally:
@@ -342,7 +340,7 @@ class Hearing:
         had_face = self._is_attended()
         ruling = await self._court.judge(case)
         if had_face and not ruling.passes and not self._is_attended():
-            # Perhaps refused only because the last person left: whoever comes back is asked again.
+            # It may be refused only because the last user disconnected: ask again when a user returns.
             self._left.add(case.key)
             return
         self._left.discard(case.key)

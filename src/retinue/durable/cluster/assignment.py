@@ -1,4 +1,4 @@
-"""What travels: all a worker has to know of a run, and what is said to it there. Plain data, and never a secret."""
+"""Assignment: everything a worker must know of a run, and the messages to it. Plain data without secrets."""
 
 import re
 from pathlib import Path
@@ -13,29 +13,29 @@ from retinue.durable.cluster.database import pack_json, unpack_json
 from retinue.engine.limits import TIMES, Limits
 
 _WIRE = {re.sub("_(.)", lambda found: found[1].upper(), name): name for name in TIMES}
-"""What the times of a run are called where they travel."""
+"""Wire names of a run's time limits."""
 MAX_QUEUES = 4
-"""What lies deeper shares the last one."""
+"""Deeper runs share the last queue."""
 
 
 class Cover(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a session begins with when it is made for a run."""
+    """The initial content of a run's session."""
 
     id: str = ""
-    """Known where the run was sent from before its worker has one; empty for any."""
+    """Chosen by the sender; empty for any."""
     parent: str = ""
-    """The file of the session that it belongs to, where it was sent from."""
+    """The parent's session file on the sender."""
     name: str = ""
     labels: dict[str, dict[str, Any]] = {}
-    """Entries of its own, by their kind."""
+    """Custom entries by type."""
     cwd: str = ""
-    """The folder that it is about at the first face, where that is another one than where the run was sent from."""
+    """The original folder at the first front end, if it differs from the sender's."""
     file: str = ""
-    """Where it will be kept at the first face; empty for nowhere."""
+    """Session file at the first front end; empty for none."""
 
 
 class Home(Struct, frozen=True, kw_only=True):
-    """Where a run on a worker belongs: what its folder and its session are called at the first face."""
+    """Original places of a run on a worker: its folder and session file at the first front end."""
 
     run_id: str
     workspace: str
@@ -44,19 +44,18 @@ class Home(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, assignment: "Assignment", workspace: Path) -> "Home":
-        """Of a run that works in this folder."""
         cover = assignment.cover
         cwd = cover.cwd or assignment.cwd
         return cls(run_id=assignment.run_id, workspace=str(workspace), cwd=cwd, file=cover.file)
 
     def translate(self, path: str) -> str:
-        """A folder here under its name there."""
+        """Translate a folder of this machine to its original path."""
         is_below = path == self.workspace or path.startswith(f"{self.workspace}/")
         return f"{self.cwd}{path.removeprefix(self.workspace)}" if is_below and self.cwd else path
 
 
 class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One run for a worker, settled: the face has read the definition and decided the rights."""
+    """One run for a worker; the front end has already read the definition and decided the rights."""
 
     run_id: str
     attempt: int
@@ -65,67 +64,67 @@ class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
     depth: int
     task: str
     sections: tuple[tuple[str, str], ...]
-    """Its prompt."""
+    """Its system prompt."""
     session: str = "session.jsonl"
-    """The name of its session: an attempt that has another one than the last begins anew."""
+    """The name of its session; an attempt with another name starts over."""
     cwd: str = ""
-    """The folder that its workspace is a copy of."""
+    """The folder that the workspace is a copy of."""
     tools: tuple[str, ...]
     names: dict[str, str] = {}
-    """What its model calls each of them, with its own name; empty where they are the same."""
+    """The model's name for each tool → the tool's own name; empty if they are equal."""
     refusals: dict[str, str] = {}
-    """What is answered to calls of tools that it could not be given."""
+    """Answers to calls of tools that could not be given."""
     cover: Cover = Cover()
     model: str
-    """`provider/id`; the worker has its own key for it."""
+    """`provider/id`; the worker uses its own key."""
     thinking: ThinkingLevel
     marks: dict[str, str]
-    """How deep it is, whether it is read-only, how many turns it has: as a process of its own would be told."""
+    """Environment variables as for a child process: depth, read-only, turns."""
     trusted: bool
-    """Whether whoever sent it trusts the project's files; the worker decides for itself whether that counts."""
+    """Whether the sender trusts the project's files; the worker decides whether to rely on it."""
     limits: Limits = Limits()
-    """Of these the times alone travel: turns are among its marks, tokens and cost in its leases."""
+    """Only times are sent here: turns are in `marks`, tokens and cost in `leases`."""
     leases: tuple[str, ...] = ()
-    """The budgets it draws on: its own and those above."""
+    """The budgets it draws on: its own and its ancestors'."""
     face: str = ""
-    """Where to tell of it."""
+    """The channel of the front end."""
     priority: int = 2
-    """Lower ones are taken first; whoever waits for a run gives it 1."""
+    """Lower values run first; 1 if the caller waits."""
     asks: bool = False
-    """Whether somebody is there who could be asked."""
+    """Whether a user could be asked."""
     judged: dict[str, bool] = {}
-    """What of it is judged at its face, and whether it waits for the answer; nothing for a user without rules."""
+    """What needs approval at the front end, and whether the run waits for it; empty without rules."""
     tells_below: bool = False
-    """Whether its face wants to know of the runs it starts; one of an earlier version would not understand it."""
+    """Whether the front end supports and wants events of children."""
     judged_below: bool = False
-    """Whether its face has anything to say about the runs it starts."""
+    """Whether the front end has guards for children."""
     finalises: bool = False
-    """Whether it gives its answer by a call."""
+    """Whether the run gives its answer by a tool call."""
     parcel: dict[str, Any] = {}
     """The workspace; empty for none."""
     digest: str = ""
-    """Of the bundle that belongs to it."""
+    """Hash of the workspace bundle."""
 
     @property
     def id(self) -> str:
-        """Of this attempt; what is recorded belongs to the run, whichever attempt it was."""
+        """The id of this attempt; records belong to the run, not to an attempt."""
         return f"{self.run_id}.{self.attempt}"
 
     @property
     def queue(self) -> str:
-        """Runs that wait for others must not take their places: each depth has places of its own."""
+        """One queue per depth, so that runs waiting for children cannot take the children's places."""
         return f"retinue-{min(self.depth, MAX_QUEUES)}"
 
 
 def pack_assignment(assignment: Assignment) -> str:
-    """A run as workers of all versions read it: its times are fields like all others."""
+    """Encode an assignment for workers of all versions: times are top-level fields."""
     packed: dict[str, Any] = msgspec.to_builtins(assignment)
     limits = packed.pop("limits")
     return pack_json(packed | {wire: limits[name] for wire, name in _WIRE.items()})
 
 
 def unpack_assignment(text: str) -> Assignment:
-    """The run again. Raises msgspec.DecodeError for what was never one."""
+    """Decode an assignment. Raises msgspec.DecodeError."""
     packed = unpack_json(text, dict[str, Any])
     limits = {name: packed.pop(wire) for wire, name in _WIRE.items() if wire in packed}
     try:
@@ -136,11 +135,9 @@ def unpack_assignment(text: str) -> Assignment:
 
 WordKind = Literal["steer", "stop", "answer", "ruling", "restrict", "judge", "below"]
 CHANNEL = "retinue_words"
-"""Where workers hear that something was said."""
+"""Notification channel that tells workers of new messages."""
 
 
 class RunMessage(Struct, frozen=True):
-    """Something said to a run on its worker."""
-
     kind: WordKind
     data: dict[str, Any] = {}

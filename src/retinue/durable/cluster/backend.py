@@ -1,4 +1,4 @@
-"""Sends runs of one main agent to other machines. Settings and hooks stay where they are: what it needs is a port."""
+"""Backend that sends runs of one main agent to workers. Must not know settings and hooks: ports supply them."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -28,46 +28,43 @@ if TYPE_CHECKING:  # loaded when the first run is sent
 
 @dataclass(frozen=True, slots=True)
 class ClusterPorts:
-    """What runs on other machines need from the process that sends them."""
+    """What the backend needs from the sending process."""
 
     open_cluster: "Callable[[Callable[[str], None]], Cluster]"
-    """Makes the connection; its argument is told what is waited for."""
+    """Opens the connection; its argument receives messages about what is waited for."""
     find_width: Callable[[], int]
-    """How many runs of one parent work at once."""
+    """Returns how many runs of one parent may work at once."""
     build_premises: Callable[[Path], Premises]
-    """What a run that works in a folder is told of this user's world."""
+    """Builds what a run in a folder needs to know of the user's environment."""
     find_labels: Callable[[RemoteRequest, LiveRun], Mapping[str, Any]]
-    """Custom entries that its session begins with, given the main agent."""
+    """Returns the custom entries at the start of a run's session, given the main agent."""
     open_below: Callable[[RunSetup, Origin], Awaitable[RunSetup]]
-    """Hooks and approvals for a run that a sent one has started."""
+    """Adds hooks and approvals for a child of a run on a worker."""
     guards_below: Callable[[], bool]
-    """Whether there are any, by now."""
+    """Returns whether there are any at the moment."""
     desk: Desk
     clock: Clock
     is_usual: bool = False
-    """Whether runs are sent whose definition does not say where they work."""
+    """Whether runs are sent whose definition names no runner."""
 
 
 class ClusterBackend:
-    """The other machines, for the runs of one main agent; connected when the first run is sent."""
+    """Sends the runs of one main agent; connects when the first run is sent."""
 
     def __init__(self, ports: ClusterPorts) -> None:
         self._ports = ports
         self._cluster: Cluster | None = None
         self._budget: SharedBudget | None = None
-        """What leases here draw on, too, once runs below them are sent; on a worker they do so anyway."""
+        """The budget that local leases also draw on once their children are sent; on a worker they do anyway."""
 
     @property
     def is_usual(self) -> bool:
-        """Whether runs are sent whose definition does not say where they work."""
         return self._ports.is_usual
 
     def find_width(self) -> int:
-        """How many runs of one parent work at once."""
         return self._ports.find_width()
 
     def send(self, setup: RunSetup, remote_request: RemoteRequest, manager: Manager) -> LiveRun:
-        """The live side of a run on whichever worker takes it."""
         from retinue.durable.cluster.remote_run import Journey, RemoteRun
 
         ports, desk, guests, run_id = self._ports, self._ports.desk, manager.guests, setup.run_id
@@ -99,7 +96,6 @@ class ClusterBackend:
         return RemoteRun(setup, journey, clock=ports.clock)
 
     async def close(self) -> None:
-        """End the connection."""
         if self._cluster is not None:
             await self._cluster.close()
 
@@ -116,12 +112,12 @@ class ClusterBackend:
         return self._cluster
 
     def _cover(self, setup: RunSetup, remote_request: RemoteRequest, main: LiveRun, cluster: "Cluster") -> "Cover":
-        """What its session says of where it comes from, as one here would."""
+        """Return the initial content of the run's session, like that of a local one."""
         from retinue.durable.cluster.assignment import Cover
 
         cover = Cover(parent=remote_request.parent_session, name=setup.name, file=remote_request.session_file)
         if (home := cluster.home) is not None:
-            # It comes home to where the run belongs that sends it, and is to say what is true there.
+            # The session is delivered to where the sending run belongs, so it must name paths of that place.
             file = find_file_below(home.file, home.run_id, setup.run_id) if home.file else ""
             cwd = home.translate(str(setup.cwd))
             cover = structs.replace(cover, parent=home.file, file=file if remote_request.session_file else "", cwd=cwd)

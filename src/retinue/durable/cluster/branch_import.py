@@ -1,6 +1,6 @@
-"""Brings the work of a run back: its snapshots become a branch of the sender's repository.
+"""Imports the work of a run: its snapshots become a branch of the sender's repository.
 
-The branch is what a run in a private copy leaves: the agent's own commits, and one more with what it had not committed.
+The branch contains the agent's own commits, and one more with its uncommitted changes.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _LANDING_REFS = "refs/retinue/landing"
 _BRANCH = re.compile(rf"{BRANCH_PREFIX}[A-Za-z0-9][A-Za-z0-9_-]{{0,80}}")
 _ATTEMPTS = 5
 FindBundle = Callable[[], Awaitable[bytes | None]]
-"""Gives the bundle that was sent; it may be large, so that it is asked for only where there is need."""
+"""Returns the bundle that was sent; it may be large, so it is requested only if needed."""
 
 
 async def land(
@@ -43,14 +43,13 @@ async def land(
     bundle: bytes | None = None,
     find_bundle: FindBundle | None = None,
 ) -> str:
-    """Put the work of a run on a branch and give its name; empty when nothing was changed.
+    """Put the work of a run on a branch and return its name; empty if nothing was changed.
 
-    The name is another one when the branch is somebody else's. With the parcel's own `bundle` it works in a repository
-    that does not have what was sent; `find_bundle` gives it when it is needed. Raises RetinueError; then nothing is
-    lost and it can be tried again.
+    If the branch belongs to someone else, another name is chosen. With `bundle`, the repository need not contain what
+    was sent; `find_bundle` returns it on demand. Raises RetinueError; then nothing is lost and it can be retried.
     """
     check_parcel(parcel)
-    # Also the one that it goes on with, which is named to a person who may copy it.
+    # Also the branch that the run continues, because the user may copy its name from a message.
     if wrong := [name for name in (branch, parcel.branch or branch) if not _BRANCH.fullmatch(name)]:
         raise RetinueError(
             f"{quote(wrong[0])} is no name for the branch of a run; expected {BRANCH_PREFIX} and the run's id: "
@@ -80,8 +79,6 @@ async def land(
 
 
 class _Landing:
-    """The steps of one landing."""
-
     def __init__(self, workspace: Workspace, parcel: Parcel, ref: str) -> None:
         self.repository = workspace.open()
         self._workspace = workspace
@@ -89,7 +86,7 @@ class _Landing:
         self._ref = ref
 
     async def fetch(self, snapshots: Sequence[bytes], find_bundle: FindBundle) -> Link | None:
-        """All snapshots into the repository, kept by a ref of our own meanwhile."""
+        """Fetch all snapshots into the repository, kept by a temporary ref."""
         commit = self._parcel.commit
         if commit:
             if await self.repository.find_commit(commit) != commit:
@@ -110,13 +107,13 @@ class _Landing:
         await self.repository.check_whole(parcel.commit, parcel.known)
 
     async def settle(self, link: Link, branch: str, description: str) -> str:
-        """The branch at the run's last commit, with what it had not committed on top."""
+        """Create the branch at the run's last commit, with its uncommitted changes on top."""
         repository, parcel = self.repository, self._parcel
         head = link.table.head_commit or parcel.commit
         tip = head
         if not head or link.tree != await repository.find_tree(head):
             parents, author = (head,) if head else (), self._workspace.guard.author
-            # Landed a second time, after a crash perhaps, it is the same commit and so the same branch.
+            # Importing again, for example after a crash, gives the same commit and so the same branch.
             tip = await repository.commit(link.tree, parents, render_message(description), author, date=link.date)
         name = parcel.branch
         if tip != parcel.commit:
@@ -125,7 +122,7 @@ class _Landing:
         return name
 
     async def _save_branch(self, wanted: str, tip: str) -> str:
-        """A new branch, or the run's own moved forward; nobody else's is touched."""
+        """Create a new branch, or move the run's own forward; other branches are never touched."""
         found = await self.repository.find_commit(f"refs/heads/{wanted}")
         if found == tip:
             return wanted
@@ -152,7 +149,7 @@ class _Landing:
         return (await repository.ask("update-ref", f"refs/heads/{name}", tip, before)).ok
 
     async def _save_others(self, link: Link, tip: str, branch: str) -> None:
-        """What else the run has committed: branches of its own runs as branches, the rest out of the way."""
+        """Store other commits of the run: branches of its children as branches, the rest under hidden refs."""
         known = [sha for sha in (tip, self._parcel.commit) if sha]
         for name, sha in link.table.refs.items():
             if not (await self.repository.run("rev-list", "--max-count=1", sha, "--not", *known)).text:
@@ -165,12 +162,12 @@ class _Landing:
                 await self.repository.run("update-ref", kept, sha)
 
     async def clear(self) -> None:
-        """Take our ref away; the work is on its branch, or still where it came from."""
+        """Delete the temporary ref; the work is on its branch, or still where it came from."""
         await self.repository.ask("update-ref", "-d", self._ref)
 
 
 async def note_heard(database: Database, run: str, *, has_changes: bool) -> None:
-    """A face has the outcome, and with `has_changes` also all that the run has changed."""
+    """Record that a front end has the outcome and, with `has_changes`, also all changes of the run."""
     await database.fetch(
         "UPDATE retinue.runs SET heard = now(), home = CASE WHEN %s THEN now() ELSE home END WHERE id = %s",
         has_changes,
@@ -179,27 +176,27 @@ async def note_heard(database: Database, run: str, *, has_changes: bool) -> None
 
 
 async def note_home(database: Database, run: str) -> None:
-    """The changes of a run are in a repository, whoever has brought them there."""
+    """Record that the changes of a run are in a repository."""
     await database.fetch("UPDATE retinue.runs SET home = now() WHERE id = %s", run)
 
 
 async def take_session(database: Database, assignment: Assignment) -> bytes:
-    """The session of a run that is to leave none: from now on only whoever called this has it."""
+    """Return and delete the session of a run that is to leave none."""
     rows = await database.fetch(
         "SELECT data FROM retinue.records WHERE run = %s AND kind = %s AND path = %s ORDER BY seq",
         assignment.run_id,
         SESSION,
         assignment.session,
     )
-    # Also those of runs below it, which lie beside it.
+    # This also deletes the sessions of its children, stored with it.
     await database.fetch("DELETE FROM retinue.records WHERE run = %s AND kind = %s", assignment.run_id, SESSION)
     return b"".join(bytes(data) for (data,) in rows)
 
 
 async def fetch_work(database: Database, run: str, repo: Path) -> str:
-    """Put the changes of a finished run on a branch and give its name; empty when it has changed nothing.
+    """Put the changes of a finished run on a branch and return its name; empty if it changed nothing.
 
-    A run of several attempts has all of its changes in the last one. Raises RetinueError; then it can be tried again.
+    If a run had several attempts, the last one has all changes. Raises RetinueError; then it can be retried.
     """
     rows = await database.fetch(
         "SELECT assignment::text, finished IS NOT NULL FROM retinue.runs WHERE %s IN (id, run)"
@@ -230,7 +227,7 @@ async def fetch_work(database: Database, run: str, repo: Path) -> str:
         description=assignment.description,
         bundle=bytes(sent[0][0]) if sent else None,
     )
-    # A role that may only read has its changes all the same; they are kept a while longer.
+    # A role that may only read gets the changes too; they stay in the database longer.
     with suppress(RetinueError):
         await note_home(database, assignment.id)
     return branch

@@ -1,4 +1,4 @@
-"""The cluster from outside: workers, queues, runs, tidying it, and whether this role can use it."""
+"""Inspection of the cluster: workers, queues, runs, pruning, and whether this role can use it."""
 
 import asyncio
 import time
@@ -20,26 +20,24 @@ if TYPE_CHECKING:
 
 MOST_RUNS = 1000
 SHOWN_GONE = "1 hour"
-"""Workers that have gone are told of for so long."""
+"""How long workers that have left are listed."""
 
 
 class WorkerState(msgspec.Struct, frozen=True, rename="camel"):
-    """One worker."""
-
     name: str
     host: str
     pid: int
     version: str
     slots: int
     busy: int
-    """Runs it works on."""
+    """Number of runs it executes."""
     started_ago_ms: int
     seen_ago_ms: int
     gone: bool
 
 
 class QueueState(msgspec.Struct, frozen=True, rename="camel"):
-    """One queue: each depth of delegation has its own."""
+    """One queue; each depth of delegation has its own."""
 
     name: str
     waiting: int
@@ -47,8 +45,6 @@ class QueueState(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RunState(msgspec.Struct, frozen=True, rename="camel"):
-    """One run that is not finished."""
-
     id: str
     run_id: str
     attempt: int
@@ -59,25 +55,23 @@ class RunState(msgspec.Struct, frozen=True, rename="camel"):
     worker: str
     queue: str
     since_ms: int
-    """How long it works, or waits."""
+    """How long it has been working or waiting."""
     takeovers: int
-    """How often another worker had to go on with it."""
+    """How often another worker had to take it over."""
     asking_ms: int | None = None
-    """How long it waits for its face to judge something; None when it does not."""
+    """How long it has been waiting for an approval by its front end; None if it is not."""
 
 
 class LagState(msgspec.Struct, frozen=True, rename="camel"):
-    """How far behind everything is."""
+    """How far behind the cluster is."""
 
     oldest_waiting_ms: int | None
-    """How long the run waits that waits longest; None when none does."""
+    """The longest waiting time of a run; None if none waits."""
     round_trip_ms: float
-    """What one question to the database takes from here."""
+    """Duration of one database query from here."""
 
 
 class ClusterState(msgspec.Struct, frozen=True, rename="camel"):
-    """Everything there is to see."""
-
     database: str
     schema: int
     workers: list[WorkerState]
@@ -87,13 +81,11 @@ class ClusterState(msgspec.Struct, frozen=True, rename="camel"):
     lag: LagState
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         made: dict[str, Any] = msgspec.to_builtins(self)
         return made
 
 
 async def read_state(database: Database) -> ClusterState:
-    """Look at everything."""
     rows = await database.fetch("SELECT to_regclass(%s) IS NOT NULL", TABLE)
     has_engine = bool(rows[0][0])
     begin_s = time.perf_counter()
@@ -113,7 +105,6 @@ async def read_state(database: Database) -> ClusterState:
 
 
 async def count_workers(database: Database) -> dict[str, int]:
-    """How many workers are there of each version."""
     rows = await database.fetch(
         "SELECT version, count(*) FROM retinue.workers WHERE gone IS NULL GROUP BY version ORDER BY version"
     )
@@ -158,7 +149,7 @@ async def _read_queues(database: Database, *, has_engine: bool) -> tuple[list[Qu
 
 
 def _places(has_engine: bool) -> str:
-    """Where each unfinished run is: the engine knows best who has taken it, our own table who had it last."""
+    """SQL for where each unfinished run is: DBOS knows who has taken it, our table who had it last."""
     if not has_engine:
         return "SELECT id, 'waiting' AS status, '' AS worker FROM retinue.runs WHERE finished IS NULL"
     return (
@@ -169,17 +160,17 @@ def _places(has_engine: bool) -> str:
 
 
 def _ms(column: str) -> str:
-    """How long ago a time was; a clock that was set back counts as now."""
+    """SQL for the age of a time; a clock that was set back gives 0."""
     return f"greatest(0, extract(epoch FROM now() - {column}) * 1000)::bigint"
 
 
 ASK_S = 5.0
-"""What somebody who only looks waits for a database."""
+"""How long an inspection waits for the database."""
 Value = TypeVar("Value")
 
 
 def read_cluster(url: str) -> "ClusterState":
-    """Workers, queues, runs and lag. Raises RetinueError."""
+    """Return workers, queues, runs and lag. Raises RetinueError."""
     from retinue.durable.cluster.database import Database
 
     database = Database(url, name="retinue cluster", patience_s=0, creates=False)
@@ -192,9 +183,9 @@ def read_cluster(url: str) -> "ClusterState":
 
 
 def prune_cluster(url: str, days: int, say: Callable[[str], None], *, everything: bool = False) -> "Pruned":
-    """Remove what is kept of runs that finished longer ago; what no face has taken home only with `everything`.
+    """Delete the data of runs that finished longer ago; runs not taken by a front end only with `everything`.
 
-    `say` hears what the database waits for. Raises RetinueError.
+    `say` receives what the database waits for. Raises RetinueError.
     """
     from retinue.durable.cluster.cleanup import prune
     from retinue.durable.cluster.database import Database
@@ -212,7 +203,9 @@ def prune_cluster(url: str, days: int, say: Callable[[str], None], *, everything
 
 
 def fetch_run(url: str, run: str) -> str:
-    """Put the changes of a finished run on a branch of the repository around us; its name. Raises RetinueError."""
+    """Put the changes of a finished run on a branch of the current repository; returns its name.
+    Raises RetinueError.
+    """
     from retinue.durable.cluster.branch_import import fetch_work
     from retinue.durable.cluster.database import Database
 
@@ -224,9 +217,9 @@ def fetch_run(url: str, run: str) -> str:
 
 
 def check_cluster(url: str, folder: Path, *, is_named: bool) -> list[Item]:
-    """What `retinue doctor` says of the cluster: asks, and changes nothing.
+    """Return the cluster checks of `retinue doctor`, which change nothing.
 
-    `folder` is the worker's on this machine; `is_named`: the user has chosen it.
+    `folder` is the worker's folder on this machine; `is_named`: the user has chosen it.
     """
     return [*_examine(url), *_examine_folder(folder, is_named=is_named)]
 
@@ -274,7 +267,7 @@ def _examine(url: str) -> list[Item]:
 
 
 def _examine_folder(folder: Path, *, is_named: bool) -> list[Item]:
-    """The folder in which runs work, where this is the machine of a worker."""
+    """Check the folder in which a worker on this machine executes runs."""
     from retinue.durable.cluster.worker_folder import find_problem, list_remarks
 
     if not is_named and not folder.exists():
@@ -296,7 +289,10 @@ async def _hurry(look: "Callable[[], Coroutine[Any, Any, Value]]", place: str) -
 
 
 def _run_apart(work: Coroutine[Any, Any, Value]) -> Value:
-    """Run something that waits, also for a caller inside of a loop that cannot."""
+    """Put the changes of a finished run on a branch of the current repository; returns its name.
+
+    Raises RetinueError.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as threads:

@@ -1,7 +1,7 @@
-"""A run's workspace on a worker: made from a parcel, told apart into snapshots, and gone without a trace.
+"""A run's workspace on a worker: created from a bundle, captured in snapshots, and removed at the end.
 
-The run has a repository of its own, in which it may do what it likes. Snapshots are taken with a second one beside it,
-of which it knows nothing, so that nothing it configures is ever executed here. Must not know runs.
+The run has its own repository and full control of it. Snapshots use a second, separate repository, so that nothing the
+run configures is ever executed here. Must not know runs.
 """
 
 import asyncio
@@ -35,29 +35,29 @@ from retinue.tools.git import FETCH_TIMEOUT_S
 _REF = "refs/retinue/snapshot"
 _MAX_TIPS = 50
 _EMPTY = {"GIT_AUTHOR_DATE": "@0 +0000", "GIT_COMMITTER_DATE": "@0 +0000"}
-"""The empty beginning is the same commit everywhere."""
+"""Fixed dates, so that the empty first commit is the same everywhere."""
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """What a run has changed since the snapshot before."""
+    """What a run has changed since the previous snapshot."""
 
     commit: str
     bundle: bytes
-    """Builds upon the snapshot before, or upon the parcel's commit."""
+    """Based on the previous snapshot, or on the bundle's commit."""
     notes: tuple[str, ...] = ()
-    """What could not be carried."""
+    """What could not be included."""
 
 
 class Checkout:
-    """One run's workspace. Close it at the end; who is killed leaves a folder that `prune_cache` removes."""
+    """One run's workspace. Close it at the end; after a kill, `prune_cache` removes the folder."""
 
     def __init__(self, parcel: Parcel, site: Path, held: list[int], max_bytes: int) -> None:
-        """Not for callers: use `open` or `restore`. `held` are locks that last as long as the workspace."""
+        """Internal: use `open` or `restore`. `held` are locks that last as long as the workspace."""
         self.parcel = parcel
         self.root = site / "tree"
         """The top of the repository."""
         self.path = self.root
-        """Where the run works."""
+        """The run's working directory."""
         self._site = site
         self._held = held
         self._max_bytes = max_bytes
@@ -65,18 +65,18 @@ class Checkout:
         self._shadow = Repository(str(site / "git"), str(self.root), str(site / "index"), guard=FLEETING)
         self._config = b""
         self._lenders = self._shared = b""
-        """Where the run's repository and ours read others' objects, as git wants it said; ours less the run's."""
+        """Alternates files of the run's repository and of ours; ours without the run's objects."""
         self._last = self._tree = ""
         self._is_begun = bool(parcel.commit)
-        """Whether whoever reads the next snapshot has what it builds upon."""
+        """Whether readers of the next snapshot have the commit that it is based on."""
         self._table = BranchTable()
         self._carried: set[str] = set()
         self._signature: tuple[object, ...] = ()
         self._nested: list[str] = []
         self._seen: tuple[int, int, int] | None = None
-        """The index of which `_tree` is the content."""
+        """State of the index file whose content is `_tree`."""
         self._is_young = True
-        """Whether the index is as old as the files in it: git reads them all again then, and writes it anew."""
+        """Whether the index is as old as its files: then git reads all files again and rewrites it."""
         self._lock = asyncio.Lock()
 
     @classmethod
@@ -89,9 +89,10 @@ class Checkout:
         max_bytes: int = MAX_BUNDLE,
         timeout_s: float = FETCH_TIMEOUT_S,
     ) -> "Checkout":
-        """Make the workspace of a parcel below a folder of the worker. Raises RetinueError with nothing left behind.
+        """Create a workspace below a folder of the worker. Raises RetinueError with nothing left behind.
 
-        The folder is on a local disk and not below /tmp: sandboxes hide that, and with it what the run's git reads.
+        The folder must be on a local disk and not below /tmp: sandboxes hide /tmp, and with it what the run's git
+        reads.
         """
         return await cls.restore(parcel, bundle, (), folder, max_bytes=max_bytes, timeout_s=timeout_s)
 
@@ -106,7 +107,7 @@ class Checkout:
         max_bytes: int = MAX_BUNDLE,
         timeout_s: float = FETCH_TIMEOUT_S,
     ) -> "Checkout":
-        """The same, as it was at the last of these snapshots: all that were made, in order."""
+        """Same, at the last of these snapshots: all snapshots that were taken, in order."""
         check_parcel(parcel)
         await check_bundle(parcel, bundle or b"", max_bytes)
         folder = _check_folder(folder)
@@ -129,9 +130,9 @@ class Checkout:
         return checkout
 
     async def snapshot(self) -> Snapshot | None:
-        """What has changed since the last one; None when nothing has.
+        """Return what has changed since the last snapshot; None if nothing has.
 
-        Raises RetinueError, BundleTooLarge among them; then the next one begins where this one would have.
+        Raises RetinueError, including BundleTooLarge; the next snapshot then includes these changes.
         """
         async with self._lock:
             if not self._held:
@@ -150,21 +151,21 @@ class Checkout:
             return taken
 
     async def close(self) -> None:
-        """Remove the workspace; what remains is the cache. May be called again."""
+        """Remove the workspace but not the cache. May be called again."""
         held, self._held = self._held, []
         if held:
             await asyncio.to_thread(_discard, self._site, held)
 
     def list_exposed(self) -> tuple[str, ...]:
-        """What of the worker's folder the run may read: its own tree, and what its repository reads objects from."""
+        """Return the paths in the worker's folder that the run may read: its tree and its object stores."""
         objects = os.path.join(self._shadow.git_dir, "objects")
-        # Ours, which it cannot write: what its own repository names it may have changed.
+        # From our repository, because the run may have changed the alternates of its own.
         lines = _read(os.path.join(objects, "info", "alternates")).split(b"\n")
         shared = (os.fsdecode(line) for line in lines if line)
         return (str(self.root), objects, *(path for path in shared if not path.startswith(f"{self.root}/")))
 
     async def _build(self, cache: RepositoryCache | None, tree: str, snapshots: Sequence[bytes]) -> None:
-        """`tree`: of the parcel's commit, where it has one."""
+        """`tree` is that of the bundle's commit, if it has one."""
         parcel, own, shadow = self.parcel, self._own, self._shadow
         await self._make_both(cache)
         _configure(own.git_dir, parcel)
@@ -172,7 +173,7 @@ class Checkout:
         self._lenders = _read(os.path.join(own.git_dir, "objects", "info", "alternates"))
         self._shared = b"" if cache is None else os.fsencode(cache.objects) + b"\n"
         begin = parcel.commit or await self._make_empty()
-        # Both repositories are new and nobody else's: a ref in them is a file.
+        # Both repositories are new and unused by others, so a ref can be written as a file.
         _write_ref(shadow.git_dir, _REF, begin)
         link = await apply_chain(shadow, _REF, parcel.commit, snapshots)
         self._last = link.commit if link is not None else begin
@@ -194,7 +195,7 @@ class Checkout:
         self.path = _enter(self.root, parcel.subfolder)
 
     async def _make_both(self, cache: RepositoryCache | None) -> None:
-        """The run's own repository and ours beside it; each reads the other's objects, and the cache's."""
+        """Create the run's repository and ours; each reads the other's objects and those of the cache."""
         parcel, own, shadow = self.parcel, self._own, self._shadow
         shared = [] if cache is None else [cache.objects]
         for repository, other in ((Repository(shadow.git_dir, guard=FLEETING), own), (own, shadow)):
@@ -207,13 +208,13 @@ class Checkout:
             )
 
     async def _make_empty(self) -> str:
-        """A commit without files, for a run that was sent without any."""
+        """Create a commit without files, for a run that was sent without any."""
         tree = (await self._own.run("write-tree")).text
         done = await self._own.run("commit-tree", tree, "-m", "empty", env=to_variables(*AUTHOR) | _EMPTY)
         return done.text
 
     def _defend(self) -> None:
-        """Let the second repository be as we made it, should the run have found it; and free of a dead git's lock."""
+        """Restore our repository, in case the run has found and changed it, and remove the lock of a dead git."""
         path = os.path.join(self._shadow.git_dir, "config")
         if _read(path) != self._config:
             with suppress(FileNotFoundError):
@@ -228,20 +229,20 @@ class Checkout:
             Path(path).write_bytes(self._shared + lent)
 
     async def _read_files(self) -> tuple[str, tuple[str, ...]]:
-        """All files as a tree, and what is not in it."""
+        """Return all files as a tree, and notes about what it lacks."""
         shadow = self._shadow
         if self._is_young and not await self._has_changed():
             return self._tree, ()
         self._is_young = False
         added = await shadow.ask("add", "--all", *exclude(self._nested))
         if added.ok and stat_file(shadow.index) == self._seen:
-            # Git writes the index anew when anything in it is; this saves half of the time.
+            # Git rewrites the index only if something changed; this check halves the time.
             return self._tree, self._tell_nested()
         if added.ok:
             tree, inner = await shadow.write_tree(self._tree)
             if not inner:
                 return tree, self._tell_nested()
-        # A repository inside of it is no file: begin again without.
+        # A repository inside the workspace cannot be added as a file: start over without it.
         ignored = (await shadow.run("ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory")).fields
         listed = (await shadow.run("ls-tree", "-r", "-z", self._tree)).fields
         known = {row.partition("\t")[2] for row in listed if row.startswith("160000 ")}
@@ -254,7 +255,7 @@ class Checkout:
         return tree, (*self._tell_nested(), *problem)
 
     async def _has_changed(self) -> bool:
-        """Whether any file differs from the index. Most runs change nothing, and this leaves the index alone."""
+        """Return whether any file differs from the index. Most runs change nothing, and this leaves the index alone."""
         told = await self._shadow.ask("ls-files", "-z", "--modified", "--others", "--exclude-standard")
         return not told.ok or bool(told.out)
 
@@ -288,7 +289,7 @@ class Checkout:
         return Snapshot(commit=commit, bundle=bundle, notes=notes)
 
     async def _find_tips(self, table: BranchTable) -> list[str]:
-        """The commits that the run has made and no snapshot has yet."""
+        """Return the run's commits that no snapshot contains yet."""
         tips = [sha for sha in table.commits if sha not in self._carried][:_MAX_TIPS]
         if not tips:
             return []
@@ -300,7 +301,7 @@ class Checkout:
 
 
 def _is_bent(objects: str, lenders: bytes) -> bool:
-    """Whether a run's objects lead elsewhere: our git would follow, also to where the run itself may not read."""
+    """Return whether a run's object store leads elsewhere: our git would follow it to places the run may not read."""
     info, packs = os.path.join(objects, "info"), os.path.join(objects, "pack")
     path = os.path.join(info, "alternates")
     if any(is_link(each) for each in (os.path.dirname(objects), objects, info, packs, path)):
@@ -335,7 +336,7 @@ def _write_ref(git_dir: str, name: str, commit: str) -> None:
 
 
 def _configure(git_dir: str, parcel: Parcel) -> None:
-    """Who commits there and where it came from, for the run's own use of git."""
+    """Configure author and remote for the run's own use of git."""
     name, email = parcel.author or AUTHOR
     text = f"[user]\n\tname = {_escape(name)}\n\temail = {_escape(email)}\n"
     if parcel.remote:
@@ -350,7 +351,7 @@ def _escape(value: str) -> str:
 
 
 def _enter(root: Path, subfolder: str) -> Path:
-    """The folder in which the run works; it need not have been committed."""
+    """Return the run's working directory, creating it if it was not committed. Raises RetinueError."""
     real = os.path.realpath(root / subfolder)
     if os.path.commonpath((real, str(root))) != str(root):
         raise RetinueError(f"the folder {quote(subfolder, 200)} of the run is a link out of its repository")

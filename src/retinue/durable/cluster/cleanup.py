@@ -1,6 +1,6 @@
-"""Throwing away what the database keeps of runs that finished long ago, but for what nobody has anywhere else.
+"""Deletes the database content of runs that finished long ago, except what exists nowhere else.
 
-Ages are counted by the database, so that clocks of machines need not agree.
+Ages are computed by the database, so that clocks of machines need not agree.
 """
 
 from typing import Any
@@ -13,26 +13,23 @@ from retinue.durable.recorded_run import SNAPSHOT
 
 
 class Left(msgspec.Struct, frozen=True, rename="camel"):
-    """A run that is kept: its record is the only copy of something."""
+    """A run that is kept because the database holds the only copy of something."""
 
     id: str
     run_id: str
     agent: str
     is_heard: bool
-    """Whether a face has taken its outcome."""
+    """Whether a front end has taken its outcome."""
     has_changes: bool
-    """Whether it has changed something that is in no repository."""
+    """Whether it has changes that are in no repository."""
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """What was thrown away, and what was not."""
-
     removed: dict[str, int]
-    """How much of each kind."""
+    """Number of rows by kind."""
     kept: list[Left]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         made: dict[str, Any] = msgspec.to_builtins(self)
         return made
 
@@ -51,9 +48,9 @@ WHERE r.finished < now() - make_interval(days => %s) ORDER BY r.finished, r.id
 
 
 async def prune(database: Database, waiting: WaitingRuns, days: int, *, everything: bool = False) -> Pruned:
-    """Remove what is kept of runs that finished longer ago.
+    """Delete the data of runs that finished more than `days` ago.
 
-    What no face has taken home stays, unless `everything` may go.
+    What no front end has taken is kept, unless `everything` is set.
     """
     rows = await database.fetch(_FIND, days)
     kept = [] if everything else [Left(row[0], row[1], row[3], row[4], row[5]) for row in rows if row[6]]
@@ -61,7 +58,7 @@ async def prune(database: Database, waiting: WaitingRuns, days: int, *, everythi
     rows = [row for row in rows if row[0] not in stays]
     ids, runs = [row[0] for row in rows], sorted({row[1] for row in rows})
     leases = sorted({lease for row in rows for lease in row[2] or ()})
-    # The engine's first: who is cut off here finds them again the next time.
+    # DBOS first: if this is interrupted, the next call finds the runs again.
     await waiting.forget(ids)
 
     async def remove(connection: Any) -> dict[str, int]:
@@ -77,15 +74,15 @@ async def prune(database: Database, waiting: WaitingRuns, days: int, *, everythi
 
 _REMOVALS = {
     "runs": "DELETE FROM retinue.runs WHERE id = ANY(%(ids)s)",
-    # A record belongs to a run, whichever attempt it was: it stays while one of them does.
+    # A record belongs to all attempts of a run, so it stays as long as one of them.
     "records": "DELETE FROM retinue.records WHERE run = ANY(%(runs)s) AND run NOT IN (SELECT run FROM retinue.runs)",
     "events": "DELETE FROM retinue.events WHERE id = ANY(%(ids)s)",
     "words": "DELETE FROM retinue.words WHERE id = ANY(%(ids)s)",
     "cases": "DELETE FROM retinue.cases WHERE id = ANY(%(ids)s)",
-    # A face that was killed in the middle of a call has left one, which counts as spent as long as anybody asks.
+    # A front end that was killed during a call leaves its hold behind, which counts as spent.
     "holds": "DELETE FROM retinue.holds h WHERE h.leases && %(leases)s::text[]"
     " AND NOT EXISTS (SELECT 1 FROM retinue.runs r WHERE r.assignment->'leases' ?| h.leases)",
-    # Only those that nobody draws on: a run whose budget is missing would be one without.
+    # Only unused leases: a run whose budget is missing would have no limit.
     "leases": "DELETE FROM retinue.leases l WHERE l.id = ANY(%(leases)s)"
     " AND NOT EXISTS (SELECT 1 FROM retinue.runs r WHERE r.assignment->'leases' ? l.id)"
     " AND NOT EXISTS (SELECT 1 FROM retinue.holds h WHERE l.id = ANY(h.leases))",
@@ -93,4 +90,4 @@ _REMOVALS = {
     " AND NOT EXISTS (SELECT 1 FROM retinue.runs r WHERE r.assignment->>'digest' = p.digest)",
     "workers": "DELETE FROM retinue.workers WHERE gone < now() - make_interval(days => %(days)s)",
 }
-"""Runs first: the rest goes when none that is left needs it."""
+"""Runs first: the rest is deleted if no remaining run needs it."""

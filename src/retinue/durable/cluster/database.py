@@ -1,7 +1,7 @@
-"""Connections to the shared Postgres, and values in columns of JSON.
+"""Connections to the shared Postgres, and encoding of JSON columns.
 
-A database that is away for a while, or refuses for a reason that somebody can mend, stops whoever asks it, and nothing
-else: each question waits until it is answered, and an `Alarm` says for what. Knows tables only as far as their version.
+If the database is away or refuses for a fixable reason, each query waits until it succeeds, and an `Alarm` notifies the
+user. Must not know tables beyond their version.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Connection = AsyncConnection[TupleRow]
     Upgrade = Callable[[Connection, int, str], Awaitable[None]]
-    """Brings tables of an older version up to date, in a database that is called so; raises RetinueError."""
+    """Migrates tables of an older version, given the database's display name. Raises RetinueError."""
 
 MAX_CONNECTIONS = 4
 CONNECT_S = 10
@@ -32,25 +32,25 @@ RETRY_S = 0.5
 IDLE_MS = 5_000
 SCHEMES = ("postgresql", "postgres")
 MIGRATION_LOCK = 0x72657469
-"""Only one program at a time makes the tables."""
+"""Advisory lock: only one program at a time creates the tables."""
 _RIGHTS = "connect as the role that owns it, or let that one give this role its rights"
 _STARTING = "the database system is "
-"""As in `starting up`: what a server says that is not ready yet."""
+"""Beginning of the message of a server that is not ready, as in `starting up`."""
 _SAME = "install the same retinue everywhere, or give this one a database of its own"
 _NEWER = "start a worker of this version, which brings them up to date"
 Value = TypeVar("Value")
 
 
 class DatabaseAway(RetinueError):
-    """Raised when the database cannot be reached and nobody wants to wait."""
+    """Raised when the database cannot be reached and the caller does not want to wait."""
 
 
 class NoTables(ConfigError):
-    """Raised when a database that is only looked at has never been used by a cluster."""
+    """Raised when a database that is only inspected has never been used by a cluster."""
 
 
 def import_driver() -> Any:
-    """The driver. Raises ConfigError when the extra is not installed."""
+    """Import the driver. Raises ConfigError if the extra is not installed."""
     try:
         import psycopg
     except ImportError as error:
@@ -59,7 +59,7 @@ def import_driver() -> Any:
 
 
 class Database:
-    """One shared database. Use it as an async context manager; entering checks the address and the tables."""
+    """One shared database. An async context manager; entering checks the address and the tables."""
 
     def __init__(
         self,
@@ -71,14 +71,14 @@ class Database:
         upgrade: "Upgrade | None" = None,
         alarm: Alarm | None = None,
     ) -> None:
-        """`patience_s`: how long a question waits for a database that is away; None for ever, and `alarm` says so.
+        """`patience_s`: how long a query waits for a database that is away; None for ever, with an `alarm`.
 
-        `creates`: whether tables are made where there are none. Without `upgrade` older ones are refused.
+        `creates`: whether missing tables are created. Without `upgrade` older tables are refused.
         """
         self.url = url
         self.alarm = alarm or Alarm()
         self.waits_for_rights = False
-        """Whether a role that may not do something waits until it may: for those who have others' work in hand."""
+        """Whether missing rights are waited for; set by processes that execute runs of others."""
         self._name = name
         self._patience_s = patience_s
         self._creates = creates
@@ -99,17 +99,17 @@ class Database:
             await self._idle.pop().close()
 
     async def fetch(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Run one statement, again when the connection breaks: it must not matter whether it ran once or twice."""
+        """Run one statement, repeated if the connection breaks; so running it twice must be harmless."""
 
         async def ask(connection: "Connection") -> list[tuple[Any, ...]]:
-            # A transaction by itself, without two more questions to say so.
+            # With autocommit one statement is a transaction, without two more round trips.
             cursor = await connection.execute(sql, values)
             return await cursor.fetchall() if cursor.description else []
 
         return await self._insist(ask)
 
     async def transact(self, work: "Callable[[Connection], Awaitable[Value]]") -> Value:
-        """Do something in one transaction, from the start again when the connection breaks."""
+        """Run a function in one transaction, restarted if the connection breaks."""
 
         async def ask(connection: "Connection") -> Value:
             async with connection.transaction():
@@ -118,7 +118,7 @@ class Database:
         return await self._insist(ask)
 
     async def _insist(self, work: "Callable[[Connection], Awaitable[Value]]") -> Value:
-        """Do it on one of the connections; a database that cannot do it now is waited for."""
+        """Run a function on a connection, waiting while the database cannot execute it."""
         waited_s = 0.0
         who = object()
         try:
@@ -126,7 +126,7 @@ class Database:
                 try:
                     async with self._borrow() as connection:
                         return await work(connection)
-                except self._psycopg.errors.RaiseException as error:  # by the tables themselves, and only for this
+                except self._psycopg.errors.RaiseException as error:  # raised only by our own table triggers
                     told = first_line(error.diag.message_primary or error)
                     raise ConfigError(f"the database {self.describe()}: {told}: {_SAME}") from error
                 except self._passing as error:
@@ -137,7 +137,7 @@ class Database:
             self.alarm.clear(who)
 
     def _judge(self, who: object, error: BaseException, waited_s: float) -> None:
-        """Say what is waited for. Raises RetinueError when nobody wants to wait for it any longer."""
+        """Report what is waited for. Raises RetinueError if the caller does not want to wait any longer."""
         trouble = recognise(error, f"the database {self.describe()}")
         if trouble.kind == RIGHTS and not self.waits_for_rights:
             raise ConfigError(f"the database {self.describe()}: {first_line(error)}; {_RIGHTS}") from error
@@ -147,7 +147,7 @@ class Database:
 
     @property
     def _passing(self) -> tuple[type[Exception], ...]:
-        """What may be otherwise the next time, by itself or because somebody mends it."""
+        """Errors that may disappear, by themselves or because someone fixes the cause."""
         errors = self._psycopg.errors
         return (
             self._psycopg.OperationalError,
@@ -159,19 +159,19 @@ class Database:
         )
 
     async def connect(self) -> "Connection":
-        """A connection of one's own, for locks and for listening; the caller closes it."""
+        """Open a separate connection, for locks and for listening; the caller closes it."""
         connection: Connection = await self._psycopg.AsyncConnection.connect(
             self.url,
             autocommit=True,
             connect_timeout=CONNECT_S,
             application_name=self._name,
-            # Whoever falls asleep in the middle of something must not keep the others from it.
+            # A process that stalls inside a transaction must not block the others.
             options=f"-c idle_in_transaction_session_timeout={IDLE_MS} -c retinue.version={VERSION}",
         )
         return connection
 
     async def await_room(self, count: int) -> None:
-        """Return when so many connections more can be had: for those who cannot say that they wait for one."""
+        """Return when `count` more connections are available, for libraries that cannot report that they wait."""
         made: list[Connection] = []
         who = object()
         try:
@@ -187,7 +187,7 @@ class Database:
                 await connection.close()
 
     async def find_lacks(self) -> list[str]:
-        """Why runs cannot be kept here by this role. Nothing where they can, or where nobody is there to be asked."""
+        """Return why this role cannot store runs here; empty if it can or if the database cannot be reached."""
         try:
             connection = await self.connect()
         except (self._psycopg.Error, OSError, ValueError):
@@ -200,7 +200,7 @@ class Database:
             await connection.close()
 
     def describe(self) -> str:
-        """The address as it may be shown: without a password."""
+        """Return the address without a password."""
         return describe_address(self.url)
 
     @asynccontextmanager
@@ -210,16 +210,16 @@ class Database:
             try:
                 yield connection
             except BaseException:
-                # Whatever it was in the middle of, nobody knows now.
+                # The state of the connection is unknown.
                 await connection.close()
                 raise
             if self._is_closed:
-                await connection.close()  # whoever is still asking was left behind
+                await connection.close()  # a query that outlived the close
             elif not connection.closed:
                 self._idle.append(connection)
 
     async def _check(self) -> None:
-        """Make the tables where there are none, bring older ones up to date if wanted, refuse any other."""
+        """Create missing tables, upgrade older ones if wanted, refuse any others."""
         check_address(self.url)
         connection = await self._reach()
         try:
@@ -248,7 +248,7 @@ class Database:
             await connection.close()
 
     async def _reach(self) -> "Connection":
-        """The first connection. An address that leads nowhere is a mistake; a server that is there is waited for."""
+        """Open the first connection. A wrong address is an error; a server that is starting is waited for."""
         who = object()
         try:
             while True:
@@ -281,11 +281,11 @@ class Database:
 
 
 def check_address(url: str) -> None:
-    """Raise ConfigError unless this is an address of a Postgres. Never shows it: there may be a password in it."""
+    """Raise ConfigError unless this is a Postgres address. Never shows it: it may contain a password."""
     psycopg = import_driver()
     try:
         parts = urlsplit(url)
-        # What a password may not hold as it is ends the host too early: the rest of it would pass for a path.
+        # Unescaped characters of a password end the host too early; the rest would be taken for a path.
         is_plain = parts.scheme in SCHEMES and (parts.port or 1) > 0 and "@" not in parts.path and " " not in url
         psycopg.conninfo.conninfo_to_dict(url)
     except (ValueError, psycopg.Error):
@@ -298,7 +298,7 @@ def check_address(url: str) -> None:
 
 
 def describe_address(url: str) -> str:
-    """An address without its password."""
+    """Return an address without its password."""
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
@@ -312,13 +312,13 @@ def describe_address(url: str) -> str:
 Column = TypeVar("Column")
 
 _MARK = "\ufffe"
-"""No character at all, so that hardly anybody has to be told apart from it."""
+"""A noncharacter, so that texts hardly ever contain it and need escaping."""
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 _MARKED = re.compile(f"{_MARK}(.)")
 
 
 def pack_json(value: Any) -> str:
-    """A value for a column of JSON."""
+    """Encode a value for a JSON column, escaping NUL, which Postgres rejects."""
     try:
         text = msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
@@ -328,14 +328,13 @@ def pack_json(value: Any) -> str:
 
 
 def unpack_json(text: str, kind: type[Column]) -> Column:
-    """The value again. Raises msgspec.DecodeError for what was never one."""
+    """Decode a value. Raises msgspec.DecodeError."""
     if _MARK in text:
         text = _MARKED.sub(lambda found: r"\u0000" if found[1] == "0" else _MARK, text)
     return msgspec.json.decode(text, type=kind)
 
 
 def to_column(text: str) -> str:
-    """The text for a column of text, which people read."""
     return clean_text(text).replace("\0", "\ufffd")
 
 
@@ -367,7 +366,7 @@ _WRITABLE = "runs need one that can be written: name the primary, or take defaul
 
 
 async def find_lacks(connection: "Connection") -> list[str]:
-    """Why this connection cannot send runs or work on them, each with what to do; nothing when it can."""
+    """Return why this connection cannot send or execute runs, each with what to do; empty if it can."""
     cursor = await connection.execute(_STATE)
     role, is_standby, is_readonly, can_create = await cursor.fetchone() or ("", False, False, True)
     if is_standby:

@@ -1,6 +1,6 @@
-"""DBOS, and the only file that knows it: runs wait in its queues, and workers take them from there.
+"""The queues of runs, implemented with DBOS; no other file knows DBOS.
 
-What a run does is none of its business: a workflow is the id of a run, and its record is ours (`record`).
+A workflow is only the id of a run; the run's record is ours (`record`).
 """
 
 import asyncio
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 NAME = "retinue"
 WORKFLOW = "retinue.run"
 APPLICATION = f"retinue-{VERSION}"
-"""Pinned: by default it is a hash of the code, and no worker would go on with the runs of another version's."""
+"""Fixed, because the default is a hash of the code, and workers would not take runs of another version."""
 POLL_S = (0.1, 0.25, 0.5)
-"""How often a queue is looked at, by depth; the last one counts for what lies deeper."""
+"""Poll interval of a queue by depth; the last value applies to all deeper ones."""
 CLOSE_S = 2.0
-"""For what was cut off to come to its end."""
+"""Time for interrupted work to finish on close."""
 REREAD_S = 2.0
-"""How soon a worker learns that another one has named a new limit for all."""
+"""How soon a worker notices a new global limit set by another."""
 QUEUES = tuple(f"retinue-{depth}" for depth in range(1, MAX_QUEUES + 1))
 TABLE = "dbos.workflow_status"
-"""Who has taken what (`PENDING`), and what waits; for those who only look."""
+"""Table that shows what is taken (`PENDING`) and what waits; for inspection."""
 _STARTED = ("PENDING",)
 _APART = ("55P03", "40001")
 ROOM = 6
-"""Connections that it takes to begin with."""
+"""Connections that DBOS opens at the start."""
 Value = TypeVar("Value")
 
 
 def import_engine() -> Any:
-    """DBOS, quiet. Raises ConfigError when the extra is not installed."""
+    """Import DBOS with logging reduced. Raises ConfigError if the extra is not installed."""
     try:
         import dbos
     except ImportError as error:
@@ -54,7 +54,7 @@ def import_engine() -> Any:
 
 
 class WaitingRuns:
-    """The queues as whoever puts runs into them sees them."""
+    """The queues for the sender of runs."""
 
     def __init__(self, url: str, alarm: Alarm | None = None) -> None:
         self._url = url
@@ -63,7 +63,7 @@ class WaitingRuns:
         self._connecting = Lock()
         self._is_closed = False
         self._busy: set[asyncio.Future[Any]] = set()
-        """What threads are doing, also for those who were cut off meanwhile."""
+        """Running thread calls, including those of cancelled callers."""
 
     async def __aenter__(self) -> Self:
         self._is_closed = False
@@ -72,14 +72,14 @@ class WaitingRuns:
     async def __aexit__(self, *error: object) -> None:
         self._is_closed = True
         if self._busy:
-            # A connection that is in use when the others are closed would be left open.
+            # A connection that is in use while the others are closed would stay open.
             await asyncio.wait(set(self._busy), timeout=CLOSE_S)
         client, self._client = self._client, None
         if client is not None:
             await asyncio.to_thread(client.destroy)
 
     async def add(self, assignment: Assignment) -> None:
-        """Queue a run; the same run twice is one."""
+        """Queue a run; adding it twice has no effect."""
         options: Any = {
             "workflow_name": WORKFLOW,
             "queue_name": assignment.queue,
@@ -90,11 +90,11 @@ class WaitingRuns:
         await self._do(lambda client: client.enqueue(options, assignment.id))
 
     async def cancel(self, run: str) -> None:
-        """Take a run out of its queue; one that works is not disturbed by it until it asks."""
+        """Remove a run from its queue; a running one is not affected until it checks."""
         await self._do(lambda client: client.cancel_workflow(run))
 
     async def give_back(self, worker: str) -> list[str]:
-        """Queue again what a worker has taken and not finished; returns the runs."""
+        """Requeue a worker's unfinished runs; returns them."""
         left = await self._do(
             lambda client: client.list_workflows(
                 status=list(_STARTED), executor_id=worker, name=WORKFLOW, load_input=False, load_output=False
@@ -108,12 +108,12 @@ class WaitingRuns:
         return [run for ids in runs.values() for run in ids]
 
     async def forget(self, runs: list[str]) -> None:
-        """Throw away what is known of finished runs."""
+        """Delete what DBOS knows of finished runs."""
         if runs:
             await self._do(lambda client: client.delete_workflows(runs))
 
     async def _do(self, work: "Callable[[DBOSClient], Value]") -> Value:
-        """Do something in a thread, when the database can: all that is done here may be done twice."""
+        """Call the client in a thread, retrying while the database refuses; so every call may happen twice."""
         who = object()
         try:
             while not self._is_closed:
@@ -127,7 +127,7 @@ class WaitingRuns:
         raise DatabaseAway(f"the queues in {describe_address(self._url)} are closed")
 
     def _try(self, work: "Callable[[DBOSClient], Value]") -> Value:
-        """Once. Raises Refused when it may be possible later."""
+        """Call once. Raises Refused if it may succeed later."""
         from sqlalchemy.exc import DBAPIError
 
         try:
@@ -139,7 +139,7 @@ class WaitingRuns:
             raise Refused(cause) from error
 
     async def _in_thread(self, work: Callable[[], Value]) -> Value:
-        """A thread cannot be cut off: whoever waits for it can, and what it does is waited for at the end."""
+        """Run in a thread; the caller can be cancelled but not the thread, which `__aexit__` waits for."""
         future = asyncio.get_running_loop().run_in_executor(None, work)
         self._busy.add(future)
         future.add_done_callback(self._settle)
@@ -148,10 +148,9 @@ class WaitingRuns:
     def _settle(self, future: "asyncio.Future[Any]") -> None:
         self._busy.discard(future)
         if not future.cancelled():
-            future.exception()  # perhaps nobody is there any more to ask for it
+            future.exception()  # mark it as retrieved: the caller may be gone
 
     def _open(self) -> "DBOSClient":
-        """One for all."""
         with self._connecting:
             if self._client is None:
                 made = self._connect()
@@ -162,16 +161,16 @@ class WaitingRuns:
             return self._client
 
     def _connect(self) -> "DBOSClient":
-        dbos = import_engine()  # half a second the first time, and not the loop's
+        dbos = import_engine()  # takes half a second the first time, so not in the event loop
         logger = logging.getLogger("dbos")
-        logger.setLevel(logging.CRITICAL)  # others tell that the database is away, in one line
+        logger.setLevel(logging.CRITICAL)  # the alarm already reports in one line that the database is away
         try:
             client: DBOSClient = dbos.DBOSClient(
                 system_database_url=self._url,
                 serializer=dbos.DBOSPortableJSONSerializer(),
                 application_name=NAME,
                 system_database_pool_size=2,
-                retry_connection_errors=False,  # it would wait without a word, and longer each time
+                retry_connection_errors=False,  # it would wait silently, and longer each time
             )
         finally:
             logger.setLevel(logging.ERROR)
@@ -179,7 +178,7 @@ class WaitingRuns:
 
 
 class Refused(Exception):
-    """Raised when the database cannot do something now."""
+    """Raised when the database cannot execute a call now."""
 
     def __init__(self, cause: BaseException) -> None:
         super().__init__(str(cause))
@@ -187,7 +186,7 @@ class Refused(Exception):
 
 
 class Taking:
-    """The queues as a worker sees them: it is given the ids of runs. One in a process."""
+    """The queues for a worker, which receives run ids. One per process."""
 
     def __init__(self, url: str, worker: str, perform: Callable[[str], Awaitable[None]], alarm: Alarm) -> None:
         self._url = url
@@ -197,10 +196,10 @@ class Taking:
         self._slots = self._most = 0
 
     async def open(self, slots: int, total: int | None) -> None:
-        """Begin to take runs: so many at once here, and so many in all. Raises ConfigError.
+        """Begin to take runs: at most `slots` here and `total` in the cluster. Raises ConfigError.
 
-        In all: 0 for any number, None for what somebody has said before. There must be room for ROOM connections: it
-        holds up everything, and says nothing, while it waits for one.
+        `total`: 0 for no limit, None for the last value set. ROOM connections must be available: while waiting for one,
+        DBOS blocks everything silently.
         """
         from sqlalchemy.exc import DBAPIError
 
@@ -232,10 +231,10 @@ class Taking:
                 "notification_listener_polling_interval_sec": 1.0,
             }
         )
-        dbos.DBOS.listen_queues([])  # not before all is in place
+        dbos.DBOS.listen_queues([])  # take nothing before everything is set up
         logger = logging.getLogger("dbos")
-        logger.setLevel(logging.CRITICAL)  # what goes wrong is told by us, in one line
-        # In the loop's own thread: that is how it learns where coroutines are to run.
+        logger.setLevel(logging.CRITICAL)  # we report errors ourselves, in one line
+        # In the event loop's thread, because DBOS runs coroutines in the loop of the launching thread.
         dbos.DBOS.launch()
         logger.setLevel(logging.ERROR)
         self._keep_own_slots(engine)
@@ -250,18 +249,17 @@ class Taking:
         engine._listening_queues = list(QUEUES)
 
     def pause(self) -> None:
-        """Take nothing more; what is at work here goes on."""
+        """Take no more runs; running ones continue."""
         self._slots = 0
 
     def resume(self) -> None:
-        """Take as many as before."""
         self._slots = self._most
 
     def _keep_own_slots(self, engine: Any) -> None:
-        """DBOS reads what holds for a queue before each look at it, and has one number for the places of all workers.
+        """Replace the per-worker limit of a queue, which DBOS shares between all workers, by this worker's own.
 
-        How many runs fit on a machine is that machine's own affair, so it gets our number in the place of that one. And
-        what hardly ever changes is not asked for each time: that would be half of all questions.
+        DBOS reads the queue's settings before each poll. They rarely change, so they are cached; otherwise they would
+        be half of all queries.
         """
         read_queue = engine._sys_db.get_queue
         known: dict[str, tuple[float, Any]] = {}
@@ -278,7 +276,7 @@ class Taking:
         engine._sys_db.get_queue = get_queue
 
     def _watch(self, engine: Any) -> None:
-        """Let be told why nothing is taken: DBOS looks again after a while, and says nothing that anybody reads."""
+        """Report why no runs are taken: DBOS retries by itself but reports nothing."""
         from sqlalchemy.exc import DBAPIError
 
         take, loop = engine._sys_db.start_queued_workflows, asyncio.get_running_loop()
@@ -290,7 +288,7 @@ class Taking:
                 taken = take(queue, *values, **options)
             except DBAPIError as error:
                 cause = error.orig or error
-                # Another worker looks at the same moment: that is how they are kept apart.
+                # Another worker polls at the same moment; this error is how DBOS separates them.
                 if getattr(cause, "sqlstate", None) not in _APART:
                     failing.add(name)
                     loop.call_soon_threadsafe(self._alarm.note, name, recognise(cause, self._alarm.subject))
@@ -303,12 +301,12 @@ class Taking:
         engine._sys_db.start_queued_workflows = start_queued_workflows
 
     async def close(self) -> None:
-        """Take nothing more, and forget what is still running here."""
+        """Take no more runs, and abandon those running here."""
         dbos = import_engine()
-        # What it took in this very moment cannot begin any more; that is given back and nobody's fault.
+        # Runs taken at this very moment cannot begin; they are requeued, so the errors are not logged.
         logging.getLogger("dbos").setLevel(logging.CRITICAL)
         await asyncio.to_thread(lambda: dbos.DBOS.destroy(destroy_registry=True))
-        # It had put its own threads into the loop, and has ended them.
+        # DBOS had replaced the loop's executor and has shut it down.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
         for name in QUEUES:
             self._alarm.clear(name)
@@ -319,7 +317,7 @@ def _resume(ids: list[str], queue: str, client: "DBOSClient") -> None:
 
 
 async def adopt_runs(connection: "Connection") -> None:
-    """Let workers of this version take the runs that were queued for those of an earlier one."""
+    """Let workers of this version take runs that were queued for an earlier one."""
     cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", (TABLE,))
     row = await cursor.fetchone()
     if row is not None and row[0]:
@@ -330,7 +328,7 @@ async def adopt_runs(connection: "Connection") -> None:
 
 
 def _is_passing(error: BaseException) -> bool:
-    """Whether it may be otherwise the next time, by itself or because somebody mends it."""
+    """Return whether an error may disappear, by itself or because someone fixes the cause."""
     import psycopg
 
     state = getattr(error, "sqlstate", None) or ""
@@ -342,8 +340,8 @@ def _find_pause_s(queue: str) -> float:
 
 
 async def prepare_engine(url: str) -> None:
-    """Make DBOS's own tables, for a face that comes before the first worker."""
-    dbos = await asyncio.to_thread(import_engine)  # half a second the first time, and not the loop's
+    """Create DBOS's own tables, for a front end that comes before the first worker."""
+    dbos = await asyncio.to_thread(import_engine)  # takes half a second the first time, so not in the event loop
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
     try:

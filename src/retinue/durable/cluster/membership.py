@@ -1,8 +1,8 @@
-"""Who works on the cluster, and who does no longer: a lock for the living, a sign of life for the awake.
+"""Membership of workers in the cluster: detects workers that died or hang, and requeues their runs.
 
-A worker holds an advisory lock for as long as its connection lives, so that one that dies is noticed at once. One that
-only hangs keeps the lock and gives no sign: its connection is cut, and then it is as good as dead. Whoever finds a lock
-free takes it, gives the dead worker's runs back to their queues, and lets go.
+A worker holds an advisory lock as long as its connection lives, so its death is noticed at once. A worker that hangs
+keeps the lock but sends no heartbeat: its connection is terminated. The worker that finds a free lock takes it,
+requeues the dead worker's runs, and releases it.
 """
 
 import asyncio
@@ -25,18 +25,16 @@ if TYPE_CHECKING:
 
 BEAT_S = 0.5
 LEAVE_S = 5.0
-"""A worker that cannot say goodbye goes without."""
+"""Time to sign off; after that the worker leaves without."""
 CALM_S = 3.0
-"""After the database was away nobody is judged for so long: everyone has to find back first."""
+"""Grace period after the database was away, in which nobody is declared dead, because all must reconnect first."""
 REPEAT_S = 10.0
-"""How often faces are told what their runs wait for: one that has just come does not know it."""
+"""How often front ends are notified of what their runs wait for, since new ones do not know it."""
 _STAYS = ("full", "memory", "limit", "timeout", "disk")
-"""What a connection outlives, and with it the lock."""
+"""Troubles that a connection survives, and with it the lock."""
 
 
 class Membership:
-    """One worker's place among the others."""
-
     def __init__(
         self, database: Database, waiting: WaitingRuns, worker: str, slots: int, *, say: Callable[[str], None]
     ) -> None:
@@ -50,11 +48,10 @@ class Membership:
         self._since_s = 0.0
         self._suspects: set[str] = set()
         self._told: tuple[DurableTrouble | None, float] = (None, 0.0)
-        """What faces know of, and since when."""
+        """What the front ends were notified of, and when."""
         self._hearers: set[str] = set()
 
     async def join(self, version: str) -> None:
-        """Be one of the workers from now on."""
         backend = await self._enter()
         assert self._connection is not None
         await self._database.fetch(
@@ -73,7 +70,7 @@ class Membership:
         await self._compare(version)
 
     async def _enter(self) -> int:
-        """A connection with this worker's lock; the process behind it. Waits until there is one to be had."""
+        """Open a connection that holds this worker's lock and return its backend pid. Waits until that is possible."""
         try:
             while True:
                 try:
@@ -88,8 +85,8 @@ class Membership:
             self._alarm.clear(self)
 
     async def _give_back_left(self, connection: "Connection") -> None:
-        """Queue again what workers had that an upgrade of the tables has sent away."""
-        # One after the other: what the first has given back, somebody may be working on by now.
+        """Requeue runs of workers that were removed by an upgrade of the tables."""
+        # One worker at a time: a run that the first has requeued may be executing already.
         await connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
         try:
             rows = await self._database.fetch(
@@ -103,7 +100,7 @@ class Membership:
             await connection.execute("SELECT pg_advisory_unlock(%s)", (MIGRATION_LOCK,))
 
     async def _compare(self, version: str) -> None:
-        """Whoever comes last says that it is another version than the others: it can still be exchanged."""
+        """Warn if this worker's version differs from the others': the newest one can still be replaced."""
         rows = await self._database.fetch(
             "SELECT version, count(*) FROM retinue.workers WHERE gone IS NULL AND version <> %s"
             " AND seen > now() - make_interval(secs => %s) GROUP BY version ORDER BY version",
@@ -117,7 +114,7 @@ class Membership:
             )
 
     async def live(self) -> None:
-        """Give signs of life and look after the others; returns when the others have given this worker up."""
+        """Send heartbeats and watch the other workers; returns when this worker was declared dead."""
         errors = (*_driver_errors(), OSError)
         while True:
             try:
@@ -147,13 +144,13 @@ class Membership:
         return trouble
 
     async def _tell_faces(self) -> None:
-        """Let those know who wait for runs here that these cannot go on: what they read themselves may be in order."""
+        """Notify front ends that their runs cannot continue; their own connections may work."""
         trouble, (known, at_s) = self._alarm.current, self._told
         is_known = trouble == known and (trouble is None or time.monotonic() - at_s < REPEAT_S)
         if is_known or self._connection is None or self._connection.closed:
             return
         faces = "SELECT face FROM retinue.runs WHERE owner = %s AND finished IS NULL UNION SELECT unnest(%s::text[])"
-        # When there is no way to tell it now, there is the next time.
+        # If it cannot be sent now, it is sent the next time.
         with suppress(OSError, *_driver_errors()):
             cursor = await self._connection.execute(
                 f"SELECT face, pg_notify(face, %s) FROM ({faces}) AS f",
@@ -163,7 +160,7 @@ class Membership:
             self._told = trouble, time.monotonic()
 
     async def leave(self) -> None:
-        """Go in good order: what is not finished is for the others."""
+        """Leave orderly: unfinished runs are requeued."""
         try:
             async with asyncio.timeout(LEAVE_S):
                 await self._waiting.give_back(self.worker)
@@ -196,7 +193,7 @@ class Membership:
             if not await self._try_lock(key):
                 continue
             try:
-                # Seen free twice: it may just have lost its connection and be on its way back.
+                # Only if seen free twice: the worker may just be reconnecting.
                 if worker in self._suspects or silent_s > LEASE_S:
                     await self._inherit(worker)
                 else:
@@ -206,9 +203,9 @@ class Membership:
         self._suspects = suspects
 
     async def _inherit(self, worker: str) -> None:
-        """Give a dead worker's runs back. Its lock is held meanwhile: nobody else does the same, nor does it return."""
+        """Requeue a dead worker's runs. Its lock is held meanwhile, so that it cannot return."""
         assert self._connection is not None
-        # From now on it can write no more, should it only have slept.
+        # From now on it cannot write any more, in case it was only suspended.
         await self._connection.execute(
             "UPDATE retinue.runs SET epoch = epoch + 1 WHERE owner = %s AND finished IS NULL", (worker,)
         )
@@ -217,7 +214,7 @@ class Membership:
         self._say(f"worker {worker} is gone; {len(runs)} of its runs go on elsewhere")
 
     async def _rejoin(self) -> bool:
-        """Find back to a database that was away; False when the others have given this worker up meanwhile."""
+        """Reconnect to a database that was away; False if this worker was declared dead meanwhile."""
         errors = (*_driver_errors(), OSError)
         while True:
             try:

@@ -1,6 +1,6 @@
-"""The record of one run in the database: what its worker writes, what its next worker and its face read.
+"""The record of one run in the database, written by its worker and read by the next worker and the front end.
 
-All writes are fenced: who has claimed the run last may write, anybody else learns that by `Fenced`. Must not know
+All writes are fenced: only the worker that claimed the run last may write, others get RunTakenOver. Must not know
 models or tools.
 """
 
@@ -18,8 +18,8 @@ from retinue.durable.session_files import Piece
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CHECK = "SELECT id, face FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NULL FOR SHARE"
-"""Gives a row to whoever has the run, and until the end of the transaction nobody else takes it."""
-# One question each, since they are asked at every turn: what is written hangs on the row of the fence.
+"""Returns a row if this worker owns the run, and prevents a takeover until the end of the transaction."""
+# One query each, because they run at every turn; the insert depends on the fence's row.
 _KEEP = (
     f"WITH fence AS MATERIALIZED ({_CHECK}), kept AS ("
     "INSERT INTO retinue.records (run, attempt, epoch, kind, path, place, data)"
@@ -30,17 +30,17 @@ _KEEP = (
 _TELL = (
     f"WITH fence AS MATERIALIZED ({_CHECK}), told AS ("
     "INSERT INTO retinue.events (id, epoch, number, data) SELECT %s, %s, %s, %s FROM fence ON CONFLICT DO NOTHING)"
-    # The face that is there now, which need not be the one that has sent the run.
+    # The current front end, which need not be the one that sent the run.
     " SELECT pg_notify(face, id) FROM fence"
 )
 
 
 class RunTakenOver(RetinueError):
-    """Raised when another worker has the run now: nothing was written, and nothing may be done any more."""
+    """Raised when another worker owns the run: nothing was written, and nothing more may be done."""
 
 
 class Claim:
-    """One worker's right to a run."""
+    """One worker's ownership of a run."""
 
     def __init__(self, database: Database, assignment: Assignment, worker: str, epoch: int) -> None:
         self.assignment = assignment
@@ -51,7 +51,7 @@ class Claim:
 
     @classmethod
     async def take(cls, database: Database, run: str, worker: str) -> "Claim | None":
-        """Take a run over from whoever had it; None when it is finished or unknown, or nobody here can read it."""
+        """Take a run over; None if it is finished, unknown or unreadable."""
         rows = await database.fetch(
             "UPDATE retinue.runs SET owner = %s, epoch = epoch + 1, started = coalesce(started, now())"
             " WHERE id = %s AND finished IS NULL RETURNING epoch, assignment::text",
@@ -65,16 +65,16 @@ class Claim:
         except msgspec.DecodeError as error:
             await _refuse(database, run, rows[0][0], f"it was sent by another version of retinue: {error}")
             return None
-        # Both become names of folders here, and of what is written in the run's name.
+        # Both become names of folders here.
         if assignment.id != run or not _ID.fullmatch(assignment.run_id):
             await _refuse(database, run, rows[0][0], f"it is on record as another one, {quote(assignment.id)}")
             return None
         claim = cls(database, assignment, worker, rows[0][0])
-        await claim.tell([])  # the face learns where it works
+        await claim.tell([])  # notifies the front end which worker has the run
         return claim
 
     async def read(self) -> list[tuple[Piece, int]]:
-        """All that is kept of the run, in order, each with the attempt it is of."""
+        """Return the record of the run in order, each piece with its attempt."""
         rows = await self._database.fetch(
             "SELECT kind, path, place, data, attempt FROM retinue.records WHERE run = %s ORDER BY seq",
             self.assignment.run_id,
@@ -82,11 +82,11 @@ class Claim:
         return [(Piece(kind, path, place, bytes(data)), attempt) for kind, path, place, data, attempt in rows]
 
     async def check(self) -> None:
-        """Raise Fenced when somebody else has the run."""
+        """Raise RunTakenOver if another worker owns the run."""
         await self.keep([])
 
     async def keep(self, pieces: Sequence[Piece]) -> None:
-        """Write parts of the record: all of them, or none."""
+        """Store pieces, all or none. Raises RunTakenOver."""
         assignment = self.assignment
         values: tuple[Any, ...] = (assignment.id, self.epoch)
         if pieces:
@@ -95,7 +95,7 @@ class Claim:
         self._need(await self._database.fetch(_KEEP if pieces else _CHECK, *values))
 
     async def tell(self, lines: Sequence[bytes], outcome: Outcome | None = None) -> None:
-        """Show events to the face; an outcome ends the run, once."""
+        """Send events to the front end; an outcome ends the run, once. Raises RunTakenOver."""
         assignment, self._number = self.assignment, self._number + 1
         values = (assignment.id, self.epoch, assignment.id, self.epoch, self._number, b"\n".join(lines))
         if outcome is None:
@@ -119,12 +119,12 @@ class Claim:
             raise RunTakenOver(f"run {self.assignment.id} is another worker's now")
 
     async def hold_fence(self, connection: Any) -> None:
-        """Until the end of the transaction nobody takes the run; raises Fenced when somebody has."""
+        """Prevent a takeover until the end of the transaction. Raises RunTakenOver."""
         cursor = await connection.execute(_CHECK, (self.assignment.id, self.epoch))
         self._need(await cursor.fetchall())
 
     async def _has_ended(self, connection: Any) -> bool:
-        """Whether this very end is written already: the connection broke when nobody knew."""
+        """Return whether this end is written already: the connection may have broken before the confirmation."""
         cursor = await connection.execute(
             "SELECT 1 FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NOT NULL",
             (self.assignment.id, self.epoch),
@@ -133,7 +133,7 @@ class Claim:
 
 
 async def _refuse(database: Database, run: str, epoch: int, problem: str) -> None:
-    """End a run that cannot be read: without a word its face would wait for ever."""
+    """End a run that cannot be read; otherwise its front end would wait for ever."""
     outcome = Outcome(Status.FAILED, Reason.ERROR, error=problem)
     await database.fetch(
         "WITH ended AS (UPDATE retinue.runs SET outcome = %s, finished = now()"
@@ -146,11 +146,11 @@ async def _refuse(database: Database, run: str, epoch: int, problem: str) -> Non
 
 
 async def submit(database: Database, assignment: Assignment) -> None:
-    """Put a run on record, before it is queued. The same run twice is one run."""
+    """Store a run before it is queued; storing it twice has no effect."""
     await database.fetch(
         "INSERT INTO retinue.runs (id, run, attempt, face, agent, description, queue, assignment)"
         " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
-        # A face that has come back is told from now on.
+        # A front end that reconnects receives events from now on.
         " ON CONFLICT (id) DO UPDATE SET face = excluded.face,"
         " assignment = jsonb_set(retinue.runs.assignment, '{face}', to_jsonb(excluded.face))",
         assignment.id,

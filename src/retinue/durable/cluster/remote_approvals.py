@@ -1,6 +1,6 @@
-"""What stands around a run on a worker whose calls are judged at its face: each waits for a ruling before it acts.
+"""Approvals on a worker: each call of a run waits for the decision of its front end.
 
-A sibling of `recorded`: knows how to ask, and neither rules nor hooks nor people. Nothing passes without a ruling.
+Like `recorded_run`, it knows how to ask but no rules, hooks or users. Nothing passes without a decision.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ from retinue.features.hooks.feature import CallWatch
 
 Submit = Callable[[Case], Awaitable[None]]
 _ANY: Wants = {"call": True, "step": True, "stop": True}
-"""Where a run comes by next, whatever it does."""
+"""The points that every run passes next, whatever it does."""
 
 
 class Appeals:
-    """One run's way to its face, also for the runs that it starts."""
+    """Sends approval requests of a run and its children to the front end."""
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class Appeals:
         is_on: bool = False,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """`wants`: what the face judges of the run itself; `is_on`: whether also what those do that it starts.
+        """`wants`: what the front end decides about the run itself; `is_on`: whether it decides about children too.
 
-        `on_change` is called when it has turned out what is asked about of a run below.
+        `on_change` is called when the requests of a child have changed.
         """
         self.wants: Wants = dict(wants or {})
         self.is_on = is_on
@@ -60,12 +60,12 @@ class Appeals:
         self._submit = submit
         self._waiting: dict[str, asyncio.Future[Ruling]] = {}
         self._spare: dict[str, list[RemoteVerdict]] = {}
-        """Rulings on calls of an earlier worker that died before it could use them."""
+        """Decisions for an earlier worker that died before it could use them."""
         self._is_open = False
         self.on_change = on_change
 
     def awaken(self, wants: Wants, *, is_on: bool) -> None:
-        """The face has come to have something to say, with the run on its way already: from now on it is asked."""
+        """Start asking: the front end got rules after the run was sent."""
         merge_wants(self.wants, wants)
         self.is_on = self.is_on or is_on
         if self.is_on:
@@ -73,18 +73,18 @@ class Appeals:
                 judged.awaken(self.wants)
 
     def surround(self, origin: Origin) -> "Judged":
-        """What stands around a run that this one starts: its face judges that, too, now or later."""
+        """Return the approvals feature for a child, whose calls the front end decides about now or later."""
         judged = Judged(self, wants=None if self.is_on else {}, origin=origin)
         self._below.append(judged)
         return judged
 
     def part(self, judged: "Judged") -> None:
-        """A run below has ended."""
+        """Forget a child that has ended."""
         if judged in self._below:
             self._below.remove(judged)
 
     async def ask(self, case: Case) -> Ruling:
-        """Wait for a ruling, for as long as it takes. Raises Fenced when the run is another worker's."""
+        """Wait for a decision without a time limit. Raises RunTakenOver if another worker owns the run."""
         if (known := self._find_spare(case)) is not None:
             return known.ruling
         future: asyncio.Future[Ruling] = asyncio.get_running_loop().create_future()
@@ -96,11 +96,11 @@ class Appeals:
             self._waiting.pop(case.key, None)
 
     async def tell(self, case: Case) -> None:
-        """Let the face know; nobody waits for what it makes of it."""
+        """Notify the front end without waiting."""
         await self._submit(case)
 
     def take(self, data: dict[str, Any]) -> None:
-        """Hear a ruling. MUST NOT raise."""
+        """Receive a decision. MUST NOT raise."""
         try:
             verdict = msgspec.convert(data, type=RemoteVerdict)
         except msgspec.ValidationError:
@@ -112,14 +112,14 @@ class Appeals:
             self._spare.setdefault(verdict.digest, []).append(verdict)
 
     def open(self, calls: Iterable[str]) -> None:
-        """The run goes on: a ruling on one of these calls, which are on its record, may have been used already."""
+        """Resume the run; decisions on these recorded calls may have been used already."""
         self._is_open = True
         used = set(calls)
         for digest, verdicts in list(self._spare.items()):
             self._spare[digest] = [each for each in verdicts if each.run_id or each.call_id not in used]
 
     def _find_spare(self, case: Case) -> RemoteVerdict | None:
-        """A ruling on the very same call, once; of a run started elsewhere only on the same one."""
+        """Return an unused decision on the identical call; for a child only if the call id matches too."""
         if (call := case.call) is None:
             return None
         for verdict in self._spare.get(case.digest, ()):
@@ -130,14 +130,14 @@ class Appeals:
 
 
 class Judged:
-    """The feature of a run whose face has something to say about what it does."""
+    """The feature of a run whose front end decides about its calls."""
 
     name = "judgement"
 
     def __init__(self, appeals: Appeals, *, wants: Wants | None = None, origin: Origin | None = None) -> None:
-        """`wants`: what the face judges; None for a run started by another one, whose face is asked when it begins.
+        """`wants`: what the front end decides; None for a child, whose front end is asked at its start.
 
-        It is looked at each time: a face may come to want something while the run works.
+        Read at each use, because a front end may want more while the run works.
         """
         self._appeals = appeals
         self._asks_first = wants is None
@@ -145,17 +145,17 @@ class Judged:
         self._origin = origin
         self._has_entered = False
         self._known: Wants | None = None
-        """What was asked about before the face came to want more, until it is known what that is."""
+        """The known wants before the front end wanted more, until it has said what."""
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """Stand at each point that somebody there looks at, or may look at later."""
+        """Add hooks at each point that the front end decides about, now or possibly later."""
         if self._origin is not None:
             self._origin = msgspec.structs.replace(self._origin, run_id=setup.run_id)
         line = ApprovalLine(self._appeals, self._origin, self._catch_up)
         if self._asks_first:
             merge_wants(self._wants, _read_wants(await line.ask("enter")))
             self._has_entered = True
-        # Who watches what is really made hears of it when it is settled.
+        # Watches must come last, because they see the call as it is really made.
         watches = [hook for hook in setup.hooks if isinstance(hook, CallWatch)]
         others = [hook for hook in setup.hooks if not isinstance(hook, CallWatch)]
         return setup.change(
@@ -165,7 +165,7 @@ class Judged:
         )
 
     def awaken(self, wants: Wants) -> None:
-        """Ask about a run below from now on: wherever it comes by next the face says what it wants to know."""
+        """Start asking about a child: at its next step the front end says what it wants."""
         if self._known is None:
             self._known = dict(self._wants)
         merge_wants(self._known, wants)
@@ -173,20 +173,20 @@ class Judged:
         self._has_entered = True
 
     async def _catch_up(self, line: "ApprovalLine") -> None:
-        """Ask what is wanted of it, as of one that begins: its agent's file may have hooks of its own there."""
+        """Ask what is wanted, as at the start of a run: the agent file may have hooks at the front end."""
         known, self._known = self._known, None
         if known is None:
             return
         merge_wants(known, _read_wants(await line.ask("enter")))
         if self._known is not None:
-            merge_wants(self._known, known)  # the face has changed its mind meanwhile
+            merge_wants(self._known, known)  # the front end has changed its wants meanwhile
             return
         self._wants.clear()
         self._wants.update(known)
         self._appeals.on_change()
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """Tell how it ended: the face knows that by itself only of a run that it has sent."""
+        """Report how a child ended; the front end itself knows it only of runs that it has sent."""
         self._appeals.part(self)
         if self._has_entered:
             told = msgspec.structs.replace(outcome, text=outcome.text[:MAX_TOLD], session_file="")
@@ -195,7 +195,7 @@ class Judged:
 
 
 class ApprovalLine:
-    """Puts what one run does to its face."""
+    """Sends requests about one run to its front end."""
 
     def __init__(
         self,
@@ -203,27 +203,26 @@ class ApprovalLine:
         origin: Origin | None,
         catch_up: "Callable[[ApprovalLine], Awaitable[None]] | None" = None,
     ) -> None:
-        """`catch_up` finds out what is wanted, where that has changed."""
+        """`catch_up` refreshes what is wanted, if that has changed."""
         self._appeals = appeals
         self._origin = origin
         self._catch_up = catch_up
 
     async def open(self) -> None:
-        """The run has come to a point at which it may be asked about."""
+        """Prepare for a request, at a point where the run may be asked about."""
         if self._catch_up is not None:
             await self._catch_up(self)
 
     async def ask(self, kind: Kind, **parts: Any) -> Ruling:
-        """Wait for a ruling."""
         return await self._appeals.ask(Case(key=uuid4().hex, kind=kind, origin=self._origin, **parts))
 
     async def tell(self, kind: Kind, **parts: Any) -> None:
-        """Go on at once."""
+        """Send a notice without waiting."""
         await self._appeals.tell(Case(key=uuid4().hex, kind=kind, waits=False, origin=self._origin, **parts))
 
 
 class JudgedCalls:
-    """Asks about each call. Stands behind all that may refuse one on the worker: that need not be asked about."""
+    """Asks about each call. Must be the last hook, so that calls refused on the worker are not sent."""
 
     def __init__(self, line: ApprovalLine, wants: Wants, cwd: str) -> None:
         self._wants = wants
@@ -233,11 +232,11 @@ class JudgedCalls:
 
     @property
     def wants(self) -> Wants:
-        """What of a call is asked about, by now."""
+        """What of a call is requested at the moment."""
         return select_wants(self._wants, "call", "result")
 
     async def before(self, call: ToolCall, tool: Tool) -> Answer:
-        """None when it may act; what it is to be made with when hooks at the face want that."""
+        """Return None if the call may be made, a refusal, or arguments that hooks of the front end have changed."""
         made, ruling = None, Ruling()
         await self._line.open()
         wants = self._wants
@@ -260,7 +259,6 @@ class JudgedCalls:
         return refusal if made is None else refusal.note(made.describe())
 
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
-        """The result, or what the face makes of it."""
         now_s = asyncio.get_running_loop().time()
         took_s = now_s - self._begun_s.pop(call.id, now_s)
         if "result" not in self._wants:
@@ -273,7 +271,7 @@ class JudgedCalls:
         changed = _to_result(await self._line.ask("result", **parts))
         if changed is None or not isinstance(changed.details, dict):
             return changed or result
-        # What is in the details here never was there.
+        # The worker's details were never sent to the front end.
         return replace(changed, details=result.details).note(changed.details)
 
     def _describe(self, call: ToolCall, tool: Tool, made: Amendment | None = None) -> Any:
@@ -283,31 +281,30 @@ class JudgedCalls:
 
 
 class JudgedModel:
-    """A model that is asked when the face lets the run go on."""
+    """A model that is called only if the front end allows it."""
 
     def __init__(self, model: Model, line: ApprovalLine, wants: Wants, setup: RunSetup) -> None:
         self.inner_model = model
-        """For whoever needs the model without this run's judges."""
+        """The wrapped model."""
         self._wants = wants
         self._line = line
         self._setup = setup
 
     @property
     def wants(self) -> Wants:
-        """What of a turn is asked about, by now."""
+        """What of a turn is requested at the moment."""
         return select_wants(self._wants, "step", "reply")
 
     @property
     def info(self) -> ModelInfo:
-        """The model's own."""
         return self.inner_model.info
 
     def rewrap(self, model: Model) -> "JudgedModel":
-        """The same around another model."""
+        """Wrap another model in the same way."""
         return JudgedModel(model, self._line, self._wants, self._setup)
 
     async def begin(self, facts: dict[str, Any]) -> str:
-        """Why the model must not be asked; empty when it may be."""
+        """Return why the model must not be called; empty if it may."""
         with self._setup.patience():
             await self._line.open()
         if "step" not in self._wants:
@@ -320,12 +317,11 @@ class JudgedModel:
         return "" if ruling.passes else ruling.words or "this step was refused"
 
     async def finish(self, facts: dict[str, Any]) -> None:
-        """Tell what came of it."""
         if "reply" in self._wants:
             await self._line.tell("reply", facts=facts)
 
     async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
-        """Ask the face, then the model."""
+        """Ask the front end, then the model."""
         if not self._wants:
             return await self.inner_model.reply(request, draft)
         ref = self.inner_model.info.ref
@@ -339,7 +335,7 @@ class JudgedModel:
 
 
 class JudgedEnd:
-    """Lets the face send a run back that would stop."""
+    """Lets the front end make a run continue that would stop."""
 
     def __init__(self, line: ApprovalLine, wants: Wants) -> None:
         self._line = line
@@ -347,11 +343,11 @@ class JudgedEnd:
 
     @property
     def wants(self) -> Wants:
-        """Whether the end is asked about, by now."""
+        """Whether the end is requested at the moment."""
         return select_wants(self._wants, "stop")
 
     async def review(self, outcome: Outcome) -> str | Outcome | None:
-        """The words to go on with, or a failure."""
+        """Return a message to continue with, a failed outcome, or None."""
         await self._line.open()
         if "stop" not in self._wants:
             return None
@@ -362,23 +358,21 @@ class JudgedEnd:
 
 
 def select_wants(wants: Wants, *kinds: str) -> Wants:
-    """Those of some kinds."""
     return {kind: wants[kind] for kind in kinds if kind in wants}
 
 
 def merge_wants(wants: Wants, more: Wants) -> None:
-    """Add what is wanted as well; whoever waits for one of them goes on waiting."""
+    """Add wants; if one of both waits, the result waits."""
     for kind, waits in more.items():
         wants[kind] = wants.get(kind, False) or waits
 
 
 def _read_wants(ruling: Ruling) -> Wants:
-    """What is wanted of a run that begins; all of it when nobody could say."""
+    """Return what is wanted of a run that begins; everything if the front end could not say."""
     return ruling.wants if ruling.passes else _ANY | ruling.wants
 
 
 def describe_reply(ref: str, reply: Reply) -> dict[str, Any]:
-    """A reply as it is told."""
     if reply.failure is not None:
         return {"model": ref, "error": reply.failure.message, "kind": reply.failure.kind}
     message = reply.message

@@ -1,4 +1,4 @@
-"""A run that works on another machine: sent, followed, spoken to, brought home. To all others a run like any other."""
+"""The local side of a run on another machine: sends and follows it, sends messages, imports its results."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -48,44 +48,44 @@ from retinue.sessions.entry import check_session_id
 from retinue.sessions.log import Session
 
 GOODBYE_S = 5.0
-"""For a run that is stopped to say how far it came."""
+"""Time for a stopped run to report how far it came."""
 _THERE = ("worktree", "sandbox", "lsp-diagnostics", "finalising", "deferred tools")
-"""What stands around a run where its tools work: there it is put around it again."""
+"""Features that work where the tools are; the worker adds them itself."""
 _NAMESPACE = UUID("6c9b7a3e-2f0d-4a57-9a31-5d3c0e8f4b12")
-"""Of the ids of sessions that are made on workers."""
+"""For the ids of sessions that are created on workers."""
 _OURS = (RunForgotten, RunPlaced, RunQueued, RunRead, RunSteered)
-"""Told by whoever has started a run, and never by the run."""
+"""Events published by the parent of a run, never by the run."""
 RULED_S = 5.0
-"""For those who only watch to be told the rest, when a run has ended."""
+"""Time to deliver the remaining notices after a run has ended."""
 Ask = Callable[[Question], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """What is known of a run's way, beside its setup."""
+    """What is needed to send a run, besides its setup."""
 
     post: ProcessPurpose
     premises: Premises
     cluster: Cluster
     attempt: int
     ask: Ask | None = None
-    """Puts a question to a person; None where nobody is there."""
+    """Asks the user a question; None if there is no user."""
     is_attended: Callable[[], bool] = lambda: False
-    """Whether somebody is there now."""
+    """Whether a user is there now."""
     open_below: OpenBelow | None = None
-    """What stands here around runs that this one starts."""
+    """Builds the local guards of the run's children."""
     guards_below: Callable[[], bool] = lambda: False
-    """Whether there is anything that does, by now."""
+    """Whether there are any at the moment."""
     cover: Cover = field(default_factory=Cover)
-    """What its session begins with, beside its id."""
+    """The initial content of its session, except the id."""
     hear_below: Callable[[Event], None] = lambda event: None
-    """Takes what its worker says of runs that it starts."""
+    """Receives events of the run's children."""
     find_below: Find = lambda run_id: None
-    """Where the sessions of such runs are kept here."""
+    """Returns where the sessions of its children are stored here."""
 
 
 class RemoteRun(LiveRun):
-    """The live side of a run on a worker. Its own session is a memory of what was heard of it."""
+    """A run on a worker. Its local session is a copy in memory of the events received."""
 
     def __init__(self, setup: RunSetup, journey: Journey, *, clock: Clock) -> None:
         identity = find_session_id(setup.run_id, journey.post.remote_request.session_file)
@@ -100,25 +100,25 @@ class RemoteRun(LiveRun):
         self._journey = journey
         self._words: asyncio.Queue[tuple[WordKind, dict[str, Any]]] = asyncio.Queue()
         self._losses: list[tuple[WordKind, dict[str, Any]]] = []
-        """What was taken from it and is not on its way for sure."""
+        """Revocations of tools that are not sent yet."""
         self._has_demand = asyncio.Event()
         self._worker = ""
         self._text = ""
         self._seq = 0
-        """Of the last that was heard of it."""
+        """Number of the last event received."""
         self._ended: Outcome | None = None
 
     def steer(self, content: str | Sequence[UserContent]) -> None:
-        """Say something before its next reply, wherever it is."""
+        """Send a message that the run receives before its next reply."""
         self._words.put_nowait(("steer", {"text": content if isinstance(content, str) else _join(content)}))
 
     def restrict(self, tools: Sequence[str], *, readonly: bool) -> None:
-        """Take tools from it where it works, and from all that it has started."""
+        """Revoke tools of the run and of everything it has started."""
         loss = {"tools": list(tools), "readonly": readonly}
         self._lose("restrict", loss)
 
     def pass_on(self, run_id: str, verb: str, data: Mapping[str, Any]) -> None:
-        """Let its worker say something to a run that it has started."""
+        """Send a message to a child of the run through its worker."""
         word = {**data, "run": run_id, "verb": verb}
         if verb == "restrict":
             self._lose("below", word)
@@ -130,15 +130,14 @@ class RemoteRun(LiveRun):
         self._words.put_nowait((kind, loss))
 
     def demand_judgement(self) -> None:
-        """There may be more to judge here than there was."""
+        """Check again whether more calls need approval."""
         self._has_demand.set()
 
     async def _work(self, blocks: list[UserContent]) -> Ending:
-        """Send it, and follow it to its end."""
         self._begin()
         self._ended, self._text, self._worker = None, "", ""
         court = Court(self.setup, self._journey.open_below)
-        # Who stands at the end of the run is asked by the run itself, which goes on where it works.
+        # Reviewers that can make the run continue are asked by the worker, where it continues.
         self.setup = self.setup.change(reviewers=[each for each in self.setup.reviewers if not is_end(each)])
         try:
             with self._home.hold():
@@ -148,11 +147,11 @@ class RemoteRun(LiveRun):
         return Ending(self._ended.reason, error=self._ended.error)
 
     async def _travel(self, sent: Assignment, court: Court) -> Outcome:
-        """There and back."""
+        """Send the run, follow it and import its results."""
         cluster, remote_request = self._journey.cluster, self._journey.post.remote_request
         past = await asyncio.to_thread(self._home.read) or cluster.recall(self.setup.run_id)
         try:
-            # First, since packing and the first connection take a while.
+            # First, because packing and the first connection take a while.
             self._publish(RunPlaced(run_id=self.setup.run_id))
             sent = await cluster.send(sent, remote_request.lease, self.setup.cwd, remote_request.branch, past)
             self._ended = await self._accompany(sent, court)
@@ -160,7 +159,7 @@ class RemoteRun(LiveRun):
         except asyncio.CancelledError:
             await run_shielded(court.close(), RULED_S)
             await run_shielded(self._say_losses(sent.id), GOODBYE_S)
-            # Only a stop is meant for the run; whoever merely goes away leaves it to those who come back.
+            # Only a stop is meant for the run; if this front end just leaves, the run continues for the next one.
             if self._scope.reason is not None:
                 await run_shielded(self._stop(sent), GOODBYE_S)
             raise
@@ -178,7 +177,8 @@ class RemoteRun(LiveRun):
             attempt=journey.attempt,
             agent=journey.post.remote_request.definition.name,
             description=request.description,
-            # Counted from the first face, through all workers: else a run could wait for a place that it holds.
+            # Counted from the first front end across all workers; otherwise a run could wait for a place that it
+            # occupies.
             depth=int(setup.environment.get("PI_SUBAGENT_DEPTH", 1)),
             task=task,
             sections=tuple(setup.sections.items()),
@@ -202,7 +202,7 @@ class RemoteRun(LiveRun):
         )
 
     async def _accompany(self, sent: Assignment, court: Court) -> Outcome:
-        """Hear, speak and judge until it ends."""
+        """Process events, messages and approvals until the run ends."""
         run, self._seq = sent.id, 0
         session = Hearing(self._journey.cluster, sent.id, court, self._journey.is_attended)
         async with asyncio.TaskGroup() as group:
@@ -219,14 +219,14 @@ class RemoteRun(LiveRun):
                     if isinstance(event, Asked):
                         asked[event.question.id] = group.create_task(self._pass_on(event.question, court))
                     elif isinstance(event, Answered):
-                        # Nobody waits for it any more: it was taken back, or answered before we came back.
+                        # The question was withdrawn, or answered before we reconnected.
                         if (task := asked.pop(event.question_id, None)) is not None:
                             task.cancel()
                     elif event.run_id != self.setup.run_id:
-                        # Of which it may say something about those below: whoever takes it knows them.
+                        # The receiver checks which children the worker may report on.
                         self._journey.hear_below(event)
                     elif not isinstance(event, _OURS):
-                        # A worker speaks for its run, not for the main agent or for others.
+                        # A worker speaks for its run only, not for the main agent or other runs.
                         self._take(event)
                 if news.outcome is not None:
                     break
@@ -238,7 +238,7 @@ class RemoteRun(LiveRun):
         return _strip(news.outcome)
 
     async def _oversee(self, sent: Assignment, court: Court, session: Hearing) -> None:
-        """Judge for ever, as soon as anybody here has something to say: also when nobody had when it was sent."""
+        """Handle approvals as soon as there are local guards, even if there were none when the run was sent."""
         wants, below = dict(sent.judged), sent.judged_below
         async with asyncio.TaskGroup() as group:
             while True:
@@ -267,7 +267,7 @@ class RemoteRun(LiveRun):
                 self._losses.remove((kind, data))
 
     async def _say_losses(self, run: str) -> None:
-        """Before this face goes: what is taken from a run counts also when nobody is there. Said twice is once."""
+        """Send revocations before this front end leaves, because they apply without it too; repetition is harmless."""
         try:
             while self._losses:
                 await self._journey.cluster.say(run, *self._losses[0])
@@ -276,7 +276,7 @@ class RemoteRun(LiveRun):
             return
 
     async def _pass_on(self, question: Question, court: Court) -> None:
-        """A question of the run, put to whoever is here under its name."""
+        """Ask the local user a question of the run, under the run's name."""
         ask = self._journey.ask
         agent = self._journey.post.remote_request.definition.name
         mine = msgspec.structs.replace(question, run_id=self.setup.run_id, agent=agent)
@@ -286,7 +286,7 @@ class RemoteRun(LiveRun):
         self._words.put_nowait(("answer", {"question": question.id, "answer": answer}))
 
     async def _stop(self, sent: Assignment) -> None:
-        """Stop it, hear how far it came, and bring home what it has."""
+        """Stop the run, wait for how far it came, and import what it has."""
         cluster = self._journey.cluster
         try:
             if await cluster.withdraw(sent.id):
@@ -305,7 +305,7 @@ class RemoteRun(LiveRun):
             return
 
     async def _bring_home(self, assignment: Assignment) -> None:
-        """Put its session where sessions are, and its changes into a branch."""
+        """Store its session and put its changes on a branch."""
         assert self._ended is not None
         cluster, remote_request, setup = self._journey.cluster, self._journey.post.remote_request, self.setup
         pieces = await cluster.read_files(setup.run_id, SESSION) if remote_request.session_file else []
@@ -335,7 +335,7 @@ class RemoteRun(LiveRun):
         self._ended = msgspec.structs.replace(self._ended, session_file=file, branch=branch, notes=notes)
 
     async def _keep_session(self, data: bytes) -> str:
-        """Where its session is now; nowhere when that cannot be, which costs it neither its result nor its branch."""
+        """Store the session and return its path; a failure is reported and costs neither result nor branch."""
         try:
             return await asyncio.to_thread(self._home.write, data)
         except SessionError as error:
@@ -343,7 +343,7 @@ class RemoteRun(LiveRun):
             return ""
 
     def _judge(self, ending: Ending) -> Outcome:
-        """Its own word on how it ended; ours where it has none."""
+        """Return the run's own outcome, or one made here if it has none."""
         if self._ended is not None:
             return self._ended
         reason = ending.reason
@@ -353,12 +353,12 @@ class RemoteRun(LiveRun):
 
 
 def _strip(outcome: Outcome) -> Outcome:
-    """What a worker says of an end: which files and branches are here is not for it to say."""
+    """Remove what a worker must not decide: files and branches on this machine."""
     return msgspec.structs.replace(outcome, session_file="", branch="")
 
 
 def find_session_id(run_id: str, session_file: str) -> str:
-    """The id of a run's session: that of the file which it goes on with, else one that every face of the run knows."""
+    """Return the id of a run's session: that of the file it continues, else one that every front end derives."""
     if session_file and (identity := _read_id(Path(session_file))):
         return identity
     # An attempt with another file has another session.
@@ -374,7 +374,7 @@ def _read_id(path: Path) -> str:
 
 
 def _render_notes(told: str, kept: KeptCopy, problem: str) -> str:
-    """What is put under the result: what the worker has to say, and where the changes are."""
+    """Render what is appended to the result: the worker's notes, and where the changes are."""
     lines = [told.strip().removeprefix(RULE.strip()).strip(), *render_kept(kept), problem]
     text = "\n".join(filter(None, lines))
     return f"{RULE}{text}" if text else ""

@@ -1,4 +1,4 @@
-"""One git repository as workspaces on the way see it: hardened calls, bundles, addresses of remotes."""
+"""A git repository for sending workspaces: hardened git calls, bundles, addresses of remotes."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from retinue.sandbox.stubs import is_stub
 from retinue.tools.git import GitGuard, GitResult, load_guard, run_git
 
 MAX_BUNDLE = 256 * 1024 * 1024
-"""Bytes that one bundle may have."""
+"""Maximum size of one bundle in bytes."""
 SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MEGABYTE = 1024 * 1024
 _PLACES = (
@@ -26,9 +26,9 @@ _PLACES = (
     ("--absolute-git-dir",),
     ("--path-format=absolute", "--git-common-dir"),
 )
-"""What is asked of a checkout."""
+"""Arguments for `rev-parse` about a checkout."""
 _TOO_MUCH = 125
-# In repositories that we made ourselves nothing is to be blanked out; what else a user has set is not for them.
+# For repositories that we created: no configuration needs to be neutralised, and the user's must not apply.
 OWN = GitGuard(
     (
         ("core.excludesFile", os.devnull),
@@ -37,23 +37,23 @@ OWN = GitGuard(
         ("core.logAllRefUpdates", "false"),
     )
 )
-# What is worth keeping is sent away; the rest may go with the machine.
+# Everything worth keeping is sent to the database, so syncing is unnecessary.
 FLEETING = GitGuard((*OWN.settings, ("core.fsync", "none")))
 
 
 class BundleTooLarge(RetinueError):
-    """Raised when a bundle would be larger than allowed."""
+    """Raised when a bundle would exceed the size limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """Where git works, said to it in full: nothing is looked up from a directory."""
+    """Explicit paths for git, so that it never searches from a directory."""
 
     git_dir: str
     work_tree: str = ""
     index: str = ""
     common: str = ""
-    """The git directory that is shared with others, when it is another one."""
+    """The git directory shared with other worktrees, if it is a different one."""
     guard: GitGuard = field(default=OWN)
 
     async def ask(
@@ -64,7 +64,7 @@ class Repository:
         max_output: int = 64 * _MEGABYTE,
         pass_fds: tuple[int, ...] = (),
     ) -> GitResult:
-        """Run git; a failure is a result."""
+        """Run git; a failure is returned, not raised."""
         places = {
             "GIT_DIR": self.git_dir,
             "GIT_WORK_TREE": self.work_tree,
@@ -84,7 +84,7 @@ class Repository:
         )
 
     async def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> GitResult:
-        """Run git. Raises RetinueError when it fails."""
+        """Run git. Raises RetinueError if it fails."""
         done = await self.ask(*arguments, env=env)
         if not done.ok:
             raise RetinueError(
@@ -93,20 +93,19 @@ class Repository:
         return done
 
     async def find_commit(self, name: str) -> str:
-        """The id of a commit that is there, else nothing."""
+        """Return the id of an existing commit, else an empty string."""
         found = await self.ask("rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}")
         return found.text if found.ok else ""
 
     async def find_tree(self, commit: str) -> str:
-        """The id of a commit's files."""
         return (await self.run("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")).text
 
     async def commit(
         self, tree: str, parents: Sequence[str], message: str, author: tuple[str, str] | None, *, date: str = ""
     ) -> str:
-        """Make a commit in the author's name; in ours when there is none, or git does not like it.
+        """Create a commit in the author's name; in ours if there is none or git rejects it.
 
-        With a date it is the same commit each time.
+        With a date the commit id is reproducible.
         """
         times = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {}
         above = [part for sha in dict.fromkeys(parents) for part in ("-p", sha)]
@@ -118,9 +117,9 @@ class Repository:
         return (await self.run(*arguments, env=to_variables(*AUTHOR) | times)).text
 
     async def write_tree(self, before: str) -> tuple[str, list[str]]:
-        """The index as a tree, and which paths in it are repositories of their own and were none before.
+        """Write the index as a tree; also returns the paths that have become nested repositories.
 
-        What our own sandbox puts into a workspace while commands run is no file of the user's, and is left out.
+        Placeholder files that our sandbox creates while commands run are left out.
         """
         tree = (await self.run("write-tree")).text
         if tree == before:
@@ -132,7 +131,7 @@ class Repository:
         return tree, [path for mode, path in rows if mode == "160000"]
 
     async def _list_new(self, before: str, tree: str) -> list[tuple[str, str]]:
-        """Mode and path of all that is of another kind than before, or was not there."""
+        """Return mode and path of everything that is new or has changed its kind."""
         if not before:
             listed = (await self.run("ls-tree", "-r", "-z", tree)).fields
             return [(row[:6], row.partition("\t")[2]) for row in listed]
@@ -141,7 +140,7 @@ class Repository:
         return [(row[1], path) for row, path in pairs if row[0][1:] != row[1]]
 
     async def make_bundle(self, ref: str, without: Sequence[str], max_bytes: int) -> bytes:
-        """All that leads to a ref, less what leads to other commits. Raises BundleTooLarge."""
+        """Bundle everything reachable from a ref but not from other commits. Raises BundleTooLarge."""
         scope = (ref, *(f"^{sha}" for sha in without))
         made = await self.ask("bundle", "create", "--quiet", "-", *scope, max_output=max_bytes)
         if made.ok:
@@ -154,11 +153,11 @@ class Repository:
         raise BundleTooLarge(f"it is {told}, and at most {render_size(max_bytes)} are carried with a run")
 
     async def take_bundle(self, data: bytes) -> str:
-        """Put a bundle's objects into the repository and give the commit it is about. Raises RetinueError.
+        """Add a bundle's objects to the repository and return its commit. Raises RetinueError.
 
-        What it is based on MUST be reachable from a ref.
+        The commits that it is based on MUST be reachable from a ref.
         """
-        # A file without a name: nothing stays behind whoever is killed.
+        # An unnamed file, so that nothing is left behind after a kill.
         with tempfile.TemporaryFile() as file:
             handle = file.fileno()
             await asyncio.to_thread(_write, handle, data)
@@ -171,7 +170,7 @@ class Repository:
         return sha
 
     async def check_whole(self, commit: str, known: Sequence[str], others: Sequence[str] = ()) -> None:
-        """Raise RetinueError unless all that a commit, and others, need beyond the known ones is there."""
+        """Raise RetinueError unless everything that the commits need beyond the known ones is there."""
         if known:
             known = ("--not", *known)
         done = await self.ask("rev-list", "--objects", "--quiet", commit, *others, *known)
@@ -181,23 +180,23 @@ class Repository:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The checkout of a user's that a directory belongs to."""
+    """The user's checkout that contains a directory."""
 
     top: str
     prefix: str
-    """Of the directory inside of it; ends with a slash, or is empty."""
+    """Path of the directory inside the checkout; ends with a slash, or is empty."""
     git_dir: str
     common: str
     guard: GitGuard
 
     def open(self, index: str = "") -> Repository:
-        """Its repository; with an index of our own, the user's is not touched."""
+        """Open its repository; with a separate index, the user's is not touched."""
         common = self.common if self.common != self.git_dir else ""
         return Repository(self.git_dir, self.top, index, common, self.guard)
 
 
 async def find_workspace(cwd: Path) -> Workspace | None:
-    """The checkout around a directory; None where there is no repository. Raises RetinueError when git fails."""
+    """Find the checkout around a directory; None without a repository. Raises RetinueError if git fails."""
     if not is_directory(str(cwd)):
         raise RetinueError(f"{quote(str(cwd), 200)} is not a directory")
     found = await _ask_places(cwd)
@@ -214,9 +213,9 @@ async def find_workspace(cwd: Path) -> Workspace | None:
 
 
 async def _ask_places(cwd: Path) -> list[GitResult]:
-    """What git says of a directory's checkout: in one answer, or in one for each question."""
+    """Ask git about a directory's checkout: in one call, or one call per question."""
     together = await run_git(["rev-parse", *(word for words in _PLACES for word in words)], cwd)
-    # More lines than questions: a directory's name has line breaks in it.
+    # More lines than questions: a directory name contains line breaks.
     if not together.ok or together.out.count(b"\n") == len(_PLACES):
         return [together]
     return [await run_git(["rev-parse", *words], cwd) for words in _PLACES]
@@ -235,7 +234,6 @@ def _resolve_places(answers: Sequence[GitResult], cwd: Path) -> tuple[str, str, 
 
 
 def render_size(size: int) -> str:
-    """Bytes in megabytes, or in kilobytes when there are few."""
     return f"{size / _MEGABYTE:,.0f} MB" if size >= _MEGABYTE else f"{size / 1024:,.1f} kB"
 
 
@@ -256,20 +254,20 @@ _SECRET = re.compile(r"(://)[^/@\s]*@")
 
 
 def clean_address(address: str) -> str:
-    """The address without names and passwords; empty when it leads to no other machine, or is not plain enough.
+    """Remove user names and passwords from an address; empty if it is local or unusual.
 
-    A name is kept where it is no secret and nothing works without: that of ssh.
+    The user name of ssh is kept: it is not a secret and is required.
     """
     if len(address) > MAX_ADDRESS or not address.isprintable() or " " in address or not address.isascii():
         return ""
     if "://" not in address:
-        # As in `git@host:path`; whatever has a slash before the colon, or no colon, is a path.
+        # As in `git@host:path`; with a slash before the colon, or without a colon, it is a path.
         return address if _SCP.fullmatch(address) and "::" not in address else ""
     try:
         parts = urlsplit(address)
     except ValueError:
         return ""
-    # What follows a question mark may be a secret as well.
+    # A query string may be a secret too.
     if parts.scheme not in _SCHEMES or "?" in address or "#" in address or not parts.path.strip("/"):
         return ""
     user, _, host = parts.netloc.rpartition("@")
@@ -288,19 +286,19 @@ def check_address(address: str) -> None:
 
 
 def hide_secrets(text: str) -> str:
-    """A text without names and passwords in the addresses it mentions."""
+    """Remove user names and passwords from the addresses in a text."""
     return _SECRET.sub(r"\1", text)
 
 
 def list_addresses(entries: Iterable[tuple[str, str, str]]) -> dict[str, str]:
-    """Each remote of a configuration with its address as git would use it, `origin` first."""
+    """Return each configured remote with its effective address, `origin` first."""
     found: dict[str, str] = {}
     rewrites: dict[str, str] = {}
     for _, key, value in entries:
         section, _, rest = key.partition(".")
         name, _, last = rest.rpartition(".")
         if section == "remote" and last == "url":
-            # Of several git fetches from the first.
+            # Git fetches from the first of several addresses.
             found.setdefault(name, value)
         elif section == "url" and last == "insteadof" and value:
             rewrites[value] = name

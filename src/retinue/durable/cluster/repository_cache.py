@@ -1,6 +1,6 @@
-"""What a worker keeps of the projects it has seen: one bare repository each, filled from a remote or a bundle.
+"""A worker's cache of projects: one bare repository each, filled from a remote or a bundle.
 
-Several processes may use it at once. Only we write there: runs have repositories of their own and read it as an
+Several processes may use it at once. Only this file writes to it: runs have their own repositories and read it as an
 alternate. Must not know runs.
 """
 
@@ -29,23 +29,23 @@ _REMOTE = "refs/retinue/remote"
 _MAX_HAVE = 200
 _MAX_PACKS = 20
 _BLANK = "blank/.git"
-# Inside of the repository: who removes that one forgets these, too.
+# Inside the repository, so that removing it removes these too.
 _TREES = "git/trees"
 _LATE = 124
-"""Status of a git that took too long."""
+"""Exit status of a git that took too long."""
 _PATIENCE_S = FETCH_TIMEOUT_S + 60.0
 _CONFIG = "[core]\n\trepositoryformatversion = {version}\n\tfilemode = true\n\tbare = true\n"
 _LONG_CONFIG = "[extensions]\n\tobjectformat = sha256\n"
 _SETTLING_S = 60.0
-"""How long a folder may be without its lock: it is being made."""
+"""How long a folder may be without its lock, because it is being created."""
 
 
 class RepositoryCache:
-    """The repository of one project. `hold` it while anything depends on it."""
+    """The cached repository of one project. `hold` it while anything depends on it."""
 
     def __init__(self, folder: Path, parcel: Parcel) -> None:
         origin = parcel.remote or parcel.project or parcel.commit
-        # A repository with cut-off ends must not be taken for a whole one.
+        # A shallow repository must not be mistaken for a complete one.
         key = hashlib.sha256(msgspec.json.encode([origin, parcel.shallow])).hexdigest()[:32]
         self._parcel = parcel
         self._place = folder / "cache" / key
@@ -54,15 +54,16 @@ class RepositoryCache:
         self._config = self._place / "git" / "config"
 
     async def hold(self) -> int:
-        """A descriptor; while it is open nobody removes the cache."""
+        """Return a descriptor; while it is open the cache is not removed."""
         handle = await take_lock(self._place / "use", shared=True)
         os.utime(handle)
         return handle
 
     async def fill(self, bundle: bytes, *, timeout_s: float = FETCH_TIMEOUT_S) -> str:
-        """Have the parcel's commit and all it needs; returns its tree. Raises RetinueError; what was there stays good.
+        """Fetch the bundle's commit with everything it needs; returns its tree. Raises RetinueError; the cache stays
+        valid.
 
-        What is there already costs neither a question to git nor a lock: many runs begin at once at the same commit.
+        A commit that is there already needs neither git nor a lock: many runs start at the same commit at once.
         """
         parcel = self._parcel
         if tree := self._recall():
@@ -83,11 +84,11 @@ class RepositoryCache:
             return tree
 
     def read_config(self, *, bare: bool) -> bytes:
-        """The configuration of an empty repository on this disk."""
+        """Return the configuration of an empty repository on this disk."""
         return (self._place / ("git" if bare else _BLANK) / "config").read_bytes()
 
     def _recall(self) -> str:
-        """The tree of the parcel's commit, when it was found here before."""
+        """Return the tree of the commit, if it was found here before."""
         tree = _read(self._place / _TREES / self._parcel.commit)
         is_usable = SHA.fullmatch(tree) and _read(self._config) == self._render_config()
         return tree if is_usable and _read(self._place / _BLANK / "config") else ""
@@ -104,16 +105,16 @@ class RepositoryCache:
         return (_LONG_CONFIG if is_long else "") + _CONFIG.format(version=int(is_long))
 
     async def _make(self) -> None:
-        """Make the repository, unless it is there as we made it."""
+        """Create the repository, unless it exists as we created it."""
         config = self._render_config()
         if _read(self._config) != config:
             await make_repository(self._repository, shallow=self._parcel.shallow, config=config.encode())
-        # We are the only ones who write here: a lock is that of a git which was killed.
+        # We hold the cache's lock, so a lock file of git was left by a killed one.
         for lock in (*self._config.parent.glob("*.lock"), *self._config.parent.glob("refs/retinue/**/*.lock")):
             lock.unlink(missing_ok=True)
         blank = (self._place / _BLANK).parent
         if not _read(self._place / _BLANK / "config"):
-            # Asked here once, since disks differ: whether names have capital letters, whether files can be executed.
+            # Determined once, because file systems differ: case sensitivity, executable bits.
             draft = blank.with_name("blank.draft")
             for half in (draft, blank):
                 await asyncio.to_thread(remove_tree, str(half))
@@ -122,14 +123,13 @@ class RepositoryCache:
             draft.rename(blank)
 
     async def _find_tree(self, commit: str) -> str:
-        """The tree of a commit that is there and was found to be whole, else nothing."""
+        """Return the tree of a commit that is present and complete, else an empty string."""
         name = f"{_HAVE}/{commit}"
         told = await self._repository.ask("rev-parse", f"{name}^{{commit}}", f"{name}^{{tree}}")
         found = told.text.split("\n") if told.ok else []
         return found[1] if found[:1] == [commit] else ""
 
     async def _has(self, commit: str) -> bool:
-        """Whether a commit is there and was found to be whole."""
         return await self._repository.find_commit(f"{_HAVE}/{commit}") == commit
 
     async def _keep(self, commit: str) -> None:
@@ -142,7 +142,7 @@ class RepositoryCache:
             return
         check_address(parcel.remote)
         repository = self._repository
-        # By name first: it brings no more than what is needed, but not every server allows it.
+        # By commit id first: this fetches only what is needed, but not every server allows it.
         told = await fetch_git(
             parcel.remote, [f"+{sha}:{_HAVE}/{sha}" for sha in missing], repository.git_dir, timeout_s=timeout_s
         )
@@ -180,7 +180,7 @@ class RepositoryCache:
         await self._keep(found)
 
     async def _tidy(self) -> None:
-        """Few refs and few packs; no object is dropped, since runs may depend on it."""
+        """Limit the number of refs and packs; no object is dropped, because runs may depend on it."""
         repository = self._repository
         listed = await repository.run("for-each-ref", "--sort=-creatordate", "--format=%(refname)", _HAVE)
         keep = {f"{_HAVE}/{sha}" for sha in (self._parcel.commit, *self._parcel.known)}
@@ -201,12 +201,12 @@ async def make_repository(
     alternates: Sequence[str] = (),
     config: bytes = b"",
 ) -> None:
-    """Make an empty repository that reads others; bare, unless it has a work tree.
+    """Create an empty repository with alternates; bare, unless it has a work tree.
 
-    With the configuration of another one, made by git on the same disk, git need not be asked again.
+    With `config` of a repository that git created on the same disk, git is not called.
     """
     git_dir = repository.git_dir
-    # First what git would otherwise miss if we were killed before the end.
+    # First the files that git would otherwise miss if we were killed halfway.
     _write(os.path.join(git_dir, "objects", "info", "alternates"), alternates)
     _write(os.path.join(git_dir, "shallow"), shallow)
     if config:
@@ -220,7 +220,7 @@ async def make_repository(
 def _lay_out(git_dir: Path, config: bytes) -> None:
     for name in ("objects/pack", "refs/heads", "refs/tags"):
         (git_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The configuration last: with it the repository is whole.
+    # The configuration last: it makes the repository valid.
     for name, content in (("HEAD", b"ref: refs/heads/main\n"), ("config", config)):
         draft = git_dir / f"{name}.draft"
         draft.write_bytes(content)
@@ -235,7 +235,6 @@ def _write(path: str, rows: Sequence[str]) -> None:
 
 @asynccontextmanager
 async def hold_lock(path: Path) -> AsyncIterator[None]:
-    """Be the only one who holds a lock file."""
     handle = await take_lock(path)
     try:
         yield
@@ -244,7 +243,7 @@ async def hold_lock(path: Path) -> AsyncIterator[None]:
 
 
 async def take_lock(path: Path, *, shared: bool = False, patience_s: float = _PATIENCE_S) -> int:
-    """Lock a file, for as long as the descriptor is open, and make it when it is missing. Raises RetinueError."""
+    """Lock a file as long as the descriptor is open, creating it if missing. Raises RetinueError."""
     deadline_s = time.monotonic() + patience_s
     while True:
         handle = _try_lock(path, shared=shared)
@@ -258,7 +257,7 @@ async def take_lock(path: Path, *, shared: bool = False, patience_s: float = _PA
 
 
 def _try_lock(path: Path, *, shared: bool = False) -> int | None:
-    """The locked file; None when somebody else holds it, or has just removed it."""
+    """Return the locked file; None if another process holds it or has just removed it."""
     try:
         make_private(path.parent)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -268,7 +267,7 @@ def _try_lock(path: Path, *, shared: bool = False) -> int | None:
         raise RetinueError(f"{quote(str(path), 200)} cannot be made: {error.strerror or error}") from error
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        # Somebody may have moved it away, to remove it.
+        # Another process may have moved it away to remove it.
         if os.path.samestat(os.fstat(handle), os.stat(path)):
             return handle
     except (BlockingIOError, FileNotFoundError):
@@ -283,9 +282,9 @@ def _try_lock(path: Path, *, shared: bool = False) -> int | None:
 
 
 async def prune_cache(folder: Path, max_bytes: int) -> int:
-    """Remove what dead workers left, and the caches unused for longest until the rest has at most so many bytes.
+    """Remove what dead workers left, and the least recently used caches until the rest fits into `max_bytes`.
 
-    Gives the bytes of the caches that were removed. What is in use stays.
+    Returns the bytes of the removed caches. What is in use stays.
     """
     return await asyncio.to_thread(_prune, folder, max_bytes)
 
@@ -305,14 +304,14 @@ def _prune(folder: Path, max_bytes: int) -> int:
 
 
 def _remove_unlocked(place: Path, lock: str) -> bool:
-    """Remove a folder that nobody holds."""
+    """Remove a folder that no process holds; False if it is in use."""
     if not os.path.lexists(place / lock) and time.time() - _read_time(place) < _SETTLING_S:
         return False
     handle = _try_lock(place / lock)
     if handle is None:
         return False
     try:
-        # First away from its place: whoever comes now makes a new one.
+        # Rename first: a process that comes now creates a new one.
         gone = place.with_name(f"{place.name}.{secrets.token_hex(4)}.gone")
         os.rename(place, gone)
         remove_tree(str(gone))

@@ -1,7 +1,6 @@
-"""The tables that runs on many machines share, and their version. DBOS has its own, in another schema.
+"""The shared tables of the cluster, and their version. DBOS has its own tables in another schema.
 
-Each version is a step upon the one before; new tables are made by all of them. A step that was ever in use is not
-changed any more.
+Each version is a migration step; new tables are created by all steps. A released step MUST NOT be changed.
 """
 
 from typing import Final
@@ -47,7 +46,7 @@ CREATE TABLE retinue.cases (
     waits boolean NOT NULL, data bytea NOT NULL, created timestamptz NOT NULL DEFAULT now());
 CREATE INDEX cases_run ON retinue.cases (id, seq);
 """
-"""Calls that are judged at the face."""
+"""Approval requests for the front end."""
 
 _GUARD = """
 CREATE FUNCTION retinue.check_version() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -63,9 +62,9 @@ END $$;
 CREATE TRIGGER check_version BEFORE INSERT ON retinue.workers EXECUTE FUNCTION retinue.check_version();
 CREATE TRIGGER check_version BEFORE INSERT ON retinue.runs EXECUTE FUNCTION retinue.check_version();
 """
-"""Whoever looked at the version before an upgrade learns of it when it sends a run, or begins to work.
+"""A process that checked the version before an upgrade notices it when it sends a run or begins to work.
 
-For each statement, so that it costs one question for as many rows as there are.
+A statement-level trigger, so that it costs one query for any number of rows.
 """
 
 _SECTIONS = """
@@ -73,17 +72,17 @@ UPDATE retinue.runs SET assignment = assignment - 'systemPrompt' || jsonb_build_
     'sections', jsonb_build_array(jsonb_build_array('prompt', assignment->'systemPrompt')))
 WHERE assignment ? 'systemPrompt';
 """
-"""A run has its prompt in parts now: what older programs have sent is one of them."""
+"""Prompts consist of sections now: the prompt of an older program becomes one section."""
 
 _HOME = """
 ALTER TABLE retinue.runs ADD COLUMN heard timestamptz, ADD COLUMN home timestamptz;
 UPDATE retinue.runs r SET heard = finished, home = finished WHERE finished IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM retinue.events e WHERE e.id = r.id);
 """
-"""Whether a face has what a run has left; faces of earlier versions took its events away when they had its end."""
+"""Whether a front end has the results of a run; earlier versions deleted the events once they had the outcome."""
 
 STEPS: Final = (_FIRST, _CASES, _GUARD + _SECTIONS, _HOME)
-"""From each version to the next; the first one from nothing."""
+"""The migration from each version to the next; the first one creates the tables."""
 
 VERSION: Final = len(STEPS)
-"""A program that knows another one does not touch the tables, but for a worker that knows a later one (`upgrade`)."""
+"""A program with another version does not touch the tables, except a worker with a later one (`upgrade`)."""

@@ -1,6 +1,6 @@
-"""A face's side of the cluster: sends runs, hears of them, speaks to them. Opened with the first run that is sent.
+"""A front end's connection to the cluster: sends runs, receives their events, sends messages. Opened on first use.
 
-One connection listens for all runs of a face; what it misses is found by looking again after a while.
+One connection listens for all runs of a front end; missed notifications are found by polling.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from retinue.engine.budget import Lease
 LOOK_S = 1.0
 ALONE_S = 0.2
 PACKED_S = 2.0
-"""Runs that start together get the same workspace."""
+"""Runs that start within this time share one packed workspace."""
 _PAST = """
 WITH sent (run, kind, path, data) AS (VALUES (%s, %s, %s, %s::bytea))
 INSERT INTO retinue.records (run, attempt, epoch, kind, path, place, data)
@@ -40,31 +40,31 @@ SELECT run, 0, 0, kind, path, 0, data FROM sent WHERE NOT EXISTS (
     SELECT 1 FROM retinue.records r WHERE r.run = sent.run AND r.kind = sent.kind AND r.path = sent.path)
 ON CONFLICT DO NOTHING
 """
-"""Of no attempt, so that nobody takes the run for one that goes on."""
+"""Stored without an attempt, so that the run is not taken for one that is being resumed."""
 _decoder = msgspec.json.Decoder(Event)
 
 
 class News(msgspec.Struct, frozen=True):
-    """What is new of a run."""
+    """New events of a run."""
 
     events: list[Event]
     seq: int
-    """Of the last of them."""
+    """Number of the last event."""
     worker: str = ""
     outcome: Outcome | None = None
 
 
 async def keep_nothing() -> None:
-    """For faces that keep no record in the database themselves."""
+    """Do nothing; for front ends without a record in the database."""
 
 
 class Cluster:
-    """The cluster as one main agent's crew sees it."""
+    """The cluster for the runs of one main agent."""
 
     def __init__(self, url: str, *, use_remote: bool = True, alarm: Alarm | None = None) -> None:
-        """`use_remote`: workers fetch what a repository's remote has; else all of it is sent.
+        """`use_remote`: workers fetch what a repository's remote has; else everything is sent.
 
-        `alarm`: says what runs wait for, when it is neither a worker nor the run itself.
+        `alarm` reports what runs wait for if it is neither a worker nor the run itself.
         """
         self._alarm = alarm or Alarm()
         self._use_remote = use_remote
@@ -72,7 +72,7 @@ class Cluster:
         self._before_send: Callable[[], Awaitable[None]] = keep_nothing
         self._above: tuple[str, ...] = ()
         self.home: Home | None = None
-        """Where the run belongs that sends others from a worker; None at the first face."""
+        """Original places of the run that sends others from a worker; None at the first front end."""
         self._is_shared = False
         self._database = Database(url, name="retinue", alarm=self._alarm)
         self._waiting = WaitingRuns(url, self._alarm)
@@ -85,13 +85,12 @@ class Cluster:
         self._leased: set[str] = set()
         self._packed: dict[Path, tuple[float, Parcel, bytes]] = {}
         self._recalled: dict[str, bytes] = {}
-        """Sessions that are kept nowhere, for runs that are resumed by this very process."""
+        """Sessions that are not stored, for runs that this process resumes."""
 
     def share(self, before_send: Callable[[], Awaitable[None]], above: tuple[str, ...], home: Home) -> "Cluster":
-        """The same connections for one of several runs on a worker.
+        """Return a view with the same connections for one of several runs on a worker.
 
-        `before_send` puts its own record in order before it sends others; `above` are its leases; `home` is where it
-        belongs.
+        `before_send` updates its own record before it sends others; `above` are its leases; `home` is where it belongs.
         """
         shared = copy.copy(self)
         shared._before_send, shared._above, shared._is_shared = before_send, above, True
@@ -100,13 +99,13 @@ class Cluster:
         return shared
 
     async def listen(self) -> None:
-        """Wake whoever follows a run that there is news of. For ever; whoever owns this object runs it.
+        """Wake the followers of runs with new events. Never returns; the owner of this object runs it.
 
-        Of those who share the connections one listens for all, and the next one goes on when it ends.
+        Of several objects that share the connections one listens for all; when it ends, the next takes over.
         """
         import psycopg
 
-        # Opened by whoever sends the first run, who is also told when it cannot be.
+        # Opened by the sender of the first run, who also receives the error if that fails.
         await self._opened.wait()
         async with self._listening:
             try:
@@ -120,7 +119,7 @@ class Cluster:
                     except (psycopg.Error, OSError) as error:
                         await asyncio.sleep(LOOK_S)
                         self._alarm.note(self.face, recognise(error, self._alarm.subject))
-                        self._wake({*self._news, *self._brought})  # nobody tells us now, so look
+                        self._wake({*self._news, *self._brought})  # no notifications arrive now, so poll
             finally:
                 self._alarm.clear(self.face)
                 self._wake({*self._news, *self._brought})
@@ -134,7 +133,6 @@ class Cluster:
             told = [notice.payload async for notice in connection.notifies(timeout=LOOK_S, stop_after=1)]
 
     def _wake(self, runs: Iterable[str]) -> None:
-        """Let those look who follow these runs."""
         for run in runs:
             if run.startswith(MARK):
                 self._alarm.hear(run)
@@ -143,13 +141,13 @@ class Cluster:
                     flag.set()
 
     async def _await(self, flag: asyncio.Event) -> None:
-        """Wait to be woken. While nobody listens, as when a face that stops its runs is closed, look now and then."""
+        """Wait to be woken; poll while nobody listens, for example while a closing front end stops its runs."""
         with suppress(TimeoutError):
             async with asyncio.timeout(None if self._listening.locked() else ALONE_S):
                 await flag.wait()
 
     async def close(self) -> None:
-        """Let go; runs that were sent go on. What is shared stays open for the others."""
+        """Close the connections; sent runs continue. Shared connections stay open for the others."""
         if self._is_shared:
             return
         await self._waiting.__aexit__(None, None, None)
@@ -158,10 +156,10 @@ class Cluster:
     async def send(
         self, assignment: Assignment, lease: Lease, cwd: Path, branch: str = "", past: bytes = b""
     ) -> Assignment:
-        """Queue a run for whichever worker is free; the same run twice is one.
+        """Queue a run for any free worker; sending it twice has no effect.
 
-        `branch` has what an earlier attempt has changed; `past` is the session that it goes on with, for a database
-        that has none of it. What is returned is the run as it was sent, perhaps earlier.
+        `branch` has the changes of an earlier attempt; `past` is the session to continue, if the database does not have
+        it. Returns the run as it was sent, possibly earlier.
         """
         await self._open()
         known = await self._database.fetch("SELECT assignment::text FROM retinue.runs WHERE id = %s", assignment.id)
@@ -174,13 +172,13 @@ class Cluster:
             if digest:
                 await self._database.fetch(
                     "INSERT INTO retinue.parcels (digest, data) VALUES (%s, %s)"
-                    " ON CONFLICT (digest) DO UPDATE SET created = now()",  # used again: not to be pruned now
+                    " ON CONFLICT (digest) DO UPDATE SET created = now()",  # used again, so not pruned now
                     digest,
                     bundle,
                 )
             if past:
                 await self._database.fetch(_PAST, assignment.run_id, SESSION, assignment.session, past)
-            async with lease.root.turn:  # nobody here sets anything aside of what is not yet counted there
+            async with lease.root.turn:  # prevents local reservations that the database does not count yet
                 own = await open_leases(self._database, lease)
                 self._leased.update(own)
             leases = (*own, *self._above)
@@ -193,20 +191,20 @@ class Cluster:
         return assignment
 
     def find_purse(self, keys: Sequence[str], run_id: str) -> Purse | None:
-        """What the runs here share with those that were sent; None where none of those draws on these leases."""
+        """Return the budget that local runs share with sent ones; None if no sent run draws on these leases."""
         shared = self.find_shared(keys)
         return Purse(self._database, run_id, shared) if shared else None
 
     def find_shared(self, keys: Sequence[str]) -> list[str]:
-        """The leases among these that runs which were sent draw on."""
+        """Return those of the leases that sent runs draw on."""
         return [key for key in keys if key in self._leased]
 
     async def follow(self, run: str, seq: int) -> News:
-        """Wait for news of a run after `seq`."""
+        """Wait for events of a run after `seq`."""
         flag = self._news.setdefault(run, asyncio.Event())
         while True:
             flag.clear()
-            # One question, so that the end is never seen without the events that were written with it.
+            # One query, so that the outcome is never seen without the events written with it.
             rows = await self._database.fetch(
                 "SELECT r.outcome::text, r.owner, e.seq, e.data FROM retinue.runs r"
                 " LEFT JOIN retinue.events e ON e.id = r.id AND e.seq > %s WHERE r.id = %s ORDER BY e.seq",
@@ -222,7 +220,7 @@ class Cluster:
             await self._await(flag)
 
     async def say(self, run: str, kind: WordKind, data: dict[str, Any]) -> None:
-        """Say something to a run, wherever it works."""
+        """Send a message to a run, wherever it works."""
         key = uuid4().hex
         await self._database.fetch(
             "WITH said AS (INSERT INTO retinue.words (id, key, kind, data) VALUES (%s, %s, %s, %s)"
@@ -236,26 +234,25 @@ class Cluster:
         )
 
     async def read_cases(self, run: str) -> list[Case]:
-        """What a run and those below it wait for, or have told, and nobody has judged."""
+        """Return the undecided approval requests and notices of a run and its children."""
         return await list_cases(self._database, run)
 
     async def await_cases(self, run: str) -> None:
-        """Return when there may be others."""
+        """Return when there may be new ones."""
         flag = self._brought.setdefault(run, asyncio.Event())
         await self._await(flag)
         flag.clear()
 
     async def settle(self, run: str, case: Case, ruling: Ruling) -> None:
-        """Let a run know what becomes of a case, once."""
+        """Send the decision about a request to the run, once."""
         await settle_case(self._database, run, case, ruling)
 
     async def forget_cases(self, run: str) -> None:
-        """Nobody will judge a finished run."""
         self._brought.pop(run, None)
         await forget_cases(self._database, run)
 
     async def withdraw(self, run: str) -> bool:
-        """Take a run back that nobody has begun; False when somebody has."""
+        """Withdraw a run that no worker has begun; False if one has."""
         outcome = '{"status": "stopped", "reason": "user"}'
         rows = await self._database.fetch(
             "UPDATE retinue.runs SET finished = now(), outcome = %s WHERE id = %s AND epoch = 0 AND finished IS NULL"
@@ -268,34 +265,32 @@ class Cluster:
         return bool(rows)
 
     async def read_files(self, run_id: str, kind: str) -> list[tuple[str, int, bytes]]:
-        """What is kept of a run: parts of its session, or states of its workspace."""
+        """Return what is stored of a run: parts of its session, or snapshots of its workspace."""
         rows = await self._database.fetch(
             "SELECT path, place, data FROM retinue.records WHERE run = %s AND kind = %s ORDER BY seq", run_id, kind
         )
         return [(path, place, bytes(data)) for path, place, data in rows]
 
     async def read_states(self, assignment: Assignment) -> list[bytes]:
-        """The states of a run's workspace in this attempt, in order."""
+        """Return the snapshots of a run's workspace in this attempt, in order."""
         files = await self.read_files(assignment.run_id, SNAPSHOT)
         return [data for attempt, _, data in files if attempt == str(assignment.attempt)]
 
     async def read_bundle(self, digest: str) -> bytes | None:
-        """What was sent with a run."""
         rows = await self._database.fetch("SELECT data FROM retinue.parcels WHERE digest = %s", digest)
         return bytes(rows[0][0]) if rows else None
 
     async def take_home(self, sent: Assignment, *, keeps_session: bool, has_changes: bool) -> None:
-        """Note that this face has the outcome, and perhaps the changes; take what is to be kept nowhere."""
+        """Record that this front end has the outcome and perhaps the changes; take a session that is not stored."""
         if not keeps_session:
             self._recalled[sent.run_id] = await take_session(self._database, sent)
         await note_heard(self._database, sent.id, has_changes=has_changes)
 
     def recall(self, run_id: str) -> bytes:
-        """What a run has said that leaves no session, as far as it was this process that had it."""
+        """Return the session of a run that stores none, if this process has it."""
         return self._recalled.get(run_id, b"")
 
     async def forget_events(self, run: str) -> None:
-        """Nobody will ask for the events of a finished run again."""
         self._news.pop(run, None)
         await self._database.fetch("DELETE FROM retinue.events WHERE id = %s", run)
 

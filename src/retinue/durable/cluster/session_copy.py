@@ -1,7 +1,7 @@
-"""The session files of runs that work elsewhere: read before they are sent, written here when they end.
+"""Session files of runs on other machines: read before sending, written here when the runs end.
 
-Nobody else may go on with a session that is being written, wherever that happens. It may lie where agents write, who
-could put a link in its place meanwhile: none is followed. Must not know entries.
+A session that is being written is locked, wherever that happens. It may be in a folder that agents can write, so links
+are never followed. Must not know entries.
 """
 
 import asyncio
@@ -18,30 +18,30 @@ from retinue.core.errors import RetinueError, SessionError, quote
 from retinue.sessions.tree import SessionTree
 
 USUAL = "session.jsonl"
-"""The name of a session that has none of its own."""
+"""File name of a session without a name of its own."""
 _STEP = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MAX_HEAD = 64 * 1024
 
 
 class HomeFile:
-    """Where one run has its session at home."""
+    """The session file of a run on the sender."""
 
     def __init__(self, path: str, *, is_shared: bool) -> None:
-        """`path`: empty for nowhere; `is_shared`: other runs may be asked to go on with it."""
+        """`path`: empty for none; `is_shared`: other runs may be asked to continue it."""
         self._path = Path(path) if path else None
         self._is_shared = is_shared
         self._folder = os.path.realpath(Path(path).parent) if path else ""
-        """Where it is meant to be, whoever makes a link of it later."""
+        """The real folder at the start, so that a link made later has no effect."""
 
     @property
     def name(self) -> str:
-        """What it is called among the files of the run: another attempt may begin another one."""
+        """The name among the run's files; another attempt may use another one."""
         return self._path.name if self._path is not None and self._path.suffix == ".jsonl" else USUAL
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Keep others from it. Raises SessionLocked, or SessionError where it cannot be."""
+        """Lock the file. Raises SessionLocked, or SessionError if it cannot be opened."""
         if self._path is None or not self._is_shared:
             yield
             return
@@ -60,19 +60,19 @@ class HomeFile:
             tree.close()
 
     def read(self) -> bytes:
-        """What earlier runs have left in it: whole lines only."""
+        """Return what earlier runs have written: whole lines only."""
         data = self._read(-1)
         return data[: data.rfind(b"\n") + 1]
 
     def read_head(self) -> bytes:
-        """Its first line, as far as that is one of a session; nothing where it cannot be read."""
+        """Return the first line; empty if it cannot be read."""
         try:
             return self._read(_MAX_HEAD).partition(b"\n")[0]
         except SessionError:
             return b""
 
     def write(self, data: bytes) -> str:
-        """Put it where sessions are; returns its path, empty when there is nothing in it. Raises SessionError."""
+        """Write the session and return its path; empty if there is no content. Raises SessionError."""
         if self._path is None or not data:
             return ""
         name, part = self._path.name, f".{secrets.token_hex(8)}.part"
@@ -105,7 +105,7 @@ class HomeFile:
             raise SessionError(f"cannot read session {self._path}: {error.strerror}") from error
 
     def _open(self, flags: int) -> int:
-        """The file itself, never another one that a link names. Raises OSError."""
+        """Open the file itself, never the target of a link. Raises OSError."""
         assert self._path is not None
         folder = self._enter(create=bool(flags & os.O_CREAT))
         try:
@@ -122,7 +122,7 @@ class HomeFile:
         return handle
 
     def _enter(self, *, create: bool) -> int:
-        """Its folder, open; step by step, so that nobody can swap one underneath. Raises OSError, or SessionError."""
+        """Open its folder one component at a time, so that no link is followed. Raises OSError or SessionError."""
         handle = os.open(os.path.sep, _STEP)
         try:
             for name in Path(self._folder).parts[1:]:
@@ -143,7 +143,7 @@ class HomeFile:
 
 
 def _make(name: str, above: int) -> None:
-    """A folder for this user alone, where there is nothing yet."""
+    """Create a folder with mode 0700 if there is nothing."""
     try:
         os.stat(name, dir_fd=above, follow_symlinks=False)
     except FileNotFoundError:
@@ -152,12 +152,12 @@ def _make(name: str, above: int) -> None:
 
 
 Find = Callable[[str], Path | None]
-"""Where the session of a run below is kept; None for one that nobody here knows, or that keeps none."""
+"""Returns where the session of a child is stored; None if the child is unknown or stores none."""
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def collect_files(pieces: Iterable[tuple[str, int, bytes]], session: str) -> dict[str, bytes]:
-    """What is on record of the sessions below one of this name, by run; one with a gap in it is left out."""
+    """Return the recorded sessions of a session's children by run id; one with a gap is left out."""
     folder, found, broken = PurePosixPath(session).stem, dict[str, bytearray](), set[str]()
     for path, place, data in pieces:
         parts = path.split("/")
@@ -171,7 +171,7 @@ def collect_files(pieces: Iterable[tuple[str, int, bytes]], session: str) -> dic
 
 
 async def bring_files(pieces: Iterable[tuple[str, int, bytes]], session: str, find: Find) -> list[str]:
-    """Put the sessions below where they are kept; returns what went wrong, which costs no run its end."""
+    """Write the children's sessions; returns the problems, which do not affect the outcome of a run."""
     problems = []
     for run_id, data in collect_files(pieces, session).items():
         if (path := find(run_id)) is None:
@@ -184,7 +184,7 @@ async def bring_files(pieces: Iterable[tuple[str, int, bytes]], session: str, fi
 
 
 def _write(path: Path, data: bytes) -> None:
-    # Nobody but us makes this folder: a link in its place leads to somebody else's.
+    # Only we create this folder, so a link in its place is an attack.
     if path.parent.is_symlink():
         raise SessionError(f"{quote(str(path.parent), 200)} is a link")
     HomeFile(str(path), is_shared=False).write(data)

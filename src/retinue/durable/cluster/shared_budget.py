@@ -1,7 +1,7 @@
-"""Budgets that hold over all workers: what a model call may cost is set aside in the database before it is sent.
+"""Budgets across all workers: the maximum cost of a model call is reserved in the database before the call.
 
-The same rule as in one process (`engine.budget`), with rows instead of objects. Who dies in the middle of a call has
-spent all that was set aside for it: the provider may have counted it.
+The same rule as in one process (`engine.budget`), with rows instead of objects. If a process dies during a call, the
+whole reservation counts as spent: the provider may have charged it.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from retinue.durable.cluster.record import Claim
 from retinue.engine.budget import MIN_OUTPUT, Lease, bound_price, fit_output
 
 HELD_S = 0.5
-"""Between two looks at what others hold: most of it comes back when their replies are there."""
+"""Poll interval while others hold reservations: most of them are returned with their replies."""
 MAX_HELD_S = 600.0
-"""Longer than a reply takes: what is held until then counts as spent."""
+"""Longer than any reply takes; what is still held then counts as spent."""
 _LATER = -1
 _INFINITE = float("inf")
 
 
 async def open_leases(database: Database, lease: Lease) -> tuple[str, ...]:
-    """Put a lease and those above it into the database, once; the keys of those that have a limit."""
+    """Store a lease and its ancestors, once; returns the keys of those with a limit."""
     chain = lease.list_limited()
     for one in chain:
-        held_tokens, held_usd = one.held  # what is under way counts as spent: nobody will settle it there
+        held_tokens, held_usd = one.held  # held counts as spent: it is never settled in the database
         await database.fetch(
             "INSERT INTO retinue.leases (id, tokens, usd, spent_tokens, spent_usd) VALUES (%s, %s, %s, %s, %s)"
             " ON CONFLICT DO NOTHING",
@@ -42,32 +42,32 @@ async def open_leases(database: Database, lease: Lease) -> tuple[str, ...]:
 
 
 class Purse:
-    """What one run, and everything above it, may still spend."""
+    """What one run and its ancestors may still spend."""
 
     def __init__(self, database: Database, run: str, leases: Sequence[str], claim: Claim | None = None) -> None:
-        """With a `claim`, whoever has lost it gets nothing."""
+        """With a `claim`, nothing is granted once it is lost."""
         self._database = database
         self._run = run
         self._leases = sorted(leases)
         self._claim = claim
         self.rest = (0.0, 0.0)
-        """Tokens and dollars that nobody had spent or held before the last hold."""
+        """Tokens and dollars that were free before the last reservation."""
 
     def join(self, leases: Sequence[str]) -> "Purse | None":
-        """The same with these leases, too; None where there are none at all."""
+        """Return a copy with these additional leases; None if there are none at all."""
         joined = {*self._leases, *leases}
         return Purse(self._database, self._run, [*joined], self._claim) if joined else None
 
     async def recover(self) -> None:
-        """Count as spent what a dead worker had set aside."""
+        """Count what a dead worker had reserved as spent."""
         rows = await self._database.fetch("SELECT id, tokens, usd FROM retinue.holds WHERE run = %s", self._run)
         for hold, tokens, usd in rows:
             await self.settle(hold, Usage(total_tokens=tokens, cost=Cost(total=usd)))
 
     async def hold(self, hold: str, price: Price, size: int, wanted: int) -> int:
-        """Set aside the most a reply can cost, by this name; the tokens of output that it covers, 0 for nothing.
+        """Reserve the maximum cost of a reply under this name; returns the output tokens covered, 0 for none.
 
-        Where others hold what is needed it waits for them.
+        Waits if others hold what is needed.
         """
 
         async def take(connection: Any) -> int:
@@ -80,7 +80,7 @@ class Purse:
             )
             rows = await cursor.fetchall()
             if len(rows) < len(self._leases):
-                return 0  # a lease that nobody knows any more covers nothing
+                return 0  # an unknown lease covers nothing
             free = [(_take(tokens, held), _take(usd, held_usd)) for tokens, usd, held, held_usd in rows]
             self.rest = _find_least(free)
             output = fit_output(price, size, wanted, *self.rest)
@@ -102,7 +102,7 @@ class Purse:
             return output
 
         output = await self._database.transact(take)
-        # Not for ever: of a face that was killed nobody gives back what it held.
+        # Bounded, because reservations of a killed front end are never returned.
         deadline_s = time.monotonic() + MAX_HELD_S
         while output == _LATER and time.monotonic() < deadline_s:
             await asyncio.sleep(HELD_S)
@@ -110,7 +110,7 @@ class Purse:
         return max(0, output)
 
     async def settle(self, hold: str, used: Usage) -> None:
-        """Give back what was set aside and note what was used."""
+        """Release a reservation and record what was used."""
 
         async def pay(connection: Any) -> None:
             cursor = await connection.execute(
@@ -118,7 +118,7 @@ class Purse:
             )
             row = await cursor.fetchone()
             if row is None:
-                return  # settled already, by whoever took the run over
+                return  # already settled by the worker that took the run over
             tokens, usd, leases = row
             await connection.execute(
                 "UPDATE retinue.leases SET held_tokens = held_tokens - %s, held_usd = held_usd - %s,"
@@ -130,22 +130,22 @@ class Purse:
 
 
 class SharedBudget:
-    """The leases in the database, for the first lease of a process to draw on."""
+    """The leases in the database, for the root lease of a process to draw on."""
 
     def __init__(self, find_purse: Callable[[Sequence[str]], Purse | None], *, is_limit: bool) -> None:
-        """`find_purse` gets the keys of the leases here; None where nobody else draws on any of them.
+        """`find_purse` receives the keys of local leases; it returns None if no other process draws on them.
 
-        `is_limit`: whatever works here draws on some.
+        `is_limit`: everything in this process draws on some lease.
         """
         self._find_purse = find_purse
         self.is_limit = is_limit
         self.rest = (_INFINITE, _INFINITE)
-        """Tokens and dollars that were left when the database was last asked."""
+        """Tokens and dollars that were left at the last query."""
         self._holds: dict[int, tuple[Purse, str]] = {}
         self._last = 0
 
     async def reserve(self, price: Price, size: int, wanted: int, keys: Sequence[str]) -> tuple[int, int]:
-        """Set aside the most a reply can cost: the number of the hold, and the tokens of output it covers or 0."""
+        """Reserve the maximum cost of a reply; returns the reservation's number and the output tokens covered, or 0."""
         purse = self._find_purse(keys)
         if purse is None:
             return 0, wanted
@@ -163,18 +163,17 @@ class SharedBudget:
         return number, output
 
     async def settle(self, number: int, used: Usage) -> None:
-        """Give a hold back and note what was used."""
         if (held := self._holds.pop(number, None)) is not None:
             purse, hold = held
             await purse.settle(hold, used)
 
 
 def _find_least(rows: Sequence[Sequence[Any]]) -> tuple[float, float]:
-    """The fewest tokens and dollars that any lease has; None is no limit."""
+    """Return the fewest tokens and dollars of any lease; None means no limit."""
     tokens, usd = (min((row[at] for row in rows if row[at] is not None), default=float("inf")) for at in (0, 1))
     return tokens, usd
 
 
 def _take(left: Any, held: Any) -> Any:
-    """What is left without what is held; None is no limit."""
+    """Subtract what is held; None means no limit."""
     return None if left is None else left - held

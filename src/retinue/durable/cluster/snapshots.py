@@ -1,7 +1,7 @@
-"""The snapshots of a run: commits in a row, each with the run's files and a table of its branches.
+"""Snapshots of a run: a chain of commits, each with the run's files and a table of its branches.
 
-Each holds what the agent itself has committed as further parents, so one bundle carries all of it. Must not know where
-they are stored.
+The agent's own commits are additional parents, so one bundle contains everything. Must not know where snapshots are
+stored.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from retinue.features.worktree.copies import is_directory, is_link
 
 SUBJECT = "pi-agent: a snapshot of a run"
 CARRIED = ("refs/heads/", "refs/pi-agent/")
-"""Which refs of a run travel."""
+"""Prefixes of the refs that are included."""
 MAX_REFS = 200
 _REF = re.compile(r"refs/(?:heads|pi-agent)/[^\x00-\x20\x7f~^:?*\[\\]{1,200}")
 _DATE = re.compile(r"^committer .*> (\d{1,12} [+-]\d{4})$", re.MULTILINE)
@@ -29,30 +29,28 @@ _READ_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class BranchTable:
-    """Where the branches of a run are."""
+    """The branches of a run."""
 
     head: str = ""
-    """A commit, or the name of a branch; empty when nobody knows."""
+    """A commit or a branch name; empty if unknown."""
     refs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def head_commit(self) -> str:
-        """The commit that the run has checked out, if any."""
+        """The commit that the run has checked out; empty if none."""
         return self.refs.get(self.head, "") if self.head.startswith("refs/") else self.head
 
     @property
     def commits(self) -> list[str]:
-        """All commits it names, once each."""
         return list(dict.fromkeys([*([self.head_commit] if self.head_commit else ()), *self.refs.values()]))
 
     def render(self) -> str:
-        """As the text of a commit."""
         rows = [f"HEAD {self.head}", *(f"{name} {sha}" for name, sha in self.refs.items())]
         return "\n".join((SUBJECT, "", *rows))
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From the text of a commit; rows that say nothing useful are passed over."""
+        """Parse a commit message; invalid rows are skipped."""
         head = ""
         refs: dict[str, str] = {}
         for row in text.split("\n"):
@@ -70,17 +68,15 @@ def _is_branch(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One snapshot, as it is in a repository."""
-
     commit: str
     tree: str
     date: str
-    """When it was made, as git writes it."""
+    """Its commit time in git's format."""
     table: BranchTable
 
 
 async def read_link(repository: Repository, commit: str) -> Link:
-    """What a snapshot says. Raises RetinueError when it is none of ours."""
+    """Read a snapshot. Raises RetinueError if the commit is not one."""
     raw = os.fsdecode((await repository.run("cat-file", "commit", commit)).out)
     header, _, message = raw.partition("\n\n")
     tree = header.partition("\n")[0].removeprefix("tree ")
@@ -91,15 +87,15 @@ async def read_link(repository: Repository, commit: str) -> Link:
 
 
 async def apply_chain(repository: Repository, ref: str, begin: str, bundles: Sequence[bytes]) -> Link | None:
-    """Put snapshots into a repository, one upon the other, and let a ref follow them; None when there are none.
+    """Add a chain of snapshots to a repository and move a ref along; None if there are none.
 
-    `begin` is what the first one builds upon, and the ref MUST be there already; without it the first one is complete.
+    The first snapshot is based on `begin`, to which the ref MUST point already; without it the first one is complete.
     """
     last = begin
     for number, data in enumerate(bundles, 1):
         try:
             before, last = last, await repository.take_bundle(data)
-            # Before any ref names it: a repository must not be led to what did not come.
+            # Before any ref names it: a ref must never point to incomplete objects.
             await repository.check_whole(last, (before,) if before else ())
         except RetinueError as error:
             raise RetinueError(f"snapshot {number} of {len(bundles)}: {error}") from error
@@ -107,10 +103,10 @@ async def apply_chain(repository: Repository, ref: str, begin: str, bundles: Seq
     if last == begin:
         return None
     link = await read_link(repository, last)
-    # Also what the table names: branches are made of it, and one whose files are missing would spoil a repository.
+    # Also the commits of the table: a branch with missing objects would corrupt a repository.
     await repository.check_whole(last, (begin,) if begin else (), link.table.commits)
     counted = await repository.run("rev-list", "--first-parent", "--count", last, *([f"^{begin}"] if begin else ()))
-    # Without a beginning the empty one is counted too.
+    # Without `begin`, the empty first commit is counted too.
     if int(counted.text) != len(bundles) + (not begin):
         raise RetinueError(
             f"the {len(bundles)} snapshots of the run do not follow one another from commit {begin or 'nothing'}; "
@@ -120,7 +116,7 @@ async def apply_chain(repository: Repository, ref: str, begin: str, bundles: Seq
 
 
 def read_signature(git_dir: str) -> tuple[object, ...]:
-    """Something that differs once a branch has moved; costs a few system calls."""
+    """Return a value that changes when a branch moves; costs a few system calls."""
     found: list[object] = []
     for name in ("HEAD", "packed-refs"):
         found.append(stat_file(os.path.join(git_dir, name)))
@@ -131,7 +127,7 @@ def read_signature(git_dir: str) -> tuple[object, ...]:
 
 
 def stat_file(path: str) -> tuple[int, int, int] | None:
-    """Something that differs once a file was written."""
+    """Return a value that changes when a file is written."""
     told = _stat(path)
     return (told.st_mtime_ns, told.st_size, told.st_ino) if told is not None else None
 
@@ -144,7 +140,7 @@ def _stat(path: str) -> os.stat_result | None:
 
 
 async def read_table(git_dir: str, objects: Repository) -> BranchTable:
-    """The branches of a repository that an agent may have bent; only commits that `objects` can read."""
+    """Read the branches of a repository that an agent may have manipulated; only commits that `objects` can read."""
     if is_link(git_dir) or not is_directory(git_dir) or not _is_plain(git_dir):
         return BranchTable()
     asked = "--format=%(refname)%00%(objectname)%00%(objecttype)%00"
@@ -161,7 +157,7 @@ async def read_table(git_dir: str, objects: Repository) -> BranchTable:
 
 
 def _is_plain(git_dir: str) -> bool:
-    """Whether git will find files and folders only: a pipe would keep it waiting."""
+    """Return whether there are only files and folders: git would block on a pipe."""
     places = [entry.path for entry in os.scandir(git_dir)]
     for folder, _, files in os.walk(os.path.join(git_dir, "refs")):
         places += [os.path.join(folder, name) for name in files]
@@ -178,7 +174,7 @@ async def _select_present(objects: Repository, commits: Sequence[str]) -> set[st
 
 def _read_head(git_dir: str) -> str:
     try:
-        # It may be anything by now, a pipe that nobody writes to for example.
+        # It may be anything by now, for example a pipe without a writer.
         handle = os.open(os.path.join(git_dir, "HEAD"), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             told = os.read(handle, _MAX_HEAD).decode("utf-8", "replace").strip()
@@ -193,7 +189,7 @@ def _read_head(git_dir: str) -> str:
 
 
 async def restore_table(git_dir: str, table: BranchTable) -> None:
-    """Let a repository's branches be as the table says; HEAD last."""
+    """Set a repository's branches to those of the table; HEAD last."""
     repository = Repository(git_dir)
     for name, sha in table.refs.items():
         done = await repository.ask("update-ref", "--no-deref", name, sha)
@@ -211,7 +207,7 @@ _MAX_FILES = 500
 
 
 async def restore_pointers(repository: Repository, base: str, paths: Sequence[str]) -> set[str]:
-    """Put the pointers of a commit back into the index where the file is what they point to; gives those paths."""
+    """Put Git LFS pointers back into the index for files that match them; returns those paths."""
     restored = set()
     for path in paths[:_MAX_FILES]:
         listed = (await repository.run("ls-tree", "-z", "--long", base, "--", f":(top,literal){path}")).text

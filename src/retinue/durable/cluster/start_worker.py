@@ -1,4 +1,4 @@
-"""Starts a worker: takes runs from the database until it is told to stop."""
+"""Starts a worker, which executes runs from the database until it is stopped."""
 
 import asyncio
 import shutil
@@ -13,24 +13,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkerWish:
-    """What a worker is asked to be."""
-
     database: str = ""
-    """The address; empty for that of the environment, or of the user's own file."""
+    """The address; empty for that of the environment or the user's settings."""
     slots: int = 20
-    """Runs at once, at each depth."""
+    """Maximum number of simultaneous runs, for each depth."""
     total: int | None = None
-    """Runs at once on all workers together; None for no limit."""
+    """Maximum number of simultaneous runs on all workers; None for no limit."""
     drain_s: float = 30.0
-    """For the runs at work to finish, once it is told to stop."""
+    """Time for runs to finish after a stop."""
     approve: bool = False
-    """Whether to trust the projects of runs that are trusted where they come from."""
+    """Whether to trust projects that are trusted by the sender."""
 
 
 async def work(
     wish: WorkerWish, url: str, folder: Path, open_agent: "OpenAgent", stop: asyncio.Event, say: Callable[[str], None]
 ) -> None:
-    """Be a worker of the database at `url` until told to stop; runs work below `folder`. Raises RetinueError."""
+    """Run a worker for the database at `url` until `stop` is set; runs work below `folder`. Raises RetinueError."""
     from importlib.metadata import version
 
     from retinue.durable.cluster.worker import Worker
@@ -50,6 +48,6 @@ async def work(
     )
     if shutil.which("git") is None:
         say("git is not installed here, or not on PATH: runs that bring a repository along will fail on this worker")
-    # Now, and not when the first runs wait for it and everything else waits for them.
+    # Imported now, not when the first runs need it and block everything else.
     await asyncio.to_thread(import_aiohttp)
     await worker.run(stop, drain_s=wish.drain_s)

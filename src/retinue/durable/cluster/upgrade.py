@@ -1,7 +1,7 @@
-"""Brings the tables of an older version up to date: by a worker, when none of the older version is left.
+"""Upgrades tables of an older version; done by a worker once no worker of the older version is left.
 
-All in one transaction, with the lock in hand that everybody takes who looks at the version. Whoever sleeps through it
-can neither write nor come back. Must not know what a step does.
+One transaction, under the lock that everyone takes to check the version. A process that was suspended meanwhile can
+neither write nor rejoin. Must not know what a step does.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from retinue.durable.cluster.database import Connection
 
 LEASE_S = 10.0
-"""Without a sign for so long a worker counts as hanging."""
+"""A worker without a heartbeat for this long counts as hanging."""
 MOST_NAMED = 10
 
 
 async def upgrade_tables(say: Callable[[str], None], connection: "Connection", found: int, place: str) -> None:
-    """From the version that was found to ours. Raises ConfigError while workers of the older one are there."""
+    """Upgrade from version `found` to ours. Raises ConfigError while workers of the older version are alive."""
     import psycopg
 
     await _refuse_living(connection, found, place)
@@ -30,7 +30,7 @@ async def upgrade_tables(say: Callable[[str], None], connection: "Connection", f
             for step in STEPS[found:]:
                 await connection.execute(step)
             await connection.execute("UPDATE retinue.meta SET version = %s", (VERSION,))
-            # Who only seemed dead finds that it was given up, and its runs in another epoch.
+            # A worker that only seemed dead finds itself removed, and its runs fenced by a new epoch.
             await connection.execute(
                 "WITH left_behind AS (UPDATE retinue.workers SET gone = now() WHERE gone IS NULL RETURNING id)"
                 " UPDATE retinue.runs SET epoch = epoch + 1 FROM left_behind WHERE owner = left_behind.id"
@@ -68,7 +68,7 @@ async def _refuse_living(connection: "Connection", found: int, place: str) -> No
 
 
 async def _is_free(connection: "Connection", key: int) -> bool:
-    """Whether nobody has this lock; looked up, since whoever finds back to the database would miss one we took."""
+    """Return whether a lock is free; looked up, because taking it could make a reconnecting worker fail."""
     cursor = await connection.execute(
         "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
         " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"

@@ -1,6 +1,6 @@
-"""A worker: takes runs from the queues, works on them as their faces would have, and keeps their record.
+"""A worker: takes runs from the queues, executes them, and writes their records.
 
-How a run is worked on is a port; this file knows how it is claimed, restored, told of and ended.
+The execution itself is a port; this file claims, restores, reports and ends runs.
 """
 
 import asyncio
@@ -41,17 +41,17 @@ from retinue.durable.trouble import Alarm, recognise
 
 DROP_S = 10.0
 CACHE_BYTES = 20 << 30
-"""Repositories that were fetched, and are kept for the next run."""
+"""Maximum size of the cache of fetched repositories."""
 PLACE = "place"
-"""How it is kept in which folder a run has worked."""
+"""Kind of a record piece that names the folder in which a run has worked."""
 MOST_TOLD = 1000
 WORD_S = 1.0
-"""How long a word may take when its notice got lost."""
+"""Delay of a message if its notification is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerJob:
-    """One run as whoever works on it gets it."""
+    """One run for its host."""
 
     assignment: Assignment
     sessions: Path
@@ -59,29 +59,27 @@ class WorkerJob:
     workspace: Path
     recorded: Recorded
     keep: Callable[[], Awaitable[None]]
-    """Brings the record up to date."""
+    """Updates the record."""
     goes_on: bool
-    """Its task has been said already."""
+    """Whether the session already contains the task."""
     hear: Callable[[Event], None]
     submit: Callable[[Case], Awaitable[None]]
-    """Puts something before its face that is judged there."""
+    """Sends an approval request to the front end."""
     purse: Purse
     """The budgets that it draws on."""
     former: tuple[str, ...] = ()
-    """Workspaces of workers that had it before."""
+    """Workspaces on workers that had it before."""
     surroundings: Mapping[str, str] = field(default_factory=dict)
-    """Variables that say what of this worker's folder it may see."""
+    """Environment variables that say which parts of the worker's folder it may see."""
 
 
 class Hosted(Protocol):
-    """A run at work."""
+    """A run being executed."""
 
-    async def work(self) -> Outcome:
-        """Work to the end."""
-        ...
+    async def work(self) -> Outcome: ...
 
     def take(self, word: RunMessage) -> None:
-        """Hear something. MUST NOT raise."""
+        """Receive a message. MUST NOT raise."""
         ...
 
 
@@ -89,8 +87,6 @@ Host = Callable[[WorkerJob], Hosted]
 
 
 class Worker:
-    """One process that works on runs."""
-
     def __init__(
         self,
         url: str,
@@ -102,7 +98,7 @@ class Worker:
         version: str = "",
         alarm: Alarm | None = None,
     ) -> None:
-        """`alarm`: says to whoever runs this worker what it does, and what it waits for."""
+        """`alarm` reports what this worker does and waits for to its operator."""
         self._url = url
         self._host = host
         self._folder = folder.absolute()
@@ -122,13 +118,13 @@ class Worker:
         self.name = ""
 
     async def run(self, stop: asyncio.Event, *, drain_s: float = 0.0) -> None:
-        """Work until told to stop; then what is not finished in `drain_s` is left to others."""
+        """Work until `stop` is set; runs that do not finish within `drain_s` are left to other workers."""
         upgrade = partial(upgrade_tables, self._say)
         async with (
             Database(self._url, name="retinue worker", upgrade=upgrade, alarm=self._alarm) as database,
             WaitingRuns(self._url, self._alarm) as waiting,
         ):
-            # What takes long comes before anybody waits for a sign of life.
+            # Slow steps come before the first heartbeat is expected.
             await prepare_engine(self._url)
             await self._watch.check()
             await prune_cache(self._folder / "workspaces", CACHE_BYTES)
@@ -136,12 +132,12 @@ class Worker:
                 await self._serve(database, waiting, stop, drain_s)
 
     async def _serve(self, database: Database, waiting: WaitingRuns, stop: asyncio.Event, drain_s: float) -> None:
-        """Be one worker; returns when told to stop, or when the others have given this one up."""
+        """Be a registered worker; returns when stopped, or when the other workers have declared this one dead."""
         self._is_leaving = False
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
         member = Membership(database, waiting, self.name, self._slots, say=self._say)
         await member.join(self._version)
-        # Who has runs in hand does not let them fall for what somebody can mend.
+        # Running work is not abandoned for a problem that someone can fix.
         database.waits_for_rights = True
         taking = Taking(self._url, self.name, lambda run: self._perform(database, run), self._alarm)
         await database.await_room(ROOM)
@@ -169,13 +165,12 @@ class Worker:
         await member.leave()
 
     async def _drain(self, limit_s: float) -> None:
-        """Let what works here come to its end."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self._idle.wait()
 
     async def _drop_all(self) -> None:
-        """Stop what is working here, without a word about how it ended."""
+        """Cancel all runs here without reporting an outcome."""
         tasks = list(self._tasks.values())
         self._dropped.update(self._tasks)
         for task in tasks:
@@ -183,21 +178,21 @@ class Worker:
         await self._drain(DROP_S)
 
     async def _perform(self, database: Database, run: str) -> None:
-        """One workflow: a run from its claim to its outcome."""
-        # Taken before anybody knew that it could only fail here.
+        """Execute a run from its claim to its outcome."""
+        # The run may have been taken before the folder was found unusable.
         await self._watch.usable.wait()
         if not self._is_leaving:
             claim = await Claim.take(database, run, self.name)
             if claim is None:
                 return
-            # Told to stop while it was being claimed: nobody waits for it here any more.
+            # The worker may have been stopped while claiming.
             if not self._is_leaving and await self._attend(database, claim):
                 return
-        # Whoever returns has done the work, as far as the queues know: a run that goes on elsewhere never returns here.
+        # Returning would mark the workflow as done; a run that continues elsewhere must never return here.
         await asyncio.Event().wait()
 
     async def _attend(self, database: Database, claim: Claim) -> bool:
-        """Work on a run; False when it was dropped, or is another worker's."""
+        """Execute a run; False if it was dropped or another worker owns it."""
         run, task = claim.assignment.id, asyncio.current_task()
         assert task is not None
         self._tasks[run] = task
@@ -237,7 +232,7 @@ class Worker:
             await asyncio.to_thread(shutil.rmtree, folder, True)
 
     async def _contain(self, claim: Claim, work: Awaitable[Outcome]) -> Outcome:
-        """One failed run, never a worker that others wait for."""
+        """Turn any failure into a failed run, so that the worker survives."""
         try:
             return await work
         except RunTakenOver:
@@ -248,7 +243,7 @@ class Worker:
             reason, told = Reason.ERROR, f"{quote(error.filename or 'a file', 200)}: {error.strerror or error}"
         except Exception as error:
             reason, told = Reason.CRASH, f"{type(error).__name__}: {error}"
-        # Whoever can mend it may be here or where the run came from, and each has to know where it went wrong.
+        # The fix may be needed here or at the sender, so both are told where it went wrong.
         self._say(f"run {claim.assignment.id} cannot work here: {escape_line(told, MOST_TOLD)}")
         return Outcome(Status.FAILED, reason, error=f"on worker {self.name}: {told}")
 
@@ -262,11 +257,11 @@ class Worker:
         mirror = Mirror(sessions)
         mirror.restore(piece for piece, _ in kept)
         goes_on = any(attempt == assignment.attempt and piece.kind == SESSION for piece, attempt in kept)
-        # What an earlier attempt has changed is in the branch that this one was sent with.
+        # Changes of an earlier attempt are in the branch that this attempt was sent with.
         states = [piece for piece, attempt in kept if piece.kind == SNAPSHOT and attempt == assignment.attempt]
         async with self._open_workspace(database, assignment, states) as (workspace, snapshot, exposed):
             keeper = RunRecorder(claim, mirror, States(snapshot, str(assignment.attempt), len(states)))
-            # With the first of its record: nothing names a place in which nothing was said.
+            # Stored with the first piece, so that no place is recorded in which nothing was said.
             keeper.note(Piece(PLACE, str(workspace), 0, b""))
             submit = partial(bring_case, database, assignment.id, claim.epoch)
             former = tuple(dict.fromkeys(piece.path for piece, _ in kept if piece.kind == PLACE))
@@ -292,7 +287,7 @@ class Worker:
     async def _open_workspace(
         self, database: Database, assignment: Assignment, states: list[Piece]
     ) -> "AsyncIterator[tuple[Path, Snapshot, tuple[str, ...]]]":
-        """The run's own copy of its repository, in the state its last worker has left on record."""
+        """Open the run's copy of its repository at the last recorded snapshot."""
         parcel = msgspec.convert(assignment.parcel, type=Parcel)
         bundle = await read_bundle(database, assignment.digest)
         checkout = await Checkout.restore(parcel, bundle, [piece.data for piece in states], self._folder / "workspaces")
@@ -307,7 +302,7 @@ class Worker:
             await checkout.close()
 
     async def _listen(self, database: Database) -> None:
-        """Hand words to the runs they are for, soon after they are said."""
+        """Deliver messages to runs soon after they are sent."""
         while True:
             try:
                 connection = await database.connect()
@@ -324,7 +319,7 @@ class Worker:
             except (OSError, *_driver_errors()) as error:
                 self._alarm.note(self._listen, recognise(error, self._alarm.subject))
                 await asyncio.sleep(WORD_S)
-                for run in list(self._hosted):  # nobody tells us now, so look
+                for run in list(self._hosted):  # no notifications arrive now, so poll
                     await self._deliver(database, run)
 
     async def _deliver(self, database: Database, run: str) -> None:
@@ -340,7 +335,7 @@ class Worker:
             try:
                 word = RunMessage(kind, unpack_json(data, dict[str, Any]))
             except msgspec.DecodeError:
-                # One run that stops, never a worker that others wait for.
+                # Stop one run rather than the worker.
                 self._say(f"run {run} is stopped: it was told something that cannot be read")
                 word = RunMessage("stop")
             hosted.take(word)

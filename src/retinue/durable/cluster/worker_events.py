@@ -1,6 +1,6 @@
-"""What a run on a worker tells its front end: events in batches, and the life of the runs that it starts.
+"""Events from a worker to the front end: batches of events, including those of the run's children.
 
-Pieces of replies and results in full are left out: who wants them waits for the session, which comes home with the run.
+Partial replies and complete results of children are left out; they are in the session, which is delivered at the end.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from retinue.core.run import Outcome, Run
 from retinue.durable.cluster.record import Claim
 
 MAX_RESULT = 4_000
-"""Characters that are told of a tool's result."""
+"""Maximum characters of a tool result that are sent."""
 _LIFE = (RunPlaced, RunRead, RunForgotten, Compacted, Warned)
 _STEPS = (TurnStarted, ToolStarted, ToolFinished, MessageFinished, RunProgressed)
 
@@ -42,27 +42,25 @@ _STEPS = (TurnStarted, ToolStarted, ToolFinished, MessageFinished, RunProgressed
 class RunView(Protocol):
     """The runs that a main agent has started."""
 
-    def find(self, run_id: str) -> Run | None:
-        """The run with this id."""
-        ...
+    def find(self, run_id: str) -> Run | None: ...
 
     def steer(self, run_id: str, text: str) -> bool:
-        """Say something to a run; False when it is finished."""
+        """Send a message to a run; False if it is finished."""
         ...
 
     def stop(self, run_id: str) -> bool:
-        """Stop a run and all it started; False when it is finished."""
+        """Stop a run and its children; False if it is finished."""
         ...
 
     def overhear(
         self, run_id: str, listener: Callable[[Event], None], *, pieces: bool = True, kinds: tuple[type[Any], ...] = ()
     ) -> bool:
-        """Call a listener with all that happens in a working run until its end; False when it does not work."""
+        """Call a listener with all events of a running run until its end; False if it is not running."""
         ...
 
 
 class Relay:
-    """Passes on what is to be known of the runs below one run."""
+    """Forwards events of the children of one run."""
 
     def __init__(
         self,
@@ -71,9 +69,9 @@ class Relay:
         tell: Callable[[Event], None],
         bring_home: Callable[[Outcome], Outcome],
     ) -> None:
-        """`own`: the run's id here and at its face; `bring_home` lets an outcome name files as they are called there.
+        """`own`: the run's id here and at its front end; `bring_home` translates paths in an outcome to the sender's.
 
-        `look` gives the crew as it is by now: it may not be there before the first run.
+        `look` returns the current runs, which may not exist before the first one.
         """
         self._here, self._there = own
         self._look = look
@@ -82,10 +80,9 @@ class Relay:
         self._followed: set[str] = set()
 
     def hear(self, event: Event) -> None:
-        """Take an event of a run below."""
         if isinstance(event, RunQueued):
             parent = self._there if event.run.parent_id == self._here else event.run.parent_id
-            # A copy, since it changes before it is told.
+            # A copy, because the run changes before it is sent.
             run = structs.replace(event.run, parent_id=parent, outcome=None, output_file="")
             self._tell(structs.replace(event, run=run))
         elif isinstance(event, RunStarted):
@@ -99,7 +96,6 @@ class Relay:
             self._attach(event.run_id)
 
     def _attach(self, run_id: str) -> None:
-        """Listen to a run while it works."""
         lookout = self._look()
         run = lookout.find(run_id)
         if run_id in self._followed or run is None or run.status.is_final:
@@ -127,7 +123,6 @@ class Relay:
 
 
 def _shorten(event: MessageFinished) -> MessageFinished:
-    """A message as it is told: the beginning of what a tool gave back."""
     message = event.message
     if not isinstance(message, ToolResultMessage):
         return event
@@ -147,7 +142,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Teller:
-    """Collects the events of one run."""
+    """Collects the events of one run and sends them in batches."""
 
     def __init__(self, claim: Claim) -> None:
         self._claim = claim
@@ -156,14 +151,14 @@ class Teller:
         self._ended = asyncio.Event()
 
     def hear(self, event: Event) -> None:
-        """Take an event of the run, whose start and end are told by others, or of one below it."""
+        """Add an event of the run or its children; start and end of the run itself are reported elsewhere."""
         if isinstance(event, RunStarted | RunFinished) and event.run_id == self._claim.assignment.run_id:
             return
         if isinstance(event, RunProgressed):
             self._drop_progress(event.run_id)
         last = self._events[-1] if self._events else None
         if isinstance(event, ToolProgress) and isinstance(last, ToolProgress) and last.call_id == event.call_id:
-            self._events[-1] = event  # each says all there is so far
+            self._events[-1] = event  # each contains the complete output so far
         elif (merged := _merge(last, event)) is not None:
             self._events[-1] = merged
         else:
@@ -171,7 +166,7 @@ class Teller:
         self._has_news.set()
 
     def _drop_progress(self, run_id: str) -> None:
-        """Forget how far a run was a moment ago, when nothing but such news has come since."""
+        """Remove the previous progress event of a run, if only such events came after it."""
         for place in range(len(self._events) - 1, -1, -1):
             event = self._events[place]
             if not isinstance(event, RunProgressed):
@@ -181,7 +176,6 @@ class Teller:
                 return
 
     async def run(self) -> None:
-        """Tell until the end."""
         while not self._ended.is_set():
             await self._has_news.wait()
             with suppress(TimeoutError):
@@ -191,12 +185,12 @@ class Teller:
                 await self.flush()
 
     def end(self) -> None:
-        """Let `run` return; what it is telling is told first, since nobody else knows of it any more."""
+        """Let `run` return after its current batch, which exists nowhere else."""
         self._ended.set()
         self._has_news.set()
 
     async def flush(self, outcome: Outcome | None = None) -> None:
-        """Tell what there is; an outcome ends the run."""
+        """Send the collected events; an outcome ends the run."""
         self._has_news.clear()
         events, self._events = self._events, []
         if events or outcome is not None:
@@ -204,7 +198,6 @@ class Teller:
 
 
 def _merge(last: Event | None, event: Event) -> Event | None:
-    """Two pieces of the same text as one."""
     if not isinstance(event, MessageDelta) or not isinstance(last, MessageDelta) or last.run_id != event.run_id:
         return None
     one, two = last.delta, event.delta

@@ -1,4 +1,4 @@
-"""The folder of a worker: whether runs can work in it. Leaves nothing behind, and must not know runs."""
+"""Checks whether runs can work in a worker's folder. Leaves nothing behind, and must not know runs."""
 
 import asyncio
 import errno
@@ -14,22 +14,18 @@ LOOK_S = 5.0
 LEAST_BYTES = 16 << 20
 LEAST_FILES = 100
 FEW_BYTES = 1 << 30
-"""Below it somebody should know; repositories and what agents build take room."""
+"""Below this a warning is given; repositories and builds need space."""
 _BLOCK = b"\0" * 4096
 _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "virtiofs"}
 _OURS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE))
 
 
 class Valve(Protocol):
-    """What lets runs in."""
+    """Controls whether runs are taken."""
 
-    def pause(self) -> None:
-        """Take nothing more."""
-        ...
+    def pause(self) -> None: ...
 
-    def resume(self) -> None:
-        """Take runs again."""
-        ...
+    def resume(self) -> None: ...
 
 
 class FolderWatch:
@@ -43,7 +39,7 @@ class FolderWatch:
         self.usable.set()
 
     async def check(self) -> None:
-        """Raise ConfigError unless runs can work in it."""
+        """Raise ConfigError if runs cannot work in the folder."""
         if problem := await asyncio.to_thread(find_problem, self._folder):
             raise ConfigError(
                 f"no run can work in the worker's folder {quote(str(self._folder), 200)}: {problem}; mend that, or "
@@ -51,7 +47,6 @@ class FolderWatch:
             )
 
     async def run(self, worker: str, valve: Valve) -> None:
-        """Look for ever."""
         try:
             while True:
                 await asyncio.sleep(LOOK_S)
@@ -72,7 +67,7 @@ class FolderWatch:
 
 
 def find_problem(folder: Path) -> str:
-    """Why no run can work there; empty when one can. A folder that is not there yet is looked at where it would be."""
+    """Return why no run can work there; empty if one can. For a missing folder its existing parent is checked."""
     place = _find_existing(folder)
     try:
         with tempfile.TemporaryDirectory(prefix=".retinue-look-", dir=place) as made:
@@ -89,7 +84,7 @@ def find_problem(folder: Path) -> str:
 
 
 def list_remarks(folder: Path) -> list[str]:
-    """What works, and not well."""
+    """Return warnings about what works, but not well."""
     place, remarks = _find_existing(folder), []
     told = os.statvfs(place)
     free = told.f_bavail * told.f_frsize
@@ -104,7 +99,7 @@ def list_remarks(folder: Path) -> list[str]:
 
 
 def is_ours(error: str) -> bool:
-    """Whether a run has failed for a reason that lies with this machine."""
+    """Return whether a run has failed for a reason that lies with this machine."""
     return any(words in error for words in _OURS)
 
 
@@ -113,7 +108,7 @@ def _find_existing(folder: Path) -> Path:
 
 
 def _find_kind(place: Path) -> str:
-    """The kind of the file system that a folder is on; empty where nobody tells."""
+    """Return the file system type of a folder; empty if unknown."""
     real, best, kind = os.path.realpath(place), "", ""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()

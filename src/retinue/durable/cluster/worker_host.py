@@ -1,4 +1,4 @@
-"""Works on a run for somebody on another machine: a main agent as anywhere, with a record around it."""
+"""Executes a run on a worker for another machine: an ordinary main agent, with a record and remote approvals."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -28,28 +28,22 @@ from retinue.engine.setup import Feature
 from retinue.features.finalise import Finalising
 
 MOST_NAMED = 5
-"""Former places that an agent is told of."""
+"""Maximum number of former places in the prompt."""
 
 
 class Agent(Protocol):
-    """The main agent that works on a run: a Retinue."""
+    """The main agent that executes a run: a Retinue."""
 
-    async def __aenter__(self) -> Self:
-        """Open it."""
-        ...
+    async def __aenter__(self) -> Self: ...
 
-    async def __aexit__(self, *error: object) -> None:
-        """Close it."""
-        ...
+    async def __aexit__(self, *error: object) -> None: ...
 
     @property
-    def run_id(self) -> str:
-        """Of its own run."""
-        ...
+    def run_id(self) -> str: ...
 
     @property
     def questions(self) -> Desk:
-        """What its runs want a person to decide."""
+        """Questions of its runs to the user."""
         ...
 
     @property
@@ -59,52 +53,50 @@ class Agent(Protocol):
 
     @property
     def chronicle(self) -> "SessionReader":
-        """What its session holds."""
+        """The content of its session."""
         ...
 
     async def prompt(self, content: str, *, settle: bool = False) -> Outcome:
-        """Say something and wait until it is done; with `settle` also for what it started."""
+        """Send a prompt and wait until it is done; with `settle` also for the runs it started."""
         ...
 
     async def go_on(self) -> Outcome:
-        """Let it go on from where its session ends."""
+        """Continue from the end of its session."""
         ...
 
     def steer(self, content: str) -> None:
-        """Say something before its next reply."""
+        """Send a message that it receives before its next reply."""
         ...
 
     def restrict(self, *tools: str, readonly: bool = False, run_id: str = "") -> None:
-        """Take tools from it or a run, and from all below."""
+        """Revoke tools of it or of a run, and of all children."""
         ...
 
     def demand_judgement(self) -> None:
-        """What it has sent on is judged from now on."""
+        """Ask for approval of calls of runs that it has sent on."""
         ...
 
     def abort(self) -> bool:
-        """Stop it and all it started."""
+        """Stop it and everything it started."""
         ...
 
     def listen(self, listener: Callable[[Event], None]) -> Callable[[], None]:
-        """Call the listener with each event; returns what ends it."""
+        """Call the listener with each event; returns a function that ends this."""
         ...
 
 
 class SessionReader(Protocol):
-    """What the session of the main agent holds."""
+    """The content of the main agent's session."""
 
-    def list_messages(self) -> list[Message]:
-        """What was said."""
-        ...
+    def list_messages(self) -> list[Message]: ...
 
     def list_entries(self) -> list[dict[str, Any]]:
-        """The entries as they are stored."""
+        """Return the entries as they are stored."""
         ...
 
 
 class OpenAgent(Protocol):
-    """Makes the main agent of a run."""
+    """Creates the main agent of a run."""
 
     def __call__(
         self,
@@ -115,9 +107,9 @@ class OpenAgent(Protocol):
         tell_missing: Callable[[str], None],
         source: Source,
     ) -> Agent:
-        """`features` are entered around it; `tell_missing` gets which of its tools it cannot have here.
+        """`features` are added to the run; `tell_missing` receives which of its tools are missing here.
 
-        It draws on `source` with all it starts.
+        The agent and everything it starts draw on `source`.
         """
         ...
 
@@ -127,17 +119,16 @@ class WorkerHost:
 
     def __init__(self, url: str, alarm: Alarm, open_agent: OpenAgent) -> None:
         self._cluster = Cluster(url, alarm=alarm)
-        """For all runs that send others: opened by the first of them."""
+        """Shared by all runs that send others; opened by the first of them."""
         self._open_agent = open_agent
 
     def open(self, job: WorkerJob) -> Hosted:
-        """A run at work."""
         home = Home.of(job.assignment, job.workspace)
         return HostedRun(job, self._cluster.share(job.keep, job.assignment.leases, home), self._open_agent)
 
 
 class HostedRun:
-    """One run with a main agent of its own."""
+    """One run with its own main agent."""
 
     def __init__(self, job: WorkerJob, cluster: Cluster, open_agent: OpenAgent) -> None:
         assignment = job.assignment
@@ -146,7 +137,7 @@ class HostedRun:
         self._appeals = Appeals(
             job.submit, assignment.judged, is_on=assignment.judged_below, on_change=self._demand_judgement
         )
-        # Also where nobody has anything to say yet: a face may come back with rules.
+        # Even without any approvals: the front end may return with rules.
         judged = Judged(self._appeals, wants=self._appeals.wants)
         features: list[Feature] = [*([Finalising()] if assignment.finalises else []), job.recorded, judged]
         budget = SharedBudget(lambda keys: job.purse.join(cluster.find_shared(keys)), is_limit=bool(assignment.leases))
@@ -157,7 +148,7 @@ class HostedRun:
         self._stopped: Reason | None = None
 
     def take(self, word: RunMessage) -> None:
-        """Hear something, also before it has begun. What cannot be understood may be meant to narrow it: it stops."""
+        """Receive a message, even before the start. An invalid one may be a restriction, so the run stops."""
         try:
             self._take(word)
         except (TypeError, ValueError, RetinueError):
@@ -188,7 +179,7 @@ class HostedRun:
             self._retinue.abort()
 
     def _pass_on(self, data: dict[str, Any]) -> None:
-        """Something that its face has to say to a run below it, in this very attempt of that."""
+        """Deliver a message of the front end to a child, if it is still in that attempt."""
         lookout, verb, run_id = self._retinue.lookout, data.get("verb"), str(data.get("run", ""))
         run = lookout.find(run_id)
         if run is None or run.attempt != data.get("attempt"):
@@ -202,7 +193,6 @@ class HostedRun:
             self._retinue.restrict(*tools, readonly=bool(data.get("readonly")), run_id=run_id)
 
     async def work(self) -> Outcome:
-        """From the opening to the outcome."""
         async with self._retinue as retinue:
             if self._assignment.tells_below:
                 own = retinue.run_id, self._assignment.run_id
@@ -217,7 +207,7 @@ class HostedRun:
                         outcome = Outcome(Status.STOPPED, self._stopped)
             finally:
                 stop_listening()
-                self._is_open = False  # what is said from now on comes too late
+                self._is_open = False  # later messages come too late
         if self._stopped is not None and outcome.status is not Status.COMPLETED:
             outcome = msgspec.structs.replace(outcome, status=Status.STOPPED, reason=self._stopped)
         return bring_home(msgspec.structs.replace(outcome, session_file="", branch=""), self._job)
@@ -228,7 +218,7 @@ class HostedRun:
         return await retinue.prompt(self._assignment.task, settle=True)
 
     def _begin(self, retinue: Agent) -> None:
-        """Hear what was said meanwhile, but for what an earlier worker has said to the run already."""
+        """Process early messages, except those that an earlier worker has already delivered."""
         said = Counter(_read_words(retinue)) if self._job.goes_on else Counter[str]()
         said[self._assignment.task] -= 1
         self._appeals.open(_list_calls(retinue) if self._job.goes_on else ())
@@ -247,7 +237,7 @@ class HostedRun:
             self.take(word)
 
     def _awaken(self, data: dict[str, Any]) -> None:
-        """Ask its face from now on, which has come to have something to say."""
+        """Start asking the front end for approval, because it has got rules."""
         told = data.get("wants")
         wants = {str(kind): bool(waits) for kind, waits in told.items()} if isinstance(told, dict) else {}
         self._appeals.awaken(wants, is_on=bool(data.get("below")))
@@ -258,13 +248,13 @@ class HostedRun:
         self._retinue.demand_judgement()
 
     def _tell_missing(self, text: str) -> None:
-        """Tell whoever sent the run which of its tools it cannot have here."""
+        """Report to the sender which tools are missing here."""
         words = f"agent {quote(self._assignment.agent)}, on its worker: {text}"
         self._job.hear(Warned(run_id=self._assignment.run_id, text=words))
 
     def _hear(self, retinue: Agent, event: Event) -> None:
-        """What the run itself says goes to its face under the name it has there."""
-        # What a run that it has started asks is asked under its name, as all that is its own.
+        """Send events of the run under the id that it has at its front end."""
+        # Questions of its children are asked in the run's name.
         if event.run_id == retinue.run_id or isinstance(event, Asked | Answered):
             self._job.hear(msgspec.structs.replace(event, run_id=self._assignment.run_id))
         elif self._relay is not None:
@@ -272,7 +262,7 @@ class HostedRun:
 
 
 def build_sections(assignment: Assignment, workspace: str, former: Sequence[str] = ()) -> dict[str, str]:
-    """The prompt it was sent with, saying where it is now, and where it was before."""
+    """Return the prompt it was sent with, updated with its current and former folders."""
     home, sections = assignment.cwd, dict(assignment.sections)
     places = [name for name in (ENVIRONMENT, CWD) if name in sections]
     for name in places if home else ():
@@ -284,19 +274,19 @@ def build_sections(assignment: Assignment, workspace: str, former: Sequence[str]
 
 
 def bring_home(outcome: Outcome, job: WorkerJob) -> Outcome:
-    """An outcome that names files where whoever asked for it has them."""
+    """Replace the worker's paths in an outcome by the sender's."""
     here = job.assignment.cwd
     if not here:
         return outcome
     text, error, notes = outcome.text, outcome.error, outcome.notes
-    # Longer ones first, of which another may be the beginning.
+    # Longer paths first, because a shorter one may be a prefix.
     for there in sorted({str(job.workspace), *job.former}, key=len, reverse=True):
         text, error, notes = (words.replace(there, here) for words in (text, error, notes))
     return msgspec.structs.replace(outcome, text=text, error=error, notes=notes)
 
 
 def _tell_place(assignment: Assignment) -> str:
-    """What the agent must know of where it is: it is told of files by people who have them elsewhere."""
+    """Tell the agent that paths from the user refer to another machine."""
     if not assignment.cwd:
         return ""
     return (
@@ -306,7 +296,7 @@ def _tell_place(assignment: Assignment) -> str:
 
 
 def _tell_former(workspace: str, former: Sequence[str]) -> str:
-    """What the agent must know of where it was: its own words, and what it was told, are full of paths there."""
+    """Tell the agent where it worked before, because its history contains paths of that place."""
     places = [to_line(place) for place in former if place != workspace][-MOST_NAMED:]
     if not places:
         return ""
@@ -319,27 +309,25 @@ def _tell_former(workspace: str, former: Sequence[str]) -> str:
 
 
 def _tell_missing(assignment: Assignment) -> str:
-    """What the agent must know of its workspace: what of it could not travel."""
+    """Tell the agent which parts of the workspace could not be sent."""
     notes = msgspec.convert(assignment.parcel, type=Parcel).notes
     listed = "\n".join(f"- {note}" for note in notes)
     return f"# What is missing in your workspace\n{listed}" if notes else ""
 
 
 def _count_passed_on(retinue: Agent) -> Counter[tuple[str, str]]:
-    """What an earlier worker has said to the runs below, by run and words."""
+    """Count what an earlier worker has already sent to children, by run and text."""
     facts = [entry.get("data") for entry in retinue.chronicle.list_entries() if entry.get("customType") == CREW]
     said = (fact for fact in facts if isinstance(fact, dict) and fact.get("type") == "RunSteered")
     return Counter((str(fact.get("runId")), str(fact.get("text"))) for fact in said)
 
 
 def _list_calls(retinue: Agent) -> list[str]:
-    """The calls that are on record, whatever became of them."""
     said = retinue.chronicle.list_messages()
     return [call.id for message in said if isinstance(message, AssistantMessage) for call in message.calls]
 
 
 def _read_words(retinue: Agent) -> list[str]:
-    """What was said to the main agent, as far as its session knows."""
     return [_to_text(message) for message in retinue.chronicle.list_messages() if isinstance(message, UserMessage)]
 
 
@@ -350,7 +338,7 @@ def _to_text(message: UserMessage) -> str:
 
 
 def _count_all(retinue: Agent, outcome: Outcome, task: str) -> Outcome:
-    """The outcome with what earlier workers have used for the same task: all of it is in the session."""
+    """Return the outcome with the usage of earlier workers for the same task, taken from the session."""
     usage, turns, calls = Usage(), 0, 0
     for message in retinue.chronicle.list_messages():
         if isinstance(message, UserMessage) and task in _to_text(message):

@@ -1,6 +1,6 @@
-"""Packs the workspace that a run is sent from, and reads such bundles from the database piece by piece.
+"""Packs a run's workspace into a git bundle for sending, and reads bundles from the database in pieces.
 
-The user's index, stash, branches and HEAD stay as they are. Must not know who carries the parcel, nor where it goes.
+The user's index, stash, branches and HEAD are not changed. Must not know how a bundle is transported or where it goes.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from retinue.features.worktree.traces import find_nested
 from retinue.tools.git import GitResult, list_config, run_git
 
 SENT_REFS = "refs/retinue/sent"
-"""Below it the face keeps what it has sent until the work is back."""
+"""Refs below this keep what was sent until the results are back."""
 _MAX_KNOWN = 50
 _MAX_SHALLOW = 1000
 _REMOTE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]*")
@@ -46,43 +46,43 @@ _UNSAVED = "what was not committed when the run was sent"
 
 
 class Parcel(Struct, frozen=True, kw_only=True):
-    """A workspace as it is sent with a run; the bundle goes beside it. Holds no secret."""
+    """Description of a workspace that is sent with a run, without the bundle itself. Contains no secrets."""
 
     commit: str = ""
-    """What the workspace looks like; empty where there is no repository."""
+    """A commit with the content of the workspace; empty without a repository."""
     base: str = ""
-    """The user's last commit; empty when there is none yet."""
+    """The user's last commit; empty if there is none yet."""
     subfolder: str = ""
-    """Where in the repository the run works."""
+    """The run's folder inside the repository."""
     remote: str = ""
-    """Where the worker gets what the bundle builds upon; empty when the bundle is complete."""
+    """Where the worker fetches what the bundle is based on; empty if the bundle is complete."""
     known: tuple[str, ...] = ()
     """The commits that the remote must have."""
     shallow: tuple[str, ...] = ()
     """Commits whose parents the sender does not have either."""
     project: str = ""
-    """The first commit: names the worker's cache where there is no remote."""
+    """The first commit; identifies the worker's cache if there is no remote."""
     digest: str = ""
-    """SHA-256 of the bundle; empty when there is none."""
+    """SHA-256 of the bundle; empty if there is none."""
     size: int = 0
-    """Bytes of the bundle."""
+    """Size of the bundle in bytes."""
     author: tuple[str, str] | None = None
-    """Name and address for commits, when the sender has configured them."""
+    """Name and email for commits, if the sender has configured them."""
     branch: str = ""
     """The branch of an earlier attempt that this run continues."""
     sent_ref: str = ""
-    """Keeps the commit in the sender's repository."""
+    """The ref that keeps the commit in the sender's repository."""
     notes: tuple[str, ...] = ()
-    """What the run and its owner should know: what does not travel."""
+    """What is not sent, for the agent and the user."""
 
 
 async def pack(
     cwd: Path, *, branch: str = "", max_bytes: int = MAX_BUNDLE, use_remote: bool = True
 ) -> tuple[Parcel, bytes]:
-    """Pack the workspace around a directory; the bytes are the bundle, empty when a remote has everything.
+    """Pack the workspace around a directory; the bytes are the bundle, empty if a remote has everything.
 
-    With a branch that one is sent, and nothing that is not committed. Without `use_remote` the bundle is complete.
-    Raises RetinueError, BundleTooLarge among them, with nothing left behind.
+    With `branch`, that branch is sent without uncommitted changes. Without `use_remote` the bundle is complete. Raises
+    RetinueError, including BundleTooLarge, with nothing left behind.
     """
     workspace = await find_workspace(cwd)
     if workspace is None:
@@ -96,14 +96,14 @@ async def pack(
 
 
 async def release(repo: Path, parcel: Parcel) -> None:
-    """Let go of what was kept in the sender's repository for a run that has nothing to bring back."""
-    # Git looks for the repository itself: many runs end at once, and each call costs some milliseconds.
+    """Delete the ref that was kept in the sender's repository for a run without changes."""
+    # Git finds the repository itself: many runs end at once, and each call costs milliseconds.
     if _is_sent(parcel.sent_ref):
         await run_git(["update-ref", "-d", parcel.sent_ref], repo)
 
 
 async def drop_sent(repository: Repository, parcel: Parcel) -> None:
-    """Remove the ref that keeps a parcel's commit; nothing else below it is touched."""
+    """Delete the ref that keeps the sent commit, and no other."""
     if _is_sent(parcel.sent_ref):
         await repository.ask("update-ref", "-d", parcel.sent_ref)
 
@@ -113,7 +113,7 @@ def _is_sent(ref: str) -> bool:
 
 
 class _Packer:
-    """The steps of packing one workspace, with an index of our own."""
+    """The steps of packing one workspace, with a separate index."""
 
     def __init__(self, workspace: Workspace, scratch: str) -> None:
         self._workspace = workspace
@@ -122,7 +122,6 @@ class _Packer:
         self._notes: list[str] = []
 
     async def pack(self, subfolder: str, branch: str, max_bytes: int, *, use_remote: bool) -> tuple[Parcel, bytes]:
-        """All of it."""
         repository = self._repository
         base, commit = await self._find_branch(branch) if branch else await self._save_files()
         await self._note_inner(commit)
@@ -142,7 +141,7 @@ class _Packer:
         try:
             return await self._add_bundle(parcel, max_bytes)
         except BaseException:
-            # Not awaited before: a cancel must not leave it either.
+            # Shielded, so that a cancel does not leave the ref behind.
             await asyncio.shield(drop_sent(repository, parcel))
             raise
 
@@ -156,7 +155,7 @@ class _Packer:
         return commit, commit
 
     async def _save_files(self) -> tuple[str, str]:
-        """The last commit, and one of all that is there now: the same when nothing was changed."""
+        """Return the last commit, and one with all current files; the same if nothing was changed."""
         repository, workspace = self._repository, self._workspace
         base = await repository.find_commit("HEAD")
         _copy_index(workspace.git_dir, repository.index)
@@ -176,7 +175,7 @@ class _Packer:
         return base, await repository.commit(tree, parents, render_message(_UNSAVED), workspace.guard.author)
 
     async def _undo_filters(self, base: str, tree: str) -> str:
-        """Filters of the user's were not run: leave what they stand for as it was, and tell of the rest."""
+        """The user's filters were not run: restore the pointers of unchanged files, and note the others."""
         repository, filters = self._repository, self._workspace.guard.filters
         listed = await repository.run("diff", "--name-only", "-z", "--no-renames", "--diff-filter=d", base, tree)
         changed = listed.fields
@@ -190,7 +189,7 @@ class _Packer:
         return (await repository.run("write-tree")).text if restored else tree
 
     async def _note_inner(self, commit: str) -> None:
-        # A tree that is too large to be listed is not refused for a note.
+        # A tree that is too large to list must not fail because of a note.
         listed = await self._repository.ask("ls-tree", "-r", "-z", commit)
         if found := [row.partition("\t")[2] for row in listed.fields if row.startswith("160000 ")]:
             self._notes.append(f"Submodules are not sent; their folders are empty: {list_some(found)}")
@@ -198,7 +197,7 @@ class _Packer:
             self._notes.append(f"Git repositories inside of this one are not sent: {list_some(self._nested)}")
 
     async def _find_remote(self, commit: str) -> tuple[str, tuple[str, ...]]:
-        """A remote that has most of it, and the commits at which the rest begins."""
+        """Find a remote that has most of the commits, and the commits at which the rest begins."""
         listed = await list_config(self._workspace.top)
         for name, address in list_addresses([] if isinstance(listed, GitResult) else listed).items():
             cleaned = clean_address(address)
@@ -255,7 +254,7 @@ class _Packer:
 
 
 def check_parcel(parcel: Parcel) -> None:
-    """Raise RetinueError unless a parcel that came from elsewhere can be used."""
+    """Raise RetinueError unless a received description is valid."""
     names = {"commit": [parcel.commit], "base": [parcel.base], "known": parcel.known, "shallow": parcel.shallow}
     for field, values in {**names, "project": [parcel.project]}.items():
         for value in values:
@@ -277,7 +276,7 @@ def _refuse(field: str, value: str, expected: str) -> NoReturn:
 
 
 async def check_bundle(parcel: Parcel, bundle: bytes, max_bytes: int) -> None:
-    """Raise RetinueError unless the bundle is the one that belongs to the parcel."""
+    """Raise RetinueError unless the bundle matches its description."""
     if len(bundle) > max_bytes:
         raise BundleTooLarge(
             f"the bundle that came with the run has {render_size(len(bundle))}, at most {render_size(max_bytes)} are "
@@ -296,12 +295,12 @@ def _digest(data: bytes) -> str:
 
 
 def exclude(paths: Sequence[str]) -> tuple[str, ...]:
-    """Pathspecs for everything but these."""
+    """Return pathspecs for everything but these paths."""
     return ("--", ".", *(f":(top,exclude,literal){path}" for path in paths))
 
 
 def _copy_index(git_dir: str, index: str) -> None:
-    """What git knows about the files, with its time: by that it tells which of them it must look at again."""
+    """Copy the index with its modification time, by which git decides which files to read again."""
     try:
         shutil.copy2(os.path.join(git_dir, "index"), index)
     except FileNotFoundError:
@@ -331,7 +330,7 @@ PIECE = 8 * 1024 * 1024
 
 
 async def read_bundle(database: Database, digest: str, *, piece: int = PIECE) -> bytes | None:
-    """The bundle with this digest; None when there is none, or none any more."""
+    """Read the bundle with this digest; None if it does not exist or was removed."""
     rows = await database.fetch("SELECT length(data) FROM retinue.parcels WHERE digest = %s", digest)
     if not rows:
         return None

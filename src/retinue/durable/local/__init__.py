@@ -1,1 +1,1 @@
-"""Durable runs of one machine: recorded in SQLite, continued after a crash."""
+"""Durable runs on one machine: recorded in SQLite and resumed after a crash."""

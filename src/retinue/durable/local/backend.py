@@ -1,6 +1,6 @@
-"""Runs durable runs in this process, as LocalBackend does, with a record that outlives it.
+"""Backend for durable runs in this process: LocalBackend with a record that survives a crash.
 
-Where no runner is durable, the record and its database are not loaded.
+The database is not loaded unless a runner is durable.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ FILE = "runs.db"
 
 
 def has_record(path: Path) -> bool:
-    """Whether there has been a durable run."""
+    """Return whether there has been a durable run."""
     return path.exists()
 
 
@@ -39,10 +39,10 @@ async def open_backend(
     charge: Callable[[str, Usage], None],
     warn: Callable[[str], None],
 ) -> "DurableBackend":
-    """A backend that knows which runs of an earlier process are continued; an unusable record is only warned about.
+    """Open a backend that knows which runs of an earlier process to resume; an unusable record causes only a warning.
 
-    `path` is the database's; `choose` says with which runner a run works, and may raise RetinueError; `charge` takes
-    what a run had spent before a crash.
+    `path` is the database; `choose` returns a run's runner and may raise RetinueError; `charge` receives what a run had
+    spent before a crash.
     """
     backend = DurableBackend(path, main, choose, charge)
     if remains.runs and main.session.path is not None and has_record(path):
@@ -57,7 +57,7 @@ async def open_backend(
 
 
 class DurableBackend(LocalBackend):
-    """Runs of one main agent in this process; those whose runner is durable are recorded."""
+    """Runs the children of one main agent in this process and records those whose runner is durable."""
 
     def __init__(
         self,
@@ -74,10 +74,10 @@ class DurableBackend(LocalBackend):
         self._records: RunRecords | None = None
         self._writer: Scribe | None = None
         self.returning: frozenset[str] = frozenset()
-        """The runs of an earlier process that are continued here."""
+        """Runs of an earlier process that are resumed here."""
 
     async def take_over(self, remains: Remains, warn: Callable[[str], None]) -> None:
-        """Find out which runs of an earlier process are continued. Raises RecordError."""
+        """Find the runs of an earlier process to resume. Raises RecordError."""
         self.returning = frozenset(await self._need_records().take_over(remains.runs, remains.requests, warn))
 
     async def prepare(self, run: Run, request: RunRequest) -> Arrange:
@@ -88,7 +88,7 @@ class DurableBackend(LocalBackend):
         return await self._need_records().prepare(run, request)
 
     def goes_on(self, run: Run, request: RunRequest) -> bool:
-        """A recorded run is continued here; one on another machine has not noticed that this process was gone."""
+        """Return whether a run continues after a restart: a recorded run, or one on another machine."""
         return run.id in self.returning or self._find_runner(run, request) == REMOTE
 
     async def close(self) -> None:
@@ -100,7 +100,7 @@ class DurableBackend(LocalBackend):
         try:
             return self._choose(run, request)
         except RetinueError:
-            return None  # whoever builds the run reports it
+            return None  # reported when the run is built
 
     def _need_records(self) -> "RunRecords":
         if self._records is None:

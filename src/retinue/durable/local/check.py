@@ -1,4 +1,4 @@
-"""The record of durable runs as `retinue doctor` tells of it. Looks, and changes nothing."""
+"""`retinue doctor` checks of the record of durable runs. Changes nothing."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -16,9 +16,9 @@ MOST_NAMED = 3
 
 
 def check_record(path: Path, try_writing: Callable[[Path], str], *, is_wanted: Callable[[], bool]) -> list[Item]:
-    """Whether the record can be used, and what waits in it; nothing where nobody wants one.
+    """Check whether the record is usable and what waits in it; empty if no durable runs are configured.
 
-    `try_writing` says why a folder cannot be written.
+    `try_writing` returns why a folder is not writable.
     """
     if has_record(path):
         return _examine(path)

@@ -1,6 +1,6 @@
-"""The record of the durable runs of one machine: a SQLite file in the agent directory, shared by all its processes.
+"""SQLite database of durable runs on one machine, in the agent directory, shared by all processes.
 
-What is committed survives a power cut. Knows no runs, models or tools, and no event loop: its one user is a thread.
+Committed data survives a power cut. Must not know runs, models, tools or the event loop: one thread uses it.
 """
 
 import errno
@@ -18,7 +18,7 @@ from retinue.sessions.files import make_private
 
 VERSION = 1
 BUSY_S = 5.0
-"""How long another process may hold the file."""
+"""How long to wait while another process holds the file."""
 _WAL_BYTES = 4 << 20
 _FREE_PAGES = 256
 _TABLES = (
@@ -28,28 +28,26 @@ _TABLES = (
     " place INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (session, run, kind, path, place))",
 )
 Act = Callable[[sqlite3.Connection], Any]
-"""Something to be done in a transaction."""
+"""An operation within a transaction."""
 
 
 class HeldError(RecordError):
-    """Raised when another program writes to the file for longer than anybody should."""
+    """Raised when another program locks the file for too long."""
 
 
 class RunRow(NamedTuple):
-    """One run on record."""
-
     session: str
     """The id of its main session."""
     run: str
     attempt: int
     began: int
-    """How long the file of its own session was when this attempt began."""
+    """Size of the run's session file when this attempt began."""
     main: str
     """The file of the main session."""
 
 
 class RunDatabase:
-    """The file, opened when it is needed, and anew after a failure."""
+    """The database, opened on first use and reopened after a failure."""
 
     def __init__(self, path: Path, *, busy_s: float = BUSY_S) -> None:
         self.path = path
@@ -57,7 +55,7 @@ class RunDatabase:
         self._connection: sqlite3.Connection | None = None
 
     def transact(self, acts: Sequence[Act]) -> list[Any]:
-        """Do all of it or nothing, and return when it is on the disk. Raises RecordError."""
+        """Execute all operations or none; returns when they are on disk. Raises RecordError."""
         try:
             connection = self._open()
             connection.execute("BEGIN IMMEDIATE")
@@ -72,7 +70,7 @@ class RunDatabase:
             raise RecordError(f"cannot record runs in {self.path}: {self._explain(error)}") from error
 
     def check(self) -> list[RunRow]:
-        """Look at all of a file that is there, whether it could be written, and what is on record; changes nothing.
+        """Verify an existing file, including that it is writable, and return its runs; changes nothing.
 
         Raises RecordError.
         """
@@ -95,7 +93,7 @@ class RunDatabase:
             raise kind(f"cannot record runs in {self.path}: {self._explain(error)}") from error
 
     def close(self) -> None:
-        """Give back what runs that are gone have used, and close."""
+        """Free unused space and close."""
         if self._connection is not None:
             with suppress(sqlite3.Error):
                 self._shrink(self._connection)
@@ -115,7 +113,7 @@ class RunDatabase:
         return self._connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # counts for a new file only
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # effective for a new file only
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
@@ -139,7 +137,7 @@ class RunDatabase:
 
     def _shrink(self, connection: sqlite3.Connection) -> None:
         if connection.execute("PRAGMA freelist_count").fetchone()[0] > _FREE_PAGES:
-            # By `execute` it would free one page and come back.
+            # `execute` would free only one page.
             connection.executescript("PRAGMA incremental_vacuum")
 
     def _drop(self) -> None:
@@ -173,7 +171,7 @@ def _damage(said: str) -> str:
 
 
 def _refuse_other(path: Path) -> None:
-    """Raise OSError for what can be no record."""
+    """Raise OSError for a path that cannot be the database."""
     if path.is_symlink():
         raise OSError(errno.ELOOP, "it is a link")
     if path.is_dir():
@@ -181,10 +179,10 @@ def _refuse_other(path: Path) -> None:
 
 
 def _make_file(path: Path) -> None:
-    """Make the file where there is none, private from its first moment; what SQLite puts beside it is as private.
+    """Create the file if it is missing, private from the start; SQLite gives its other files the same mode.
 
-    One that is there is not opened here: closing it again would take away the locks of every connection of this
-    process, and another one would then believe that it is the last, and clear away what these still write to.
+    An existing file must not be opened here: closing it would drop the locks of all connections of this process, and
+    another process would then believe to be the last user and delete files that are still in use.
     """
     _refuse_other(path)
     if path.exists():
@@ -194,20 +192,20 @@ def _make_file(path: Path) -> None:
     with suppress(FileExistsError):  # another process was faster
         try:
             os.link(name, path)
-        except PermissionError:  # no links on this disk
+        except PermissionError:  # the file system has no hard links
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         finally:
             os.unlink(name)
 
 
 def put_run(connection: sqlite3.Connection, entry: RunRow) -> None:
-    """A run begins; what an earlier attempt has left goes."""
+    """Record that a run begins, and delete what an earlier attempt has left."""
     connection.execute("DELETE FROM pieces WHERE session = ? AND run = ?", (entry.session, entry.run))
     connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?)", entry)
 
 
 def put_pieces(connection: sqlite3.Connection, session: str, run: str, pieces: Iterable[Piece]) -> None:
-    """Keep parts of a run; one that was kept in a shorter form is replaced."""
+    """Store parts of a run; a shorter version of a part is replaced."""
     connection.executemany(
         "INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?, ?, ?)",
         [(session, run, piece.kind, piece.path, piece.place, piece.data) for piece in pieces],
@@ -215,7 +213,7 @@ def put_pieces(connection: sqlite3.Connection, session: str, run: str, pieces: I
 
 
 def drop_run(connection: sqlite3.Connection, session: str, run: str, attempt: int) -> None:
-    """This attempt has ended, and that is on the disk; a later one may have begun."""
+    """Delete an attempt whose end is on disk, unless a later attempt has begun."""
     key = (session, run, attempt)
     found = connection.execute("DELETE FROM runs WHERE session = ? AND run = ? AND attempt = ?", key)
     if found.rowcount:
@@ -223,12 +221,11 @@ def drop_run(connection: sqlite3.Connection, session: str, run: str, attempt: in
 
 
 def read_runs(connection: sqlite3.Connection) -> list[RunRow]:
-    """All runs on record, of every session."""
+    """Return the recorded runs of all sessions."""
     return [RunRow(*row) for row in connection.execute("SELECT session, run, attempt, began, main FROM runs")]
 
 
 def read_pieces(connection: sqlite3.Connection, session: str, run: str) -> list[Piece]:
-    """What is kept of a run, in order."""
     rows = connection.execute(
         "SELECT kind, path, place, data FROM pieces WHERE session = ? AND run = ? ORDER BY kind, path, place",
         (session, run),

@@ -1,7 +1,6 @@
-"""The records of durable runs: each run is on record before it begins, asks its model or acts.
+"""Records durable runs before they begin, call the model or act, and decides which to resume after a crash.
 
-Also decides at the next opening of the main session which runs are continued. Must not know settings, definitions or
-what a run is about.
+Must not know settings, definitions or what a run is about.
 """
 
 import asyncio
@@ -32,23 +31,23 @@ FindFile = Callable[[Run, RunRequest], Path | None]
 
 
 class Writer(Protocol):
-    """What writes into the ledger."""
+    """Executes operations in the database."""
 
     async def write(self, act: Act, synced: Sequence[Path] = ()) -> object:
-        """Do something in it, after these files are on the disk; returns when it is. Raises RecordError."""
+        """Execute an operation after these files are synced; returns when it is on disk. Raises RecordError."""
         ...
 
     def post(self, act: Act, synced: Sequence[Path] = (), wished: Sequence[Path] = ()) -> None:
-        """The same some time later, after the files in `wished` as well if there is time for that."""
+        """Same, but later; the files in `wished` are synced first if there is time."""
         ...
 
 
 class _Return(NamedTuple):
-    """A run that goes on."""
+    """A run to be resumed."""
 
     entry: RunRow
     kept: int
-    """How much of its session is on record."""
+    """How much of its session is recorded."""
 
 
 class RunRecords:
@@ -62,9 +61,9 @@ class RunRecords:
         charge: Callable[[str, Usage], None] = lambda run_id, usage: None,
         is_saved: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`find_file`: where a run keeps its session. `charge` takes what a run had spent before a crash.
+        """`find_file` returns the session file of a run. `charge` receives what a run had spent before a crash.
 
-        `is_saved`: whether the main session has all that it should.
+        `is_saved` tells whether the main session is completely written.
         """
         self._writer = writer
         self._main = main
@@ -74,19 +73,19 @@ class RunRecords:
         self._returning: dict[str, _Return] = {}
         self._is_named = False
         self._files: dict[str, tuple[Path, int]] = {}
-        """Sessions of the runs that are on record, and in which attempt."""
+        """Session file and attempt of each recorded run."""
 
     async def take_over(
         self, runs: Mapping[str, Run], requests: Mapping[str, RunRequest], warn: Callable[[str], None]
     ) -> list[str]:
-        """Repair the sessions of runs that a dead process has left at work; these go on. Raises RecordError."""
+        """Repair the sessions of runs that a dead process has left, and return those to resume. Raises RecordError."""
         entries: list[RunRow] = await self._read(read_runs)
         own = [entry for entry in entries if entry.session == self._main.id and self._is_ours(entry)]
         for entry in own:
             run = runs.get(entry.run)
             if run is None or run.attempt != entry.attempt:
                 continue
-            # Also of one that has ended: there was no time to see to it that its session is on the disk.
+            # Finished runs too: there may have been no time to sync their sessions.
             path = self._find_file(run, requests[run.id])
             pieces: list[Piece] = await self._read(partial(read_pieces, session=entry.session, run=entry.run))
             try:
@@ -94,7 +93,7 @@ class RunRecords:
             except RetinueError as error:
                 warn(f"run {run.id} cannot go on by itself: {error}")
                 continue
-            # That it began may be lost where it was not waited for; that it was asked for is not.
+            # The start of a run may be lost because it is not synced; the request for it is not.
             if not run.status.is_final:
                 self._returning[run.id] = _Return(entry, kept)
         gone = [entry for entry in entries if entry not in own and not is_there(entry.main)]
@@ -104,7 +103,7 @@ class RunRecords:
         return list(self._returning)
 
     async def prepare(self, run: Run, request: RunRequest) -> Arrange:
-        """Record that a run begins; a run that leaves no session has no record. Raises RecordError."""
+        """Record that a run begins; a run without a session is not recorded. Raises RecordError."""
         path, main = self._find_file(run, request), self._main.path
         if path is None or main is None:
             return keep_setup
@@ -128,7 +127,7 @@ class RunRecords:
         return arrange
 
     def hear(self, event: Event) -> None:
-        """A run whose end is on record needs no other: that is dropped, once the end is on the disk."""
+        """Delete the record of a finished run once its end is on disk."""
         if isinstance(event, RunFinished) and (known := self._files.pop(event.run_id, None)) is not None:
             (path, attempt), main = known, self._main.path
             assert main is not None
@@ -137,16 +136,16 @@ class RunRecords:
             self._writer.post(drop, [main], [path, *folders])
 
     def _is_ours(self, entry: RunRow) -> bool:
-        """Whether a record of this session's id is of this file: of a copy of it somebody else may be at work."""
+        """Return whether a record with this session's id is of this file, not of a copy used by another process."""
         path = self._main.path
         return not is_there(entry.main) or (path is not None and path.exists() and path.samefile(entry.main))
 
     async def _begin(self, entry: RunRow, path: Path) -> None:
-        """That the run was asked for is in the main session, and nothing must be known of it that is not there."""
+        """Record a run that begins; the main session with its request must be on disk first."""
         main = Path(entry.main)
         if not is_there(entry.main) or not self._is_saved():
             raise RecordError(f"cannot record runs: the session {main} cannot be written")
-        # A new name is in its directory, once; what an earlier attempt has written may not be on the disk yet.
+        # Sync the directory of a new main session once, and what an earlier attempt has written.
         synced = (main, *([] if self._is_named else [main.parent]), *([path] if entry.began else []))
         await self._writer.write(partial(put_run, entry=entry), synced)
         self._is_named = True
@@ -158,8 +157,6 @@ class RunRecords:
 
 
 class _RunShelf:
-    """The record of one run in the ledger."""
-
     def __init__(self, writer: Writer, session: str, run: str) -> None:
         self._writer = writer
         self._session = session
@@ -167,7 +164,7 @@ class _RunShelf:
         self.live: LiveRun | None = None
 
     async def keep(self, pieces: Sequence[Piece]) -> None:
-        """One transaction; nothing new needs none."""
+        """Store pieces in one transaction. Raises RecordError if the session itself is not saved."""
         if self.live is not None and not self.live.journal.is_saved:
             raise RecordError(f"cannot record run {self._run}: its session {self.live.session.path} cannot be written")
         if pieces:
@@ -175,18 +172,17 @@ class _RunShelf:
 
 
 def _add_feature(features: Sequence[Feature], recorded: Recorded) -> tuple[Feature, ...]:
-    # That one is entered last, since it keeps the tools it hands over.
+    # `Deferring` must be entered last, because it keeps the tools that it hands out.
     last = tuple(feature for feature in features if isinstance(feature, Deferring))
     return (*(feature for feature in features if not isinstance(feature, Deferring)), recorded, *last)
 
 
 def is_there(path: str) -> bool:
-    """Whether a file is there."""
     return os.path.exists(path)
 
 
 def measure(path: Path) -> int:
-    """How long a file is; 0 for none."""
+    """Return the size of a file; 0 if it is missing."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -194,9 +190,9 @@ def measure(path: Path) -> int:
 
 
 def repair_file(path: Path | None, began: int, pieces: Sequence[Piece]) -> int:
-    """Let a session file be what is on record, and longer where it is longer; returns how much is on record.
+    """Restore a session file from the record, keeping what is longer; returns how much is recorded.
 
-    Raises RetinueError when what the record continues is not there any more.
+    Raises RetinueError if the part before the record is missing.
     """
     if path is None:
         raise RetinueError("it leaves no session")
@@ -208,7 +204,7 @@ def repair_file(path: Path | None, began: int, pieces: Sequence[Piece]) -> int:
 
 
 def read_past(path: Path, began: int) -> Past | None:
-    """What a run has used in its present attempt; None when nothing was said in it."""
+    """Return what a run has used in its current attempt; None if it contains no messages."""
     try:
         with path.open("rb") as file:
             file.seek(began)

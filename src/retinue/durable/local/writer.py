@@ -1,6 +1,6 @@
-"""Writes into a ledger from a thread of its own: what is asked for in the same moment becomes one commit.
+"""Database thread that combines simultaneous writes into one commit.
 
-Knows the event loop and the ledger, and not what is written.
+Must not know what is written.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from retinue.durable.local.database import Act, RunDatabase
 from retinue.durable.session_files import RecordError
 
 CLOSE_S = 1.0
-"""For files that should be on the disk; beyond it that is left to the system."""
+"""Time for syncing optional files on close; after that the operating system does it."""
 HANGING_S = 15.0
-"""After which a disk is not waited for any more."""
+"""Time after which a hanging disk is abandoned."""
 IDLE_S = 0.2
-"""After which what nobody waits for is done."""
+"""Idle time after which low-priority writes are done."""
 MOST_LATER = 2000
 
 
@@ -30,38 +30,38 @@ MOST_LATER = 2000
 class _Job:
     act: Act
     synced: Sequence[Path]
-    """What must be on the disk before."""
+    """Files that must be synced before."""
     wished: Sequence[Path]
-    """What should be, too."""
+    """Files that should be synced too."""
     future: "asyncio.Future[Any] | None"
-    """None: nobody waits."""
+    """None: no caller waits."""
 
 
 class Scribe:
-    """One thread with one connection, from the first thing that is to be written to `close`."""
+    """A thread with one database connection, from the first write until `close`."""
 
     def __init__(self, ledger: RunDatabase) -> None:
         self._ledger = ledger
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._later: list[_Job] = []
-        """What nobody waits for; it is done when nothing else is."""
+        """Low-priority writes, done when idle."""
         self._thread: Thread | None = None
 
     async def write(self, act: Act, synced: Sequence[Path] = ()) -> Any:
-        """Do something in the ledger, after these files are on the disk; returns when it is. Raises RecordError."""
+        """Execute an operation after these files are synced; returns when it is on disk. Raises RecordError."""
         future = asyncio.get_running_loop().create_future()
         self._put(_Job(act, synced, (), future))
         return await future
 
     def post(self, act: Act, synced: Sequence[Path] = (), wished: Sequence[Path] = ()) -> None:
-        """The same some time later, after the files in `wished` as well if there is time for that.
+        """Same, but later; the files in `wished` are synced first if there is time.
 
-        What fails is found at the next opening.
+        A failure is noticed when the session is opened again.
         """
         self._put(_Job(act, synced, wished, None))
 
     async def close(self) -> None:
-        """Write what is left, and end."""
+        """Write what is left and stop the thread."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._jobs.put(None)
@@ -69,7 +69,7 @@ class Scribe:
 
     def _put(self, job: _Job) -> None:
         if self._thread is None:
-            # A process that is told to exit does not wait for a disk that hangs.
+            # Daemon: a process that shall exit must not wait for a hanging disk.
             self._thread = Thread(target=self._serve, name="retinue-record", daemon=True)
             self._thread.start()
         self._jobs.put(job)
@@ -86,7 +86,7 @@ class Scribe:
         self._ledger.close()
 
     def _take(self) -> "list[_Job | None]":
-        """What there is to do; nothing when there was nothing for a while."""
+        """Return the waiting jobs; empty after some idle time."""
         try:
             taken = [self._jobs.get(timeout=IDLE_S if self._later else None)]
         except Empty:
@@ -96,7 +96,7 @@ class Scribe:
         return taken
 
     def _catch_up(self, until_s: float | None) -> None:
-        """Do what nobody waits for: as long as nobody does, or all of it, with less care after a time."""
+        """Do low-priority writes: while idle, or all of them; after `until_s` without syncing optional files."""
         ready: list[_Job] = []
         known: set[Path] = set()
         is_all = until_s is not None or len(self._later) > MOST_LATER
@@ -120,7 +120,7 @@ class Scribe:
             answers = [error] * len(jobs)
         waiting = [(job.future, answer) for job, answer in zip(jobs, answers, strict=True) if job.future is not None]
         if waiting:
-            with suppress(RuntimeError):  # its loop is gone, and so is whoever waited
+            with suppress(RuntimeError):  # the event loop is closed, nobody waits
                 waiting[0][0].get_loop().call_soon_threadsafe(_settle, waiting)
 
 
@@ -135,7 +135,7 @@ def _settle(answers: "list[tuple[asyncio.Future[Any], Any]]") -> None:
 
 
 def sync_files(paths: Iterable[Path]) -> None:
-    """Wait until files and directories are on the disk; what is not there has nothing to lose. Raises RecordError."""
+    """Sync files and directories to disk; missing ones are skipped. Raises RecordError."""
     for path in paths:
         try:
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
