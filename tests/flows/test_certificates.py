@@ -9,7 +9,7 @@ ASK = """
 import asyncio, json, os, ssl, sys
 from retinue.core.model import ModelInfo
 from retinue.models.failures import ProviderError
-from retinue.models.transport import Call, Timing, Transport
+from retinue.models.transport import HttpCall, Timing, Transport
 
 async def answer(reader, writer):
     await reader.readuntil(b"\\r\\n\\r\\n")
@@ -29,7 +29,7 @@ async def main(folder):
     info = ModelInfo(provider="mock", id="mock", api="openai-completions", base_url=url)
     transport = Transport()
     try:
-        await transport.stream(Call(info, url, {}, b"", Timing()), Sink)
+        await transport.stream(HttpCall(info, url, {}, b"", Timing()), Sink)
         return "safe"
     except ProviderError as error:
         return str(error.failure)
@@ -54,13 +54,13 @@ PLAIN = """
 import asyncio, json, ssl
 from retinue.core.model import ModelInfo
 from retinue.models.failures import ProviderError
-from retinue.models.transport import Call, Timing, Transport
+from retinue.models.transport import HttpCall, Timing, Transport
 
 async def main():
     transport = Transport()
     info = ModelInfo(provider="mock", id="mock", api="openai-completions", base_url="http://127.0.0.1:1")
     try:
-        await transport.stream(Call(info, "http://127.0.0.1:1/", {}, b"", Timing()), None)
+        await transport.stream(HttpCall(info, "http://127.0.0.1:1/", {}, b"", Timing()), None)
     except ProviderError:
         await transport.close()
 

@@ -10,9 +10,9 @@ COLD = """
 import sys, time
 from pathlib import Path
 from retinue.definitions.registry import load_definitions
-from retinue.definitions.discover import Places
+from retinue.definitions.discover import AgentFolders
 here = Path(sys.argv[1])
-found = load_definitions(Places(here, here / "agent", here), trusted=True)
+found = load_definitions(AgentFolders(here, here / "agent", here), trusted=True)
 spent = time.process_time()
 sum(number * number for number in range(1_000_000))
 yardstick = time.process_time() - spent

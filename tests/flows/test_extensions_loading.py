@@ -55,10 +55,10 @@ def test_untrusted_project_is_not_opened(world):
     code = f"""
 import asyncio, sys
 from pathlib import Path
-from retinue.features.extensions.candidates import Places
+from retinue.features.extensions.candidates import ExtensionFolders
 from retinue.features.extensions.loader import load_extensions
 project, seen = {str(world.project)!r}, []
-places = Places(Path(project), Path({str(world.user.parent)!r}), Path(project), trusted=False)
+places = ExtensionFolders(Path(project), Path({str(world.user.parent)!r}), Path(project), trusted=False)
 sys.addaudithook(lambda event, given: seen.append((event, *map(str, given))))
 print(asyncio.run(load_extensions(places)).extensions)
 print([event for event in seen if any(text.startswith(project) for text in event[1:])])

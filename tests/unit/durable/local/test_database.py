@@ -133,7 +133,7 @@ def test_full_disk_is_told(tmp_path):
         "import sys; from pathlib import Path\n"
         "from retinue.durable.local.database import *; from retinue.durable.session_files import *\n"
         "put = lambda connection: put_pieces(connection, 's', 'r', [Piece('session', 'a', 0, bytes(3_000_000))])\n"
-        "try: Ledger(Path(sys.argv[1])).transact([put])\n"
+        "try: RunDatabase(Path(sys.argv[1])).transact([put])\n"
         "except RecordError as error: print(error)\n"
     )
 
@@ -190,9 +190,9 @@ async def test_closing_does_what_was_posted(tmp_path):
 def test_processes_share_the_file(tmp_path):
     code = (
         "import sys; from pathlib import Path; from retinue.durable.local.database import *\n"
-        "ledger = Ledger(Path(sys.argv[1]))\n"
+        "ledger = RunDatabase(Path(sys.argv[1]))\n"
         "for number in range(50):\n"
-        "    ledger.transact([lambda c: put_run(c, Entry(sys.argv[2], str(number), 1, 0, ''))])\n"
+        "    ledger.transact([lambda c: put_run(c, RunRow(sys.argv[2], str(number), 1, 0, ''))])\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "runs.db")]
     started = [subprocess.Popen([*command, name]) for name in "abc"]
