@@ -21,7 +21,8 @@ from retinue.ui.talk import Overheard, Talk
 
 if TYPE_CHECKING:
     from retinue.app import Retinue
-    from retinue.views.history import Backlog, Stats
+    from retinue.views.history import Backlog
+    from retinue.views.session_cost import Stats
 
 LONG = 2000
 """Sessions with at least this many entries show their end first, while the rest is read in a thread."""

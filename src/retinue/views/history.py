@@ -1,53 +1,20 @@
-"""The main session for front ends: messages, entries and their tree, name and statistics, in pi's format.
+"""The main session for front ends: messages, entries and their tree, and name, in pi's format.
 
 Changes nothing in the session except its name and labels.
 """
 
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 from retinue.core.errors import SessionError, quote
 from retinue.core.events import SessionRenamed
-from retinue.core.messages import AssistantMessage, Message, TextContent, ToolResultMessage, Usage, UserMessage
+from retinue.core.messages import AssistantMessage, Message, TextContent, UserMessage
 from retinue.engine.runner import LiveRun
-from retinue.sessions.compaction import count_context_tokens
 from retinue.sessions.entry import Entry
 from retinue.sessions.log import Session
 from retinue.sessions.view import Context
-
-
-class ContextUsage(Struct, rename="camel"):
-    """How full the model's context window is; None between a compaction and the next reply."""
-
-    tokens: int | None
-    context_window: int
-    percent: float | None
-
-
-class Tokens(Struct, frozen=True, rename="camel"):
-    """Tokens used in the whole session, on all branches."""
-
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    total: int = 0
-
-
-class Stats(Struct, rename="camel"):
-    """Statistics of a session, encoded as in pi."""
-
-    session_file: str | UnsetType
-    session_id: str
-    user_messages: int = 0
-    assistant_messages: int = 0
-    tool_calls: int = 0
-    tool_results: int = 0
-    total_messages: int = 0
-    tokens: Tokens = Tokens()
-    cost: float = 0
-    context_usage: ContextUsage | UnsetType = UNSET
+from retinue.views.session_cost import Stats, count_stats
 
 
 class Prompted(Struct, rename="camel"):
@@ -152,24 +119,7 @@ class Chronicle:
 
     def sum_up(self, context: Context) -> Stats:
         """Count statistics, with a context that was already read. May be called in another thread."""
-        stats = Stats(self.file or UNSET, self.id, context_usage=self._measure(context))
-        used = Usage()
-        for entry in self._session.all_entries():
-            used += _count_entry(entry, stats)
-        total = used.input + used.output + used.cache_read + used.cache_write
-        stats.tokens = Tokens(used.input, used.output, used.cache_read, used.cache_write, total)
-        stats.cost = used.cost.total
-        return stats
-
-    def _measure(self, context: Context) -> ContextUsage | UnsetType:
-        window = self._main.setup.model.info.context_window
-        if window <= 0:
-            return UNSET
-        fresh = context.messages[context.trusted_from :]
-        if context.compaction is not None and not any(isinstance(message, AssistantMessage) for message in fresh):
-            return ContextUsage(None, window, None)
-        tokens = count_context_tokens(context)
-        return ContextUsage(tokens, window, tokens / window * 100)
+        return count_stats(self._session, context, self._main.setup.model.info.context_window)
 
 
 class Backlog:
@@ -189,36 +139,6 @@ class Backlog:
     def settle(self) -> None:
         """Cache the context that was read in the session, so that the next prompt need not read it again."""
         self._session.keep_context(self._branch, self._context)
-
-
-def _count_entry(entry: Entry, stats: Stats) -> Usage:
-    message = entry.message
-    if entry.type != "message" or message is UNSET:
-        return _read_usage(entry.usage)
-    stats.total_messages += 1
-    match message:
-        case UserMessage():
-            stats.user_messages += 1
-        case AssistantMessage():
-            stats.assistant_messages += 1
-            stats.tool_calls += len(message.calls)
-            return message.usage
-        case ToolResultMessage():
-            stats.tool_results += 1
-            return message.usage or Usage()
-    return Usage()
-
-
-def _read_usage(value: Any) -> Usage:
-    """Usage of an entry that is not a message; another program may have written anything there."""
-    from msgspec import MsgspecError, convert
-
-    if not isinstance(value, dict):
-        return Usage()
-    try:
-        return convert(value, Usage)
-    except MsgspecError:
-        return Usage()
 
 
 def _to_text(entry: Entry) -> str:

@@ -76,7 +76,8 @@ def test_builtins_need_no_yaml() -> None:
     import sys
 
     code = (
-        "import sys; from pathlib import Path; from retinue.definitions.registry import load_definitions, AgentFolders; "
+        "import sys; from pathlib import Path\n"
+        "from retinue.definitions.registry import load_definitions, AgentFolders\n"
         "p = Path('/nonexistent'); load_definitions(AgentFolders(p, p), trusted=False); print('yaml' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

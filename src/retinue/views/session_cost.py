@@ -1,0 +1,97 @@
+"""Counts the tokens and the cost of a session, its messages, and how full the context window is, in pi's format."""
+
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from retinue.core.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from retinue.sessions.compaction import count_context_tokens
+from retinue.sessions.entry import Entry
+from retinue.sessions.log import Session
+from retinue.sessions.view import Context
+
+
+class ContextUsage(Struct, rename="camel"):
+    """How full the model's context window is; None between a compaction and the next reply."""
+
+    tokens: int | None
+    context_window: int
+    percent: float | None
+
+
+class Tokens(Struct, frozen=True, rename="camel"):
+    """Tokens used in the whole session, on all branches."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    total: int = 0
+
+
+class Stats(Struct, rename="camel"):
+    """Statistics of a session, encoded as in pi."""
+
+    session_file: str | UnsetType
+    session_id: str
+    user_messages: int = 0
+    assistant_messages: int = 0
+    tool_calls: int = 0
+    tool_results: int = 0
+    total_messages: int = 0
+    tokens: Tokens = Tokens()
+    cost: float = 0
+    context_usage: ContextUsage | UnsetType = UNSET
+
+
+def count_stats(session: Session, context: Context, window: int) -> Stats:
+    """Count all branches of a session; `context` is its present one, `window` that of the model, 0 if unknown."""
+    file = UNSET if session.path is None else str(session.path)
+    stats = Stats(file, session.id, context_usage=_measure(context, window))
+    used = Usage()
+    for entry in session.all_entries():
+        used += _count_entry(entry, stats)
+    total = used.input + used.output + used.cache_read + used.cache_write
+    stats.tokens = Tokens(used.input, used.output, used.cache_read, used.cache_write, total)
+    stats.cost = used.cost.total
+    return stats
+
+
+def _measure(context: Context, window: int) -> ContextUsage | UnsetType:
+    if window <= 0:
+        return UNSET
+    fresh = context.messages[context.trusted_from :]
+    if context.compaction is not None and not any(isinstance(message, AssistantMessage) for message in fresh):
+        return ContextUsage(None, window, None)
+    tokens = count_context_tokens(context)
+    return ContextUsage(tokens, window, tokens / window * 100)
+
+
+def _count_entry(entry: Entry, stats: Stats) -> Usage:
+    message = entry.message
+    if entry.type != "message" or message is UNSET:
+        return _read_usage(entry.usage)
+    stats.total_messages += 1
+    match message:
+        case UserMessage():
+            stats.user_messages += 1
+        case AssistantMessage():
+            stats.assistant_messages += 1
+            stats.tool_calls += len(message.calls)
+            return message.usage
+        case ToolResultMessage():
+            stats.tool_results += 1
+            return message.usage or Usage()
+    return Usage()
+
+
+def _read_usage(value: Any) -> Usage:
+    """Usage of an entry that is not a message; another program may have written anything there."""
+    from msgspec import MsgspecError, convert
+
+    if not isinstance(value, dict):
+        return Usage()
+    try:
+        return convert(value, Usage)
+    except MsgspecError:
+        return Usage()
