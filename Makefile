@@ -50,7 +50,7 @@ mutants: setup-dev  ## change the code in one place at a time and list what no t
 soak: setup-dev  ## the long sweeps that make test only samples
 	$(BIN)/pytest -m "slow or hypothesis" --hypothesis-profile soak --timeout 600 -rs $(args)
 	for runner in durable cluster; do $(BIN)/pytest -n 2 --dist worksteal -m "not slow" --runner $$runner \
-		tests/surfaces tests/flows tests/faces $(args) || exit; done
+		tests/surfaces tests/flows tests/frontends $(args) || exit; done
 
 docs: setup-dev  ## run every example of the documentation, check every link
 	$(BIN)/pytest tests/docs -rs

@@ -38,7 +38,7 @@ MAY_CATCH_ALL = {
 # Files that start a task without a group, each with its reason beside the call.
 MAY_START_TASKS = {"engine/scope.py"}
 # Faces talk to the app; everything they show comes from events and core data.
-FACES = {
+FRONTENDS = {
     "cli": {"app", "views", "core", "cli", "ui", "serve"},
     "ui": {"app", "views", "core", "ui"},
     "serve": {"app", "views", "core", "serve"},
@@ -130,10 +130,13 @@ def test_exceptions_are_caught_by_name() -> None:
     assert [place for place in found if place[0] not in MAY_CATCH_ALL] == []
 
 
-def test_faces_import_app_and_core() -> None:
-    faces = [(file, FACES[file.split("/")[0]]) for file in FILES if file.split("/")[0] in FACES]
+def test_front_ends_import_app_and_core() -> None:
+    frontends = [(file, FRONTENDS[file.split("/")[0]]) for file in FILES if file.split("/")[0] in FRONTENDS]
     found = [
-        (file, *place) for file, allowed in faces for place in find_own_imports(parse(file)) if place[1] not in allowed
+        (file, *place)
+        for file, allowed in frontends
+        for place in find_own_imports(parse(file))
+        if place[1] not in allowed
     ]
     assert found == []
 

@@ -9,7 +9,7 @@ import pytest
 from retinue import Retinue
 from retinue.app import Request
 from retinue.settings.request import SessionWish
-from tests.faces.rpc_caller import call
+from tests.frontends.rpc_caller import call
 
 PWD = [{"calls": [{"name": "bash", "arguments": {"command": "pwd -P"}}]}, {"text": "done"}]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faces.test_attack_sandbox import AGENT, lack
+from tests.frontends.test_attack_sandbox import AGENT, lack
 
 # How often it sees the key, and the flag before it; in a way that does not find itself.
 LOOK = (
