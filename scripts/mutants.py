@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "mutants"
 EXCUSES = ROOT / "tests" / "data" / "mutants.toml"
 PLACES = ("engine", "sessions", "sandbox", "tools/policy.py")
-UNITS = "app core engine engine/external sandbox sessions surfaces tools"
-FLOWS = "run manager outfit crew_[cekrsv]* api* session_[dfklns]* branches territory external_* attack_r*"
+UNITS = "core engine engine/external sandbox sessions settings surfaces tools"
+FLOWS = "run manager built_runs crew_[cekrsv]* api* session_[dfklns]* branches territory external_* attack_r*"
 FLOWS += " sandbox_[lmnrstw]*"
 TESTS = [
     *(f"tests/unit/{name}/test_*.py" for name in UNITS.split()),
