@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from retinue.app.subagents import Subagents
     from retinue.core.definition import Definition
     from retinue.engine.request import RunRequest
-    from retinue.surfaces.subagent.ports import SubagentCall, SubagentPorts
+    from retinue.surfaces.subagent.result import SubagentCall, SubagentPorts
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class DelegationTools:
         from retinue.engine.clock import make_uuid
         from retinue.settings.run_config import find_own_depth
         from retinue.settings.subagent_call import SubagentRequest, make_session_dir, prepare_run
-        from retinue.surfaces.subagent.ports import SubagentPorts, SubagentSettings
+        from retinue.surfaces.subagent.result import SubagentPorts, SubagentSettings
 
         config = self.parts.config
         own = config.crew.settings.subagents

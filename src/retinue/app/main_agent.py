@@ -148,7 +148,7 @@ class _MainBuilder:
             warn=lambda text: host.tell((), text),
             limits=request.limits,
             refusals=host.sent.refusals,
-            # Passed explicitly: a worker process serves many runs, and its own environment lacks this run's depth.
+            # Passed explicitly: a process may serve many runs, and its own environment lacks this run's depth.
             environment=select(host.environment, DEPTH),
             redact=host.redactor.redact_data,
             spill_dir=host.spill_dir,

@@ -430,7 +430,7 @@ class Retinue:
         Raises UsageError for an argument that is not a string.
         """
         from retinue.surfaces.subagent.call import make_call
-        from retinue.surfaces.subagent.ports import SubagentCall
+        from retinue.surfaces.subagent.result import SubagentCall
 
         check_texts(agent=agent, task=task or "", session_id=session_id)
         subagents = await self._here.need_subagents()

@@ -48,7 +48,7 @@ class Limits:
         return replace(self, tokens=find_smaller(self.tokens, tokens), cost_usd=find_smaller(self.cost_usd, cost_usd))
 
     def drop_clock(self) -> "Limits":
-        """Return a copy without wall and idle time: a remote worker applies those itself."""
+        """Return a copy without wall and idle time: the machine that executes the run applies those."""
         return replace(self, wall_s=None, idle_s=None)
 
     def bound_wait(self, timeout_s: float) -> float:

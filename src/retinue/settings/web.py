@@ -19,7 +19,7 @@ from retinue.tools.web.options import ProviderOptions, ReaderOptions, WebOptions
 
 if TYPE_CHECKING:
     from retinue.engine.runner import LiveRun
-    from retinue.tools.outbound.trace import HttpExchange
+    from retinue.tools.outbound.request import HttpExchange
 
 Row: TypeAlias = tuple[Literal["pass", "warn", "info"], str, str, str]
 """State, category, message and details of one line of `retinue doctor`."""

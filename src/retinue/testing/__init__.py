@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from retinue.models.scripted import ScriptedModel, load_script, parse_script
     from retinue.testing.clock import EventCollector, FakeClock
-    from retinue.testing.process import CliResult, fresh_home, open_cli, run_cli
-    from retinue.testing.repository import make_repo
+    from retinue.testing.process import CliResult, fresh_home, make_repo, open_cli, run_cli
     from retinue.testing.server import APIS, MockServer
 
 __all__ = [
@@ -37,7 +36,7 @@ _HOMES = {
     "ScriptedModel": "retinue.models.scripted",
     "fresh_home": "retinue.testing.process",
     "load_script": "retinue.models.scripted",
-    "make_repo": "retinue.testing.repository",
+    "make_repo": "retinue.testing.process",
     "open_cli": "retinue.testing.process",
     "parse_script": "retinue.models.scripted",
     "run_cli": "retinue.testing.process",

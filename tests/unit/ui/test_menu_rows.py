@@ -3,9 +3,8 @@ from datetime import UTC, datetime
 import pytest
 
 from retinue.core.run import Outcome, Reason, Run, Status
-from retinue.ui.menus.jobs import describe_job, draw_job, mark_job, tell_when
 from retinue.ui.menus.kinds import draw_kind, list_deeds
-from retinue.ui.menus.runs import draw_run, title_runs
+from retinue.ui.menus.runs import describe_job, draw_job, draw_run, mark_job, tell_when, title_runs
 from retinue.ui.renderers.report import find_report_sign
 from retinue.ui.screens.picker import PickerRow
 from retinue.ui.tree import Outlook, find_sign, name_status, render_tree

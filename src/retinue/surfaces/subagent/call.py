@@ -15,8 +15,14 @@ from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.definitions.document import fold_name
 from retinue.engine.manager import Manager
 from retinue.engine.request import RunRequest
-from retinue.surfaces.subagent.ports import SubagentCall, SubagentPorts
-from retinue.surfaces.subagent.result import Finish, render_error, render_run, render_update
+from retinue.surfaces.subagent.result import (
+    Finish,
+    SubagentCall,
+    SubagentPorts,
+    render_error,
+    render_run,
+    render_update,
+)
 from retinue.surfaces.subagent.sanitise import sanitise_all
 from retinue.surfaces.subagent.watch import AttemptWatch
 

@@ -3,17 +3,57 @@
 Programs read these shapes and texts. Secrets in the output of a run are masked.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
+from retinue.core.definition import Definition
 from retinue.core.messages import Usage
 from retinue.core.run import Finalized, Outcome, Reason, Run, Status
-from retinue.surfaces.base import cut_text, name_rest
-from retinue.surfaces.subagent.ports import SubagentSettings
+from retinue.engine.request import RunRequest
+from retinue.surfaces.base import Caller, cut_text, name_rest
 from retinue.surfaces.subagent.sanitise import sanitise, sanitise_all
 from retinue.surfaces.subagent.watch import RUNNING, AttemptWatch
+
+Prepare: TypeAlias = "Callable[[SubagentCall], tuple[Definition, RunRequest, str]]"
+"""Returns the agent, its request, and the id to continue its session (or empty). Raises RetinueError."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentSettings:
+    """The user's settings that the surface needs."""
+
+    is_enabled: bool
+    max_depth: int
+    base_depth: int
+    """Depth of the main agent itself, if it runs inside the agent of another program."""
+    timeout_ms: int
+    idle_timeout_ms: int
+    max_attempts: int
+    """Including the first one."""
+    allow_write: bool
+    """Whether agents may write if the call does not say."""
+    home: str
+    """Shown as `~`; empty if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentCall:
+    agent: str
+    task: str
+    session_id: str | None = None
+    write: bool = False
+    call_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentPorts:
+    caller: Caller
+    settings: SubagentSettings
+    prepare: Prepare
+
 
 TIMEOUTS = {Reason.WALL_TIMEOUT: "runtime", Reason.IDLE_TIMEOUT: "idle"}
 CANCELLED = "Subagent execution was cancelled by user."

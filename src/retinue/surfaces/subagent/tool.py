@@ -10,8 +10,7 @@ from retinue.core.messages import TextContent
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.surfaces.subagent.call import check_call, make_call
-from retinue.surfaces.subagent.ports import SubagentCall, SubagentPorts, SubagentSettings
-from retinue.surfaces.subagent.result import is_failure, render_error
+from retinue.surfaces.subagent.result import SubagentCall, SubagentPorts, SubagentSettings, is_failure, render_error
 from retinue.tools.policy import OFFERS, Terms, decide_tools, reads_only
 
 MAX_LISTED = 60

@@ -56,7 +56,7 @@ class ConvertContentTool:
 
         from retinue.tools.convert.converter import Converter, Deadline
         from retinue.tools.convert.source import ConvertFailed
-        from retinue.tools.markdown.unseen import drop_unseen
+        from retinue.tools.markdown.tags import drop_unseen
 
         path, url = (_take_text(arguments, name) for name in ("path", "url"))
         if bool(path) == bool(url):

@@ -9,7 +9,7 @@ from retinue.tools.outbound.request import RequestBounds, RequestReach
 from retinue.tools.process_tree import TreeProbe
 
 if TYPE_CHECKING:
-    from retinue.tools.outbound.trace import HttpExchange
+    from retinue.tools.outbound.request import HttpExchange
 
 AGENT = "devkit-pi-convert/1.0"
 COMMAND = "markitdown"

@@ -11,9 +11,8 @@ from typing import NamedTuple, TypeAlias
 
 from retinue.tools.markdown.hidden import Hidden
 from retinue.tools.markdown.links import Links
-from retinue.tools.markdown.marks import SIGNS, Marks
+from retinue.tools.markdown.marks import SIGNS, Marks, render_table
 from retinue.tools.markdown.skipped import Level
-from retinue.tools.markdown.tables import render_table
 from retinue.tools.markdown.tags import VOID, find_end, find_name, is_plain
 
 MAX_DEPTH = 8

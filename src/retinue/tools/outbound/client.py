@@ -14,9 +14,8 @@ from msgspec import Struct
 
 from retinue.core.errors import quote
 from retinue.tools.outbound.guard import RequestGuard, Resolve, check_secrets, resolve_name
-from retinue.tools.outbound.request import RequestBounds, RequestFailed, RequestReach
+from retinue.tools.outbound.request import ExchangeWatch, RequestBounds, RequestFailed, RequestReach, Trace
 from retinue.tools.outbound.target import HttpTarget, join_target, parse_target
-from retinue.tools.outbound.trace import ExchangeWatch, Trace
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from retinue.core.errors import quote
-from retinue.tools.markdown.unseen import drop_unseen
+from retinue.tools.markdown.tags import drop_unseen
 from retinue.tools.outbound.client import HttpClient, HttpPage
 from retinue.tools.outbound.request import RequestBounds, RequestFailed
 from retinue.tools.web.options import WebOptions

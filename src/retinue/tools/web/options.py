@@ -8,7 +8,7 @@ from msgspec import Struct
 from retinue.tools.outbound.request import RequestBounds, RequestReach
 
 if TYPE_CHECKING:
-    from retinue.tools.outbound.trace import HttpExchange
+    from retinue.tools.outbound.request import HttpExchange
 
 AGENT = "devkit-pi-web-tools/0.1"
 KEYLESS = "https://lite.duckduckgo.com/lite/"

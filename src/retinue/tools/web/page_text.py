@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from xml.etree.ElementTree import Element
 
 from retinue.tools.markdown.html import to_markdown
-from retinue.tools.markdown.tables import clean_cell, render_table
+from retinue.tools.markdown.marks import clean_cell, render_table
 from retinue.tools.markdown.xml import XmlError, parse_xml, strip_name
 
 READABLE = ("html", "json", "csv", "tsv", "xml", "yaml", "markdown", "text")

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 from msgspec import Struct
 
 from retinue.core.errors import quote
-from retinue.tools.markdown.unseen import drop_unseen
+from retinue.tools.markdown.tags import drop_unseen
 from retinue.tools.outbound.client import HttpRequest
 from retinue.tools.outbound.target import MAX_URL_CHARS
 from retinue.tools.web.options import KEYLESS, ProviderOptions

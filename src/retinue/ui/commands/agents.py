@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 from retinue.ui.commands.base import SlashCommand
 from retinue.ui.menus.base import Menu
 from retinue.ui.menus.creation import CreationMenu
-from retinue.ui.menus.jobs import JobsMenu
 from retinue.ui.menus.kinds import KindsMenu
 from retinue.ui.menus.preferences import PreferencesMenu
-from retinue.ui.menus.runs import RunsMenu, title_runs
+from retinue.ui.menus.runs import JobsMenu, RunsMenu, title_runs
 from retinue.ui.screens.overlay import hold_keys
 from retinue.ui.screens.picker import PickerRow
 

@@ -5,7 +5,7 @@ import json
 
 from retinue.tools.convert.readers.base import Unreadable
 from retinue.tools.markdown.html import to_markdown
-from retinue.tools.markdown.tables import render_table
+from retinue.tools.markdown.marks import render_table
 
 MAX_ROWS, MAX_COLUMNS = 5_000, 100
 

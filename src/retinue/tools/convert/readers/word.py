@@ -4,7 +4,7 @@ from xml.etree.ElementTree import Element
 
 from retinue.tools.convert.readers.base import join_blocks
 from retinue.tools.convert.readers.zipped import Package
-from retinue.tools.markdown.tables import render_table
+from retinue.tools.markdown.marks import render_table
 from retinue.tools.markdown.xml import strip_name
 
 MAIN = "word/document.xml"
