@@ -67,7 +67,7 @@ def test_every_binding_can_be_changed():
 
 def test_every_listed_action_does_something():
     package = Path(retinue.ui.__path__[0])
-    source = "".join(path.read_text() for path in package.rglob("*.py") if path.name != "keys.py")
+    source = "".join(path.read_text() for path in package.rglob("*.py") if path.name != "default_keys.py")
     named = {action for action in DEFAULTS if f'"{action}"' in source or f"'{action}'" in source}
     made = {f"app.trust.{name}" for name in ("yes", "always", "no", "never")}
     assert set(DEFAULTS) - named == made | {f"app.tree.filter.{name}" for name in FILTERS}
