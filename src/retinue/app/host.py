@@ -8,9 +8,10 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from retinue.core.clock import Clock
 from retinue.core.diagnostics import Diagnostic
@@ -43,8 +44,7 @@ if TYPE_CHECKING:
     from retinue.settings.paths import Paths
 
 
-@dataclass(frozen=True, slots=True)
-class Own:
+class Own(Struct, frozen=True):
     """Objects that the caller of the Python API supplies."""
 
     model: Model | None = None
@@ -57,8 +57,7 @@ class Own:
     """Added to those that are found."""
 
 
-@dataclass(frozen=True, slots=True)
-class SentRun:
+class SentRun(Struct, frozen=True):
     """What comes with a main agent that was sent here from another machine."""
 
     features: Sequence[Feature] = ()

@@ -23,7 +23,6 @@ from retinue.engine.run_config import REMOTE, Origin, RemoteRequest
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
 from retinue.settings.paths import find_agent_dir, find_home, find_paths
-from retinue.settings.process_config import build_premises
 from retinue.settings.request import Request, SessionCover, SessionWish
 from retinue.settings.subagents import CrewSettings, find_user_file, load_crew
 
@@ -54,6 +53,7 @@ def open_remote(parts: "SessionParts", cluster: "Cluster | None" = None) -> "Rem
     if cluster is None and not find_database(config.crew.settings, environment):
         return None
     from retinue.durable.cluster.backend import ClusterBackend, ClusterPorts
+    from retinue.settings.process_config import build_premises
 
     def connect(warn: Callable[[str], None]) -> "Cluster":
         return cluster or open_cluster(config.crew.settings, environment, warn)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from msgspec import structs
+
 from retinue.app.delegation_tools import DelegationTools, to_grounds
 from retinue.app.schedules import Schedules
 from retinue.app.session_parts import SessionParts
@@ -223,7 +225,7 @@ def _build_config(tools: DelegationTools) -> RunConfig:
         files=config.files,
         list_features=list_features,
     )
-    return replace(
+    return structs.replace(
         run_config,
         orphan_dir=run_config.orphan_dir if tools.keeps_sessions else None,
         lease=parts.lease,

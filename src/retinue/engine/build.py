@@ -5,11 +5,11 @@ Definitions, models and features come from a RunConfig. MUST NOT know settings, 
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field, structs
 
 from retinue.core.clock import Clock
 from retinue.core.definition import REMOTE, Definition
@@ -45,8 +45,7 @@ from retinue.tools.policy import Rights, Terms
 from retinue.tools.registry import rename_tools
 
 
-@dataclass(frozen=True, slots=True)
-class RunHost:
+class RunHost(Struct, frozen=True):
     """What this process provides for all runs."""
 
     clock: Clock
@@ -84,8 +83,7 @@ class RunTree:
             self.sessions.forget(event.run_id)
 
 
-@dataclass(frozen=True, slots=True)
-class ParentRun:
+class ParentRun(Struct, frozen=True):
     """The run that requests another one, with the state of all runs."""
 
     live: LiveRun
@@ -233,7 +231,8 @@ class RunBuilder:
 
     def limit_turns(self, default_max_turns: int | None, grace_turns: int) -> None:
         limits = replace(self._config.policy.limits, max_turns=default_max_turns, grace_turns=grace_turns)
-        self._config = replace(self._config, policy=replace(self._config.policy, limits=limits))
+        policy = structs.replace(self._config.policy, limits=limits)
+        self._config = structs.replace(self._config, policy=policy)
 
     def _open(self, setup: RunSetup, plan: RunPlan, run: Run, parent: LiveRun) -> LiveRun:
         """Create the live run, here or in a process of its own, which then writes the session alone."""

@@ -4,11 +4,10 @@ Also what is sent with a run that works in another process or on another machine
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from retinue.core.definition import REMOTE as REMOTE
 from retinue.core.definition import Definition
@@ -89,8 +88,7 @@ class RunPlan(Struct, frozen=True):
     additions: Additions = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteRequest:
+class RemoteRequest(Struct, frozen=True):
     """What is needed, in addition to its setup, to run something in another process or on another machine."""
 
     runner: Runner
@@ -122,8 +120,7 @@ class Origin(Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether its commands cannot change anything, because they run in a read-only sandbox."""
 
 
-@dataclass(frozen=True, slots=True)
-class SurfaceRules:
+class SurfaceRules(Struct, frozen=True):
     """What is different for the runs of one surface."""
 
     max_depth: int = 1
@@ -140,8 +137,7 @@ class SurfaceRules:
     """Whether a process for such a run receives only what the definition says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """What the user decided for all agents."""
 
     readonly_bash: bool = False
@@ -169,8 +165,7 @@ class Policy:
         return self.surfaces.get(name) or SurfaceRules()
 
 
-@dataclass(frozen=True, slots=True)
-class MainRules:
+class MainRules(Struct, frozen=True):
     """What a main agent has in place of a parent."""
 
     cwd: Path
@@ -192,8 +187,7 @@ class MainRules:
     follow_up_mode: Delivery = "one-at-a-time"
 
 
-@dataclass(frozen=True, slots=True)
-class RunConfig:
+class RunConfig(Struct, frozen=True):
     """Everything that a main agent and its runs are built from."""
 
     find: Callable[[str, str], Definition]

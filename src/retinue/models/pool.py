@@ -1,10 +1,10 @@
 """Open models by name: one registry, one connection pool and one rate limiter for all runs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.core.clock import Clock
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from retinue.models.bridge import BridgedModel
 
 
-@dataclass(frozen=True, slots=True)
-class PoolConfig:
+class PoolConfig(Struct, frozen=True):
     timing: Timing = field(default_factory=Timing)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     thinking_budgets: Mapping[str, int] = field(default_factory=dict)

@@ -7,7 +7,7 @@ extensions and most tools of MCP servers are unknown. Must not know how anything
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -56,7 +56,7 @@ class Forecast:
     def __init__(self, roster: "Roster", around: Around) -> None:
         self._roster = roster
         self._around = around
-        self._policy = replace(build_policy(roster.crew, around.environment), judge=roster.boundaries.judge)
+        self._policy = structs.replace(build_policy(roster.crew, around.environment), judge=roster.boundaries.judge)
 
     def find(self, name: str) -> dict[str, Definition]:
         """Return which agent a name means on each surface that knows it. Raises UnknownAgent."""

@@ -1,8 +1,9 @@
 """Builds the RunConfig for the runs of one main agent from the user's files."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec import structs
 
 from retinue.core.errors import UsageError, quote
 from retinue.core.tool import Tool
@@ -44,7 +45,7 @@ def build_run_config(
         list_features=list_features,
         compaction=settings.compaction.for_model,
         retry=settings.retry.to_policy(),
-        policy=replace(build_policy(crew, environment), judge=roster.boundaries.judge),
+        policy=structs.replace(build_policy(crew, environment), judge=roster.boundaries.judge),
         context_files=[(file.path, file.text) for file in files.context],
         orphan_dir=find_session_dir(paths, environment, setting=settings.session_dir) / "runs",
     )
