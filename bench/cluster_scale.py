@@ -15,7 +15,7 @@ from retinue.core.run import Status
 from retinue.durable.cluster.assignment import Assignment
 from retinue.durable.cluster.database import Database
 from retinue.durable.cluster.record import Claim, submit
-from retinue.durable.session_files import Piece
+from retinue.durable.session_files import RecordPart
 from retinue.testing.postgres import Postgres
 
 RUNS, TURNS = 10, 5
@@ -120,7 +120,7 @@ async def _measure_writes() -> list[Figure]:
 
             async def keep(number: int) -> None:
                 places[number] += 1
-                await claims[number].keep([Piece("session", "session.jsonl", places[number], b"x" * 4_000)])
+                await claims[number].keep([RecordPart("session", "session.jsonl", places[number], b"x" * 4_000)])
 
             async def tell(number: int) -> None:
                 await claims[number].tell([b"x" * 500])

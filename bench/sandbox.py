@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.figure import Figure
-from retinue.core.launch import Confining
+from retinue.core.launch import ConfinementFactory
 from retinue.core.tool import ToolContext
 from retinue.sandbox.confinement import open_sandbox
 from retinue.sandbox.probe import Machine, Probe
-from retinue.sandbox.profile import SandboxWishes, build_readonly, build_writing
+from retinue.sandbox.profile import SandboxSettings, build_readonly, build_writing
 from retinue.sandbox.status import Backend
 from retinue.tools.process_tree import TreeProbe
 from retinue.tools.shell.bash import BashTool
@@ -37,10 +37,10 @@ def measure() -> Iterator[Figure]:
 
 async def take_times(folder: Path) -> dict[str, list[float]]:
     """Milliseconds of each call, by variant."""
-    wishes = SandboxWishes(home=os.environ.get("HOME", ""))
+    wishes = SandboxSettings(home=os.environ.get("HOME", ""))
     tool = BashTool(TreeProbe(kind="plain"))
     machines = [Machine(Probe(backends=(backend,))) for backend in list_backends()]
-    boundaries: dict[str, Confining | None] = {"bare": None}
+    boundaries: dict[str, ConfinementFactory | None] = {"bare": None}
     opened = []
     for machine in machines:
         for build in (build_readonly, build_writing):

@@ -32,7 +32,7 @@ def use_runner(name: str, farm: "Farm | None" = None) -> Iterator[None]:
         changes["cluster"] = subagents.ClusterSettings(database=farm.database)
 
     def merge_layers(defaults: Any, *rest: Any) -> Any:
-        is_crew = isinstance(defaults, subagents.CrewSettings)
+        is_crew = isinstance(defaults, subagents.SubagentsConfig)
         return merge(msgspec.structs.replace(defaults, **changes) if is_crew else defaults, *rest)
 
     subagents.merge_layers, _chosen = merge_layers, name  # type: ignore[assignment]
@@ -93,10 +93,10 @@ def make_backend(main: Any, find_file: Any, *, at_once: bool = False) -> Any:
         return LocalBackend()
     from retinue.durable.local.database import RunDatabase
     from retinue.durable.local.records import RunRecords
-    from retinue.durable.local.writer import Scribe
+    from retinue.durable.local.writer import WriterThread
 
     ledger = RunDatabase(main.session.path.parent / "runs.db")
-    writer: Any = AtOnce(ledger) if at_once else Scribe(ledger)
+    writer: Any = AtOnce(ledger) if at_once else WriterThread(ledger)
     records = RunRecords(writer, main.session, lambda run, request: find_file(run.id))
     main.bus.listen(records.hear, pieces=False)
 

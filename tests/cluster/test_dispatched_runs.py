@@ -13,7 +13,7 @@ import pytest
 
 from retinue.core.events import Warned
 from retinue.core.run import Status
-from retinue.features.approvals.gate import NO_FACE
+from retinue.features.approvals.gate import NO_FRONTEND
 from retinue.features.hooks.points import DECIDED, OBSERVED
 from retinue.settings.request import Request, SessionWish
 from tests.flows.mcp_world import PROGRAM
@@ -140,7 +140,7 @@ async def test_nobody_there_is_a_no(dispatching, plain):
     dispatching.start_worker(**plain())
     async with dispatching.open_face() as face:
         result, run = await run_main(face)
-    denied = [f'[Denied] Tool "execute_command" was denied: {NO_FACE}']
+    denied = [f'[Denied] Tool "execute_command" was denied: {NO_FRONTEND}']
     assert (result["content"][0]["text"], results(run), dispatching.effects) == ("tried", denied, [])
     assert bool(run.worker)
 

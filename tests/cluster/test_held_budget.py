@@ -9,21 +9,21 @@ from retinue.core.messages import Usage
 from retinue.core.model import Price
 from retinue.durable.cluster import shared_budget as purse
 from retinue.durable.cluster.database import Database
-from retinue.durable.cluster.shared_budget import Purse, open_leases
+from retinue.durable.cluster.shared_budget import RemainingBudget, open_leases
 from retinue.engine.budget import Lease
 
 FREE = Price()
 
 
 @pytest.fixture
-async def purses(database: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Purse]]:
+async def purses(database: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[RemainingBudget]]:
     monkeypatch.setattr(purse, "HELD_S", 0.05)
     async with Database(database) as opened:
         leases = await open_leases(opened, Lease(tokens=10_000))
-        yield [Purse(opened, name, leases) for name in ("one", "two")]
+        yield [RemainingBudget(opened, name, leases) for name in ("one", "two")]
 
 
-async def test_held_budget_is_waited_for(purses: list[Purse]) -> None:
+async def test_held_budget_is_waited_for(purses: list[RemainingBudget]) -> None:
     one, two = purses
     await one.hold("first", FREE, 1_000, 9_000)
     waiting = asyncio.ensure_future(two.hold("second", FREE, 1_000, 2_000))
@@ -32,7 +32,7 @@ async def test_held_budget_is_waited_for(purses: list[Purse]) -> None:
     assert await asyncio.wait_for(waiting, 5) == 2_000
 
 
-async def test_lost_hold_counts_as_spent(purses: list[Purse], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lost_hold_counts_as_spent(purses: list[RemainingBudget], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(purse, "MAX_HELD_S", 0.2)
     one, two = purses
     await one.hold("first", FREE, 1_000, 9_000)

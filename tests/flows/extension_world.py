@@ -3,8 +3,8 @@
 from pathlib import Path
 from textwrap import dedent
 
-from retinue.features.extensions.candidates import ExtensionFolders, Wanted
-from retinue.features.extensions.loader import Library, LoadedExtensions, load_extensions
+from retinue.features.extensions.candidates import ExtensionFolders, WantedExtensions
+from retinue.features.extensions.loader import ExtensionLibrary, LoadedExtensions, load_extensions
 
 TOOL = """
 def register(api):
@@ -41,12 +41,12 @@ class World:
         return ExtensionFolders(self.project, self.user.parent, self.project, trusted, self.home, installed)
 
     async def load(
-        self, wanted: Wanted | None = None, *, trusted: bool = True, limit_s: float = 10.0
+        self, wanted: WantedExtensions | None = None, *, trusted: bool = True, limit_s: float = 10.0
     ) -> LoadedExtensions:
         return await load_extensions(self.places(trusted=trusted), wanted, limit_s=limit_s)
 
-    def library(self, **places: bool) -> Library:
-        return Library(self.places(**places))
+    def library(self, **places: bool) -> ExtensionLibrary:
+        return ExtensionLibrary(self.places(**places))
 
 
 def names(loaded: LoadedExtensions) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from textwrap import dedent
 
 from retinue.core.tool import ToolContext
 from retinue.engine.clock import SystemClock
-from retinue.features.mcp.connection import Opener, Surroundings
+from retinue.features.mcp.connection import McpOpener, ServerContext
 from retinue.features.mcp.pool import ServerPool
 from retinue.features.mcp.server import McpServer
 from retinue.tools.process_tree import TreeProbe
@@ -85,8 +85,8 @@ class World:
     async def open(self, clock=None, initialise_s: float = 5.0, tree=None):
         """The pool of the servers, every one of them leased."""
         trees = TreeProbe(kind=tree) if tree else TREES
-        around = Surroundings(self.root, self.environment, trees, "1", self.told.append, initialise_s=initialise_s)
-        async with ServerPool(self.servers, Opener(around), clock or SystemClock(), self.told.append) as pool:
+        around = ServerContext(self.root, self.environment, trees, "1", self.told.append, initialise_s=initialise_s)
+        async with ServerPool(self.servers, McpOpener(around), clock or SystemClock(), self.told.append) as pool:
             self.lease = pool.lease(pool.servers)
             yield pool
 

@@ -25,7 +25,7 @@ from msgspec import structs
 from retinue.core.launch import Launch, Stdio
 from retinue.sandbox.confinement import OpenConfinement, open_sandbox
 from retinue.sandbox.probe import Probe, find_status
-from retinue.sandbox.profile import SandboxWishes, build_readonly, build_writing
+from retinue.sandbox.profile import SandboxSettings, build_readonly, build_writing
 from retinue.sandbox.server import PROGRAM, ForkServer
 from retinue.sandbox.status import Backend, SandboxStatus
 from tests.needs import need_backend
@@ -109,8 +109,8 @@ class World:
         return {**places, "PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "x"}
 
     @property
-    def wishes(self) -> SandboxWishes:
-        return SandboxWishes(home=str(self.home), environment=("W", "H", *self.shared))
+    def wishes(self) -> SandboxSettings:
+        return SandboxSettings(home=str(self.home), environment=("W", "H", *self.shared))
 
     def digest(self) -> dict[str, tuple[object, ...]]:
         """Content, mode, owner, time, attributes and flags of everything that must stay as it is."""

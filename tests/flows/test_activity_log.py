@@ -9,7 +9,7 @@ from retinue import Retinue
 from retinue.core.events import ToolFinished, ToolStarted
 from retinue.core.messages import TextContent, ToolResultMessage
 from retinue.engine.clock import SystemClock
-from retinue.features.activity import ActivityLog, Recorder, find_log
+from retinue.features.activity import ActivityLog, ActivityRecorder, find_log
 
 AGENT = {"subagent_type": "Explore", "prompt": "look", "description": "a look"}
 
@@ -72,7 +72,7 @@ async def test_log_has_no_contents(tmp_path, work, home):
 async def test_calls_are_written_together(tmp_path):
     log = ActivityLog(tmp_path / "log")
     bus = Bus()
-    recorder = Recorder(log, SystemClock())
+    recorder = ActivityRecorder(log, SystemClock())
     recorder.listen(bus)
     for number in range(10):
         bus.finish(number)
@@ -84,7 +84,7 @@ async def test_calls_are_written_together(tmp_path):
 async def test_waiting_calls_are_written_soon(tmp_path, monkeypatch):
     monkeypatch.setattr("retinue.features.activity.FLUSH_S", 0.02)
     log, bus = ActivityLog(tmp_path / "log"), Bus()
-    Recorder(log, SystemClock()).listen(bus)
+    ActivityRecorder(log, SystemClock()).listen(bus)
     bus.finish(1)
     async with asyncio.timeout(2):
         while not log.read():
@@ -92,7 +92,7 @@ async def test_waiting_calls_are_written_soon(tmp_path, monkeypatch):
 
 
 async def test_hundred_agents_do_not_notice(tmp_path):
-    recorder = Recorder(ActivityLog(tmp_path / "log"), SystemClock())
+    recorder = ActivityRecorder(ActivityLog(tmp_path / "log"), SystemClock())
     runs = [Bus() for _ in range(100)]
     for run in runs:
         recorder.listen(run, "Explore")

@@ -7,10 +7,10 @@ from retinue.core.run import Reason, Status
 from retinue.core.tool import Effect, ToolResult
 from retinue.engine.clock import SystemClock
 from retinue.engine.limits import Limits
-from retinue.engine.questions import Desk
-from retinue.features.approvals.gate import ALLOW, Approving, Book, GatePorts
-from retinue.features.hooks.board import Board
-from retinue.features.hooks.feature import Hooking
+from retinue.engine.questions import PendingQuestions
+from retinue.features.approvals.gate import ALLOW, ApprovalFeature, GatePorts, RunRules
+from retinue.features.hooks.feature import HooksFeature
+from retinue.features.hooks.hook_table import HookTable
 
 
 class Slow:
@@ -29,10 +29,10 @@ async def work(arguments):
 async def test_waiting_for_a_person_is_not_idle():
     tool = Tool("change", work)
     tool.effect = Effect.WRITE
-    desk = Desk(lambda event: waiting.append(event))
+    desk = PendingQuestions(lambda event: waiting.append(event))
     waiting = []
     replies = [{"calls": [{"name": "change", "arguments": {}}]}, {"text": "changed"}]
-    gate = Approving(Book(), GatePorts(desk))
+    gate = ApprovalFeature(RunRules(), GatePorts(desk))
     run, _ = start(replies, [tool], features=[gate], limits=Limits(idle_s=0.2))
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
         with desk.attend():
@@ -45,7 +45,7 @@ async def test_waiting_for_a_person_is_not_idle():
 
 
 async def test_slow_observer_spoils_no_outcome():
-    board = Board([Slow()], str)
-    run, _ = start([{"text": "fine"}], features=[Hooking(board, SystemClock())], limits=Limits(cleanup_s=0.5))
+    board = HookTable([Slow()], str)
+    run, _ = start([{"text": "fine"}], features=[HooksFeature(board, SystemClock())], limits=Limits(cleanup_s=0.5))
     outcome = await run.prompt("Begin.")
     assert (outcome.status, outcome.text, outcome.error) == (Status.COMPLETED, "fine", "")

@@ -25,14 +25,14 @@ from retinue.models.resolve import ModelChoice
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.settings.run_config import build_surfaces
-from retinue.settings.subagents import CrewSettings
+from retinue.settings.subagents import SubagentsConfig
 from retinue.testing.clock import EventCollector
 from retinue.testing.runs import build_setup
 from retinue.tools.policy import Rights
 from retinue.tools.registry import ToolOptions, build_tools
 
 DONE = {"text": "done"}
-SURFACES = build_surfaces(CrewSettings(), {})
+SURFACES = build_surfaces(SubagentsConfig(), {})
 
 
 def define(name="a", **fields):

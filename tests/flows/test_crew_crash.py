@@ -32,7 +32,7 @@ from retinue.engine.request import RunRequest, store_request
 from retinue.engine.runner import LiveRun
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
-from retinue.surfaces.fleet.records import LifeRecords
+from retinue.surfaces.fleet.records import LifecycleRecords
 from retinue.testing.runs import build_setup
 
 SAMPLE = 2
@@ -217,7 +217,7 @@ async def test_result_counts_as_read_when_recorded() -> None:
 
 async def test_life_of_recovered_run_is_told() -> None:
     manager, _ = await recover(open_main(), queued("a"))
-    life = LifeRecords(manager.find)
+    life = LifecycleRecords(manager.find)
     record = life(RunFinished(run_id="a", outcome=DONE))
     assert record is not None and (record["type"], record["id"]) == ("subagents:completed", "a")
     assert life(RunFinished(run_id="stranger", outcome=DONE)) is None

@@ -8,7 +8,7 @@ import pytest
 
 from retinue.core.definition import DeclaredTools, Definition
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.features.extensions.candidates import Wanted, to_wanted
+from retinue.features.extensions.candidates import WantedExtensions, to_wanted
 from retinue.tools.policy import BUILTIN_OFFERS, Terms, decide_tools
 from retinue.tools.selectors import Offer
 from tests.flows.extension_world import World, names, problems
@@ -93,20 +93,20 @@ async def test_strongest_of_one_tool_counts(world):
 @pytest.mark.parametrize(
     "wanted",
     [
-        Wanted(False),
-        Wanted(isolated=True),
-        Wanted(excluded=("MARK",)),
-        Wanted(("other",)),
-        Wanted(("{user}/mark.py",), excluded=("mark",)),
+        WantedExtensions(False),
+        WantedExtensions(isolated=True),
+        WantedExtensions(excluded=("MARK",)),
+        WantedExtensions(("other",)),
+        WantedExtensions(("{user}/mark.py",), excluded=("mark",)),
     ],
 )
 async def test_unwanted_code_never_runs(world, wanted, tmp_path):
     world.put(world.user / "mark.py", f"open({str(tmp_path / 'ran')!r}, 'w').close()\ndef register(api): ...")
     if isinstance(wanted.selection, tuple):
-        wanted = Wanted(tuple(entry.format(user=world.user) for entry in wanted.selection), wanted.excluded)
+        wanted = WantedExtensions(tuple(entry.format(user=world.user) for entry in wanted.selection), wanted.excluded)
     assert (await world.load(wanted)).extensions == ()
     assert not (tmp_path / "ran").exists()
-    assert names(await world.load(Wanted(("mark",)))) == [("mark", "user")]
+    assert names(await world.load(WantedExtensions(("mark",)))) == [("mark", "user")]
     assert (tmp_path / "ran").exists()
 
 
@@ -123,7 +123,7 @@ def register(api):
 async def test_extension_is_registered_once(world, tmp_path):
     world.put(world.user / "a.py", COUNTING.format(file=str(tmp_path / "count"), text="import "))
     library = world.library()
-    loads = await asyncio.gather(*(library.load(Wanted(excluded=(name,))) for name in ("x", "y", "a", "z")))
+    loads = await asyncio.gather(*(library.load(WantedExtensions(excluded=(name,))) for name in ("x", "y", "a", "z")))
     assert [len(loaded.extensions) for loaded in loads] == [1, 1, 0, 1]
     assert (tmp_path / "count").read_text() == "import register "
 
@@ -162,7 +162,7 @@ async def test_listed_paths_are_loaded(world):
     world.put(world.project / "lib" / "near.py")
     world.put(world.home / "far.py")
     world.put(world.user / "other.py")
-    loaded = await world.load(Wanted(("lib/near.py", "~/far.py")))
+    loaded = await world.load(WantedExtensions(("lib/near.py", "~/far.py")))
     assert (names(loaded), problems(loaded)) == ([("near", "path"), ("far", "path")], [])
     assert await call(loaded, "near") == f"{world.project / 'lib' / 'near.py'} near {world.project}"
 
@@ -170,17 +170,17 @@ async def test_listed_paths_are_loaded(world):
 async def test_listed_path_hides_its_namesake(world):
     near, mine = world.put(world.project / "lib" / "ops.py"), world.put(world.user / "ops.py")
     library = world.library()
-    loaded = await library.load(Wanted(("./lib/ops.py", "*")))
+    loaded = await library.load(WantedExtensions(("./lib/ops.py", "*")))
     assert names(loaded) == [("ops", "path")]
     assert problems(loaded) == [f"{mine}: hidden by {near}, which an agent lists by its path"]
-    assert names(await library.load()) == names(await library.load(Wanted((str(mine),)))) == [("ops", "user")]
+    assert names(await library.load()) == names(await library.load(WantedExtensions((str(mine),)))) == [("ops", "user")]
 
 
 async def test_untrusted_paths_are_refused(world):
     world.put(world.project / "lib" / "near.py")
     os.symlink(world.project / "lib", world.home / "link")
     loaded = await world.load(
-        Wanted(("./lib/near.py", "~/link/near.py", "~/x.ts", "~root/x.py", "a\0/b.py")), trusted=False
+        WantedExtensions(("./lib/near.py", "~/link/near.py", "~/x.ts", "~root/x.py", "a\0/b.py")), trusted=False
     )
     assert loaded.extensions == ()
     assert problems(loaded) == [

@@ -223,7 +223,7 @@ async def test_catalogue_is_not_told_in_vain(tmp_path):
 
 
 def test_new_folder_is_seen_soon(tmp_path, monkeypatch):
-    glance, folder = skills.Glance(), tmp_path / "skills"
+    glance, folder = skills.SkillCheck(), tmp_path / "skills"
     seen = [glance.is_any_there([folder])]
     folder.mkdir()
     seen.append(glance.is_any_there([folder]))

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from retinue.features.hooks.board import Board, CommandHook
-from retinue.features.hooks.command import Workplace, find_command, run_command
+from retinue.features.hooks.command import HookContext, find_command, run_command
+from retinue.features.hooks.hook_table import CommandHook, HookTable
 from retinue.features.hooks.points import HookFailed, HookLate, HookSpec
 
 
@@ -17,7 +17,7 @@ def python(code, **fields):
 
 @pytest.fixture
 def place(tmp_path):
-    return Workplace(tmp_path, tmp_path, dict(os.environ), limit_s=10)
+    return HookContext(tmp_path, tmp_path, dict(os.environ), limit_s=10)
 
 
 async def test_answer_is_read(place):
@@ -41,7 +41,7 @@ async def test_hanging_hook_and_its_children_end(place, tmp_path):
     spec = python(code)
     begun_s = time.monotonic()
     with pytest.raises(HookLate, match="did not finish within 1 s"):
-        await run_command(spec, {}, Workplace(place.cwd, place.project, place.environment, limit_s=1))
+        await run_command(spec, {}, HookContext(place.cwd, place.project, place.environment, limit_s=1))
     assert time.monotonic() - begun_s < 4
     await asyncio.sleep(1)
     assert not mark.exists()
@@ -76,12 +76,12 @@ def test_command_is_not_the_projects(tmp_path):
     fake.write_text("#!/bin/sh\n")
     fake.chmod(0o755)
     spec = HookSpec(name="h", point="agent.turn.start", command="check-it")
-    inside = Workplace(tmp_path, tmp_path, {"PATH": f"{own}:bin:/usr/bin"})
+    inside = HookContext(tmp_path, tmp_path, {"PATH": f"{own}:bin:/usr/bin"})
     with pytest.raises(HookFailed, match="no program 'check-it' on the PATH"):
         find_command(spec, inside)
     outside = tmp_path / "project"
     outside.mkdir()
-    assert find_command(spec, Workplace(outside, outside, {"PATH": str(own)})) == str(fake)
+    assert find_command(spec, HookContext(outside, outside, {"PATH": str(own)})) == str(fake)
 
 
 def test_relative_command_belongs_to_its_file(tmp_path):
@@ -91,14 +91,14 @@ def test_relative_command_belongs_to_its_file(tmp_path):
     project = tmp_path / "project"
     project.mkdir()
     spec = HookSpec(name="h", point="agent.turn.start", command="./check.sh", folder=str(tmp_path))
-    assert find_command(spec, Workplace(project, project, {})) == str(script)
+    assert find_command(spec, HookContext(project, project, {})) == str(script)
 
 
 async def test_late_observer_is_told_once(place):
     warnings = []
     spec = python("import time; time.sleep(60)", point="llm.request.before", kind="observer")
-    quick = Workplace(place.cwd, place.project, place.environment, limit_s=0.2)
-    board = Board([CommandHook(spec, quick)], warnings.append)
+    quick = HookContext(place.cwd, place.project, place.environment, limit_s=0.2)
+    board = HookTable([CommandHook(spec, quick)], warnings.append)
     begun_s = time.monotonic()
     for _ in range(5):
         await board.tell("llm.request.before", {})
@@ -125,7 +125,7 @@ class Plain:
 async def test_namesake_does_not_spare_a_guard():
     change = {"modifiedInput": {"path": "b"}}
     guard, namesake = Plain("guard", {"decision": "deny"}), Plain("guard", change, scope="session", is_own=False)
-    board = Board([guard, namesake], lambda text: None)
+    board = HookTable([guard, namesake], lambda text: None)
     first = await board.decide("tool.approval.pre", {}, fit=lambda given: (given, []))
     assert (first.word, first.modified_input, guard.asked) == ("ask", {"path": "b"}, 0)
     second = await board.decide("tool.approval.pre", {}, leaving_out=first.key)
@@ -142,14 +142,14 @@ async def test_nearest_scope_is_asked_first():
 
     hooks = [Noting("g", None, priority=99), Noting("p", None, scope="project"), Noting("s", None, scope="session")]
     hooks.append(Noting("s9", None, scope="session", priority=9))
-    await Board(hooks, order.append).decide("tool.approval.pre", {})
+    await HookTable(hooks, order.append).decide("tool.approval.pre", {})
     assert order == ["s9", "s", "p", "g"]
 
 
 @pytest.mark.attack("F8")
 async def test_failed_guard_outweighs_permission():
     hooks = [Plain("broken", HookFailed("fell over"), priority=9), Plain("kind", {"decision": "allow"})]
-    decision = await Board(hooks, str).decide("tool.approval.pre", {})
+    decision = await HookTable(hooks, str).decide("tool.approval.pre", {})
     assert (decision.word, decision.reason) == ("deny", "the hook 'broken' fell over")
 
 
@@ -157,6 +157,6 @@ async def test_failed_guard_outweighs_permission():
 @pytest.mark.parametrize("word", ["allow", "continue"])
 async def test_projects_permission_is_no_opinion(word):
     theirs = Plain("theirs", {"decision": word}, scope="project", is_own=False)
-    assert await Board([theirs], str).decide("tool.approval.pre", {}) is None
-    decision = await Board([theirs, Plain("mine", {"decision": "ask"})], str).decide("tool.approval.pre", {})
+    assert await HookTable([theirs], str).decide("tool.approval.pre", {}) is None
+    decision = await HookTable([theirs, Plain("mine", {"decision": "ask"})], str).decide("tool.approval.pre", {})
     assert (decision.word, decision.hook) == ("ask", "mine")

@@ -6,7 +6,7 @@ from lsp_world import FOUND, World
 
 from retinue.features.sandbox import Boundaries
 from retinue.sandbox.probe import Machine, Probe
-from retinue.settings.subagents import CrewSettings
+from retinue.settings.subagents import SubagentsConfig
 from retinue.tools.lsp.tool import Permission
 from tests.flows.sandbox_world import need_status
 
@@ -27,7 +27,7 @@ def note(text):
 def boundaries(home, request):
     need_status(request.param)
     machine = Machine(Probe(backends=(request.param,)))
-    own = CrewSettings().sandbox
+    own = SubagentsConfig().sandbox
     made = Boundaries(own, home=home, agent_dir=home / ".pi" / "agent", find_machine=lambda: machine)
     yield made
     made.machine.close()

@@ -23,7 +23,7 @@ from retinue.engine.recovery import read_remains
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
 from retinue.sessions.log import Session
-from retinue.surfaces.fleet.post import open_notifier
+from retinue.surfaces.fleet.delivery import open_notifier
 from retinue.testing.clock import FakeClock
 from retinue.testing.runs import build_setup
 

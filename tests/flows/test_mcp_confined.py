@@ -10,7 +10,7 @@ import pytest
 from retinue import Retinue
 from retinue.core.events import ToolFinished
 from retinue.engine.clock import SystemClock
-from retinue.features.mcp.connection import Opener, Surroundings
+from retinue.features.mcp.connection import McpOpener, ServerContext
 from retinue.features.mcp.pool import ServerPool
 from retinue.features.sandbox import Boundaries
 from retinue.sandbox.probe import Machine, Probe
@@ -109,9 +109,11 @@ async def test_each_backend_binds_servers(backend: Backend, home: Path, tmp_path
     boundaries = Boundaries(Sandbox(), home=home, agent_dir=home / "a", find_machine=lambda: machine)
     world, boundary = World(tmp_path), boundaries.surround_place(tmp_path, readonly=True)
     server = world.add(extra=DEEDS + "\nTOOLS[0]['description'] = str(os.getpid())", env={"GIVEN": "yes"})
-    around = Surroundings(tmp_path, world.environment, TREES, "1", world.told.append)
-    confined = Opener(replace(around, confining=boundary))
-    async with ServerPool([server], Opener(around), SystemClock(), world.told.append, open_confined=confined) as pool:
+    around = ServerContext(tmp_path, world.environment, TREES, "1", world.told.append)
+    confined = McpOpener(replace(around, confining=boundary))
+    async with ServerPool(
+        [server], McpOpener(around), SystemClock(), world.told.append, open_confined=confined
+    ) as pool:
         pool.lease(["raw"], readonly=True)
         tools = await pool.list_tools(["raw"], readonly=True)
         assert (text_of(await call(tools["mcp__raw__hi"], tmp_path)), world.told) == (BOUND, [])
@@ -137,9 +139,11 @@ async def test_without_sandbox_no_server_starts(home: Path, tmp_path: Path) -> N
     boundaries = Boundaries(Sandbox(mode="off"), home=home, agent_dir=home / "a")
     world, boundary = World(tmp_path), boundaries.surround_place(tmp_path, readonly=True)
     server = world.add(extra=DEEDS)
-    around = Surroundings(tmp_path, world.environment, TREES, "1", world.told.append)
-    confined = Opener(replace(around, confining=boundary))
-    async with ServerPool([server], Opener(around), SystemClock(), world.told.append, open_confined=confined) as pool:
+    around = ServerContext(tmp_path, world.environment, TREES, "1", world.told.append)
+    confined = McpOpener(replace(around, confining=boundary))
+    async with ServerPool(
+        [server], McpOpener(around), SystemClock(), world.told.append, open_confined=confined
+    ) as pool:
         assert await pool.list_tools(["raw"], readonly=True) == {}
     (told,) = world.told
     assert told.startswith("MCP server 'raw', as read-only agents get it without writing and network: SANDBOX_UNAV")

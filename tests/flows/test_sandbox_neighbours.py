@@ -10,7 +10,7 @@ import pytest
 
 from retinue.core.errors import ToolFailed
 from retinue.sandbox.confinement import open_sandbox
-from retinue.sandbox.profile import TMP_PREFIX, SandboxWishes, build_readonly, find_private_root
+from retinue.sandbox.profile import TMP_PREFIX, SandboxSettings, build_readonly, find_private_root
 from retinue.sandbox.status import Backend
 from tests.flows.sandbox_world import BACKENDS, Box, Who, list_users, need_status, open_box
 from tests.flows.test_sandbox_around import Ground
@@ -105,7 +105,7 @@ def test_foreign_place_for_private_files_is_refused(kind: str, tmp_path: Path, m
     else:
         root.mkdir()
         root.chmod(0o777)
-    boundary = open_sandbox(status, build_readonly(tmp_path / "w", SandboxWishes()))
+    boundary = open_sandbox(status, build_readonly(tmp_path / "w", SandboxSettings()))
     with pytest.raises(ToolFailed, match="remove it, or set TMPDIR"):
         boundary.wrap(["/bin/true"], {}, str(tmp_path / "w"))
     boundary.close()

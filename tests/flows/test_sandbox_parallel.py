@@ -16,7 +16,7 @@ from retinue.features.sandbox import Boundaries, find_workspace
 from retinue.sandbox import bwrap
 from retinue.sandbox.confinement import open_sandbox
 from retinue.sandbox.probe import Machine, Probe
-from retinue.sandbox.profile import PROTECTED_DIRS, PROTECTED_FILES, Profile, SandboxWishes, build_writing
+from retinue.sandbox.profile import PROTECTED_DIRS, PROTECTED_FILES, Profile, SandboxSettings, build_writing
 from retinue.sandbox.stubs import Stubs, is_stub
 from retinue.settings.subagents import Sandbox
 from retinue.tools.process_tree import TreeProbe
@@ -108,14 +108,14 @@ def test_folder_that_goes_away_refuses_no_command(tmp_path: Path, monkeypatch: p
     passing, sort = tmp_path / "passing", bwrap.sort_protected
     passing.mkdir()
 
-    def sort_before_it_goes(profile: Profile) -> bwrap.Covers:
+    def sort_before_it_goes(profile: Profile) -> bwrap.CoveredPaths:
         covers = sort(profile)
         if passing.exists():
             passing.rmdir()
         return covers
 
     monkeypatch.setattr(bwrap, "sort_protected", sort_before_it_goes)
-    profile = structs.replace(build_writing(tmp_path, SandboxWishes()), protected=(str(passing / "config"),))
+    profile = structs.replace(build_writing(tmp_path, SandboxSettings()), protected=(str(passing / "config"),))
     boundary = open_sandbox(need_status("bwrap"), profile)
     passing.mkdir(exist_ok=True)
     with boundary.wrap(["true"], {}, str(tmp_path)) as launch:

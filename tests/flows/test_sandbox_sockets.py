@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from retinue.core.tool import ToolContext
-from retinue.sandbox.cgroup import Corral
+from retinue.sandbox.cgroup import ControlGroup
 from retinue.sandbox.confinement import open_sandbox
 from retinue.sandbox.probe import Machine, Probe
-from retinue.sandbox.profile import SandboxWishes, build_writing
+from retinue.sandbox.profile import SandboxSettings, build_writing
 from retinue.sandbox.server import ForkServer
 from retinue.tools.process_tree import TreeProbe
 from retinue.tools.shell.bash import BashTool
@@ -30,8 +30,8 @@ def open_server(kind: str, folder: Path) -> ForkServer:
     """Commands are started by a thread of an ordinary user or of root, or by the fork server in a group of its own."""
     if kind == "second version":
         (folder / "cgroup.procs").touch()
-        return ForkServer(corral=Corral(str(folder), is_root=True))
-    return ForkServer(corral=Corral(is_root=kind == "root"))
+        return ForkServer(corral=ControlGroup(str(folder), is_root=True))
+    return ForkServer(corral=ControlGroup(is_root=kind == "root"))
 
 
 async def run(
@@ -49,7 +49,7 @@ async def run(
     machine = Machine(Probe(backends=(backend,)))
     machine.server = open_server(kind, folder)
     try:
-        profile = build_writing(folder / work, SandboxWishes(home=str(folder), writable=writable, network=network))
+        profile = build_writing(folder / work, SandboxSettings(home=str(folder), writable=writable, network=network))
         confinement = open_sandbox(machine.look(), profile, machine.server)
         result = await BashTool(TreeProbe()).call(
             {"command": command}, ToolContext(folder / work, confinement=confinement)

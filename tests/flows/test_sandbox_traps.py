@@ -21,7 +21,7 @@ from retinue.core.tool import ToolContext
 from retinue.sandbox import bwrap, landlock
 from retinue.sandbox.confinement import open_sandbox, remove_leftovers
 from retinue.sandbox.probe import Machine, Probe
-from retinue.sandbox.profile import Profile, SandboxWishes, build_writing
+from retinue.sandbox.profile import Profile, SandboxSettings, build_writing
 from retinue.sandbox.status import Backend
 from retinue.tools.process_tree import TreeProbe
 from retinue.tools.shell.bash import BashTool
@@ -197,7 +197,7 @@ async def test_vanished_mount_is_looked_for_again(tmp_path: Path) -> None:
     (gone / "refs").mkdir()
     (gone / "hooks").mkdir()
     (gone / "config").write_text("")
-    confinement = open_sandbox(status, build_writing(work, SandboxWishes(home=str(tmp_path / "home"))))
+    confinement = open_sandbox(status, build_writing(work, SandboxSettings(home=str(tmp_path / "home"))))
     context = ToolContext(work, confinement=confinement)
     result = await BashTool(TreeProbe()).call({"command": "echo once >> did"}, context)
     assert (result.is_error, (work / "did").read_text()) == (False, "once\n")
@@ -207,7 +207,7 @@ async def test_vanished_mount_is_looked_for_again(tmp_path: Path) -> None:
 async def test_words_of_a_launcher_start_nothing_twice(tmp_path: Path) -> None:
     need_status("bwrap")
     status = Machine(Probe(backends=("bwrap",))).look()
-    confinement = open_sandbox(status, build_writing(tmp_path, SandboxWishes(home=str(tmp_path / "home"))))
+    confinement = open_sandbox(status, build_writing(tmp_path, SandboxSettings(home=str(tmp_path / "home"))))
     command = f'echo once >> did; echo "bwrap: Can\'t find source path {tmp_path}/x: No such file"; exit 1'
     with pytest.raises(ToolFailed, match="SANDBOX_UNAVAILABLE"):
         await BashTool(TreeProbe()).call({"command": command}, ToolContext(tmp_path, confinement=confinement))
@@ -405,7 +405,7 @@ def test_vanished_directory_changes_nothing_above(tmp_path: Path, monkeypatch: p
     (tmp_path / "tmp").mkdir(0o755)
     (tmp_path / "work").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    boundary = open_sandbox(status, build_writing(tmp_path / "work", SandboxWishes()))
+    boundary = open_sandbox(status, build_writing(tmp_path / "work", SandboxSettings()))
     with boundary.wrap(["true"], {}, str(tmp_path / "work")):
         (private,) = (tmp_path / "tmp").glob("*/*")
     private.rmdir()  # as another process does that takes it for a leftover

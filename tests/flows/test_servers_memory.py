@@ -7,7 +7,7 @@ import pytest
 
 from retinue.core.errors import ToolFailed
 from retinue.engine.clock import SystemClock
-from retinue.features.mcp.connection import Opener, Surroundings
+from retinue.features.mcp.connection import McpOpener, ServerContext
 from retinue.features.mcp.pool import ServerPool
 from retinue.features.sandbox import Boundaries
 from retinue.sandbox.probe import Machine, Probe
@@ -42,9 +42,11 @@ async def test_large_mcp_server_is_ended(tmp_path, boundaries):
     boundary = boundaries.surround_place(tmp_path, readonly=True)
     world = mcp_world.World(tmp_path)
     server = world.add(extra="import time" + HOG.format(name="call"))
-    around = Surroundings(tmp_path, world.environment, mcp_world.TREES, "1", world.told.append)
-    confined = Opener(replace(around, confining=boundary))
-    async with ServerPool([server], Opener(around), SystemClock(), world.told.append, open_confined=confined) as pool:
+    around = ServerContext(tmp_path, world.environment, mcp_world.TREES, "1", world.told.append)
+    confined = McpOpener(replace(around, confining=boundary))
+    async with ServerPool(
+        [server], McpOpener(around), SystemClock(), world.told.append, open_confined=confined
+    ) as pool:
         pool.lease(["raw"], readonly=True)
         tools = await pool.list_tools(["raw"], readonly=True)
         try:

@@ -12,7 +12,7 @@ import pytest
 
 from retinue.core.errors import SessionError, SessionUnsaved
 from retinue.core.messages import UserMessage
-from retinue.sessions.files import Files, FleetingFiles
+from retinue.sessions.files import Files, UnsyncedFiles
 from retinue.sessions.log import Session
 from retinue.sessions.tree import SessionTree
 from retinue.testing.clock import FakeClock
@@ -339,7 +339,7 @@ def test_fleeting_session_waits_for_no_disk(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.delattr(os, name)
     path = tmp_path / "s.jsonl"
     for number, make in enumerate((new_session, open_session)):
-        session = make(path, SessionTree(FleetingFiles()))
+        session = make(path, SessionTree(UnsyncedFiles()))
         session.append_message(UserMessage(f"{number}", 1), sync=True)
         # With the lock: the next one would be refused else.
         session.close()

@@ -114,7 +114,7 @@ def test_removed_note_changes_nothing(path: Path, holder: subprocess.Popen[str])
 
 
 def test_reused_process_id_is_not_named(path: Path, holder: subprocess.Popen[str]) -> None:
-    stale = lock.Holder(os.getpid(), "1", lock.Holder.me().host)
+    stale = lock.LockHolder(os.getpid(), "1", lock.LockHolder.me().host)
     lock.note_path(path).write_bytes(msgspec.json.encode(stale))
     with pytest.raises(SessionLocked) as refusal:
         open_session(path)
@@ -209,14 +209,14 @@ def test_note_locks_without_flock(path: Path) -> None:
 @pytest.mark.usefixtures("no_flock")
 @pytest.mark.parametrize("note", [b"", b"garbage", b'{"pid":1,"started":"0","host":"HOST"}'])
 def test_stale_note_is_replaced(path: Path, note: bytes) -> None:
-    lock.note_path(path).write_bytes(note.replace(b"HOST", lock.Holder.me().host.encode()))
+    lock.note_path(path).write_bytes(note.replace(b"HOST", lock.LockHolder.me().host.encode()))
     open_session(path).close()
 
 
 @pytest.mark.usefixtures("no_flock")
 def test_foreign_note_holds_while_fresh(path: Path) -> None:
     note = lock.note_path(path)
-    note.write_bytes(msgspec.json.encode(lock.Holder(1, "0", "elsewhere")))
+    note.write_bytes(msgspec.json.encode(lock.LockHolder(1, "0", "elsewhere")))
     with pytest.raises(SessionLocked, match="process 1 on elsewhere"):
         open_session(path)
     os.utime(note, (1, 1))

@@ -15,7 +15,7 @@ from retinue.core.errors import RetinueError
 from retinue.durable.cluster.checkout import Checkout
 from retinue.durable.cluster.repository import Repository
 from retinue.durable.cluster.snapshots import SUBJECT, apply_chain
-from retinue.durable.cluster.workspace_bundle import Parcel
+from retinue.durable.cluster.workspace_bundle import WorkspaceBundle
 from retinue.testing import make_repo
 from tests.flows.test_worktree_attacks import VECTORS, Canary, spread_scopes
 from tests.flows.travel_world import BRANCH, FILES, Journey, read_tree, take
@@ -63,14 +63,14 @@ async def test_spoiled_cache_runs_nothing(tmp_path: Path, canary: Canary) -> Non
     for key in ("core.gitProxy", "core.sshCommand", "core.fsmonitor", "credential.helper"):
         git(cache, "config", "--file", "config", key, str(canary.program))
     for address in ("git://127.0.0.1:1/a", "ssh://127.0.0.1:1/a"):
-        parcel = Parcel(commit="1" * 40, remote=address, known=("1" * 40,))
+        parcel = WorkspaceBundle(commit="1" * 40, remote=address, known=("1" * 40,))
         shutil.copytree(cache.parent, cache.parent.with_name(cache_name(parcel)))
         with pytest.raises(RetinueError, match="cannot be fetched from"):
             await Checkout.open(parcel, None, tmp_path / "worker")
     assert not canary.has_run
 
 
-def cache_name(parcel: Parcel) -> str:
+def cache_name(parcel: WorkspaceBundle) -> str:
     return hashlib.sha256(msgspec.json.encode([parcel.remote, parcel.shallow])).hexdigest()[:32]
 
 
@@ -155,7 +155,7 @@ async def test_forged_tree_writes_nothing_outside(tmp_path: Path, canary: Canary
     commit = forge(repo, (b"40000", name, inner))
     git(repo, "update-ref", "refs/heads/forged", commit)
     bundle = subprocess.run(["git", "bundle", "create", "-q", "-", "forged"], cwd=repo, capture_output=True).stdout
-    parcel = Parcel(commit=commit, base=commit, project=commit, digest=hashlib.sha256(bundle).hexdigest())
+    parcel = WorkspaceBundle(commit=commit, base=commit, project=commit, digest=hashlib.sha256(bundle).hexdigest())
     with pytest.raises(RetinueError, match="invalid path"):
         await Checkout.open(parcel, bundle, tmp_path / "worker")
     assert (canary.has_run, list((tmp_path / "worker" / "runs").iterdir())) == (False, [])

@@ -12,7 +12,7 @@ from retinue.core.errors import RetinueError
 from retinue.durable.cluster.branch_import import land
 from retinue.durable.cluster.checkout import Checkout
 from retinue.durable.cluster.repository import BundleTooLarge
-from retinue.durable.cluster.workspace_bundle import Parcel, pack
+from retinue.durable.cluster.workspace_bundle import WorkspaceBundle, pack
 from retinue.testing import make_repo
 from tests.flows.travel_world import BRANCH, CACHE, FILES, Journey, read_tree, take
 from tests.flows.worktree_world import git
@@ -96,7 +96,7 @@ async def test_snapshots_must_be_complete(tmp_path: Path) -> None:
 )
 async def test_wrong_branch_name_is_refused(tmp_path: Path, branch: str) -> None:
     with pytest.raises(RetinueError, match="expected pi-agent- and the run's id"):
-        await land(tmp_path, Parcel(), [], branch)
+        await land(tmp_path, WorkspaceBundle(), [], branch)
 
 
 async def test_missing_places_are_named(tmp_path: Path) -> None:

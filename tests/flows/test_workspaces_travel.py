@@ -17,7 +17,7 @@ from retinue.core.errors import RetinueError
 from retinue.durable.cluster.checkout import Checkout
 from retinue.durable.cluster.repository import BundleTooLarge
 from retinue.durable.cluster.repository_cache import prune_cache
-from retinue.durable.cluster.workspace_bundle import Parcel, pack, release
+from retinue.durable.cluster.workspace_bundle import WorkspaceBundle, pack, release
 from retinue.sandbox.stubs import Stubs
 from retinue.testing import make_repo
 from tests.flows.travel_world import BRANCH, CACHE, FILES, Journey, read_tree, take
@@ -59,13 +59,13 @@ async def test_dirty_state_arrives_whole(tmp_path: Path) -> None:
     assert observe(repo) == before
     assert (read_tree(checkout.root), checkout.path) == (expected, checkout.root)
     assert git(checkout.root, "status", "--porcelain") == ""
-    assert msgspec.json.decode(msgspec.json.encode(journey.parcel), type=Parcel) == journey.parcel
+    assert msgspec.json.decode(msgspec.json.encode(journey.parcel), type=WorkspaceBundle) == journey.parcel
 
 
 async def test_clean_tree_is_its_commit(tmp_path: Path) -> None:
     journey = await Journey.begin(tmp_path)
     head, sent = git(journey.repo, "rev-parse", "HEAD"), journey.parcel.sent_ref
-    assert journey.parcel == Parcel(
+    assert journey.parcel == WorkspaceBundle(
         commit=head,
         base=head,
         project=head,
@@ -444,11 +444,11 @@ import asyncio, sys
 from pathlib import Path
 import msgspec
 from retinue.durable.cluster.checkout import Checkout
-from retinue.durable.cluster.workspace_bundle import Parcel
+from retinue.durable.cluster.workspace_bundle import WorkspaceBundle
 
 async def work():
     home = Path(sys.argv[1])
-    parcel = msgspec.json.decode((home / "parcel").read_bytes(), type=Parcel)
+    parcel = msgspec.json.decode((home / "parcel").read_bytes(), type=WorkspaceBundle)
     checkout = await Checkout.open(parcel, (home / "bundle").read_bytes(), home / "worker")
     while True:
         (checkout.root / "x.txt").write_text("x" * 100_000)

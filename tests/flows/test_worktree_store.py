@@ -14,7 +14,7 @@ from retinue.features.worktree.copies import Copy, CopyRequest
 from retinue.features.worktree.leftovers import recover_leftovers, resume_copy
 from retinue.features.worktree.records import Records
 from retinue.features.worktree.saved_work import KeptCopy
-from retinue.sandbox.profile import SandboxWishes, build_readonly, build_writing
+from retinue.sandbox.profile import SandboxSettings, build_readonly, build_writing
 from retinue.testing import make_repo
 from tests.flows.test_worktree_attacks import Canary
 from tests.flows.worktree_world import World, git
@@ -416,7 +416,7 @@ async def test_boundary_of_copy_leaves_repository_out(world: World, home: Path) 
     agent = home / ".pi" / "agent"
     world.records = Records(agent / "retinue" / "worktrees")
     copy = await world.create()
-    wishes = SandboxWishes(home=str(home), agent_dir=str(agent), writable=())
+    wishes = SandboxSettings(home=str(home), agent_dir=str(agent), writable=())
     writing, common = build_writing(copy.root, wishes), str(world.repo / ".git")
     assert (writing.writable, common in writing.visible) == ((str(own(world)),), True)
     assert common in build_readonly(copy.root, wishes).visible
@@ -432,7 +432,7 @@ async def test_boundary_of_copy_leaves_repository_out(world: World, home: Path) 
 async def test_repository_elsewhere_is_no_copys(world: World, home: Path) -> None:
     copy = await world.create()
     profile = build_writing(
-        copy.root, SandboxWishes(home=str(home), agent_dir=str(home / ".pi" / "agent"), writable=())
+        copy.root, SandboxSettings(home=str(home), agent_dir=str(home / ".pi" / "agent"), writable=())
     )
     assert (profile.writable, str(world.repo / ".git") in profile.visible) == ((), False)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from retinue.durable.cluster.branch_import import land
 from retinue.durable.cluster.checkout import Checkout
-from retinue.durable.cluster.workspace_bundle import Parcel, pack
+from retinue.durable.cluster.workspace_bundle import WorkspaceBundle, pack
 from retinue.testing import make_repo
 from tests.flows.worktree_world import git
 
@@ -40,7 +40,7 @@ class Journey:
 
     home: Path
     repo: Path
-    parcel: Parcel
+    parcel: WorkspaceBundle
     bundle: bytes
 
     @classmethod

@@ -18,10 +18,10 @@ from retinue.models.resolve import Names, resolve_model
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.surfaces.base import Caller, ChildTools
+from retinue.surfaces.fleet.delivery import open_notifier
 from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, map_fleet_tools
-from retinue.surfaces.fleet.post import open_notifier
-from retinue.surfaces.fleet.records import LifeRecords
+from retinue.surfaces.fleet.records import LifecycleRecords
 from retinue.testing.clock import EventCollector, FakeClock
 from retinue.testing.runs import build_setup
 from tests.runners import make_backend
@@ -49,7 +49,7 @@ class Fleet:
         self.definitions = list(definitions or (GENERAL, EXPLORE))
         self.settings = settings or FleetSettings()
         self.events, self.requests, self.setups = EventCollector(), [], {}
-        self.records, self.life = [], LifeRecords()
+        self.records, self.life = [], LifecycleRecords()
         caller = Caller(
             find_manager=lambda: self.manager,
             run_id="main",

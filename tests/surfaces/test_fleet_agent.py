@@ -8,7 +8,7 @@ from retinue.engine.admission import SpawnRefused
 from retinue.engine.budget import Lease
 from retinue.engine.request import RunRequest
 from retinue.surfaces.fleet.agent import NOTICE
-from retinue.surfaces.fleet.ports import FleetSettings, ScheduledCall, ScheduleWish
+from retinue.surfaces.fleet.ports import FleetSettings, ScheduledCall, ScheduleRequest
 from retinue.testing.clock import FakeClock
 from tests.surfaces.fleet_world import EXPLORE, GENERAL, HAIKU, Fleet, broken_worktree
 
@@ -396,7 +396,7 @@ async def test_schedule_takes_the_merged_call(tmp_path):
             'Scheduled "d" (id: job1, type: interval). Next run: 2030-01-01T00:00:00.000Z. '
             "Manage via /agents → Scheduled jobs."
         )
-        wish = ScheduleWish(schedule="5m", name="d", subagent_type="general-purpose", prompt="p", model="haiku")
+        wish = ScheduleRequest(schedule="5m", name="d", subagent_type="general-purpose", prompt="p", model="haiku")
         assert (wishes, fleet.manager.list_runs()) == ([wish], [])
 
 

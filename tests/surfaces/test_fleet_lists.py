@@ -13,7 +13,7 @@ from retinue.engine.request import RunRequest
 from retinue.features.transcript import HOLD_S, read_messages
 from retinue.surfaces.base import ChildTools
 from retinue.surfaces.fleet.ports import FleetSettings, map_fleet_tools
-from retinue.surfaces.fleet.records import LifeRecords
+from retinue.surfaces.fleet.records import LifecycleRecords
 from tests.surfaces.fleet_world import EXPLORE, GENERAL, Fleet
 
 SLOW = [{"text": "slow", "delay_ms": 5000}]
@@ -343,7 +343,7 @@ async def test_life_tells_the_worker(tmp_path):
     async with make_fleet(tmp_path) as fleet:
         run = await fleet.start("Explore")
         run.worker = "box-1"
-        tell = LifeRecords(lambda run_id: run)
+        tell = LifecycleRecords(lambda run_id: run)
         placed, started = tell(RunPlaced(run_id=run.id, worker="box-1")), tell(RunStarted(run_id=run.id))
     who = {"id": run.id, "agentType": "Explore", "description": "some work", "depth": 1}
     assert placed == {"type": "subagents:placed", **who, "worker": "box-1"}

@@ -37,7 +37,7 @@ async def open_menu(stage: Stage, *labels: str) -> None:
 
 async def answer(stage: Stage, text: str) -> None:
     """Write into the line on top."""
-    await stage.wait(lambda: read_title(stage) == "Asking")
+    await stage.wait(lambda: read_title(stage) == "TextPrompt")
     screen = stage.app.screen
     screen.query_one(Input).value = text
     await stage.press("enter")

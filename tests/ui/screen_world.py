@@ -30,7 +30,7 @@ from retinue.settings.request import SessionWish
 from retinue.testing import FakeClock
 from retinue.ui.app import RetinueApp
 from retinue.ui.widgets.footer import StatusFooter
-from retinue.views.runs import Lookout
+from retinue.views.runs import SessionRuns
 
 FILES = Path(__file__).parent / "screens"
 NOW_MS = 1_767_225_600_000
@@ -82,7 +82,7 @@ class Screens:
             "find_window": lambda _, run_id: 200_000,
             "read_messages": lambda _, run_id: list(said),
         }.items():
-            self._patch.setattr(Lookout, name, value)
+            self._patch.setattr(SessionRuns, name, value)
 
     def hide_runs(self) -> None:
         """Nothing moves below what lies over the main screen, where nothing is laid out anew."""

@@ -9,12 +9,12 @@ from textual.app import App
 
 from retinue.core.run import Question
 from retinue.ui import blocks
+from retinue.ui.conversation_blocks import ConversationBlocks
 from retinue.ui.default_keys import KeyTable
 from retinue.ui.driver import SafeText
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.picker import Picker, PickerRow
-from retinue.ui.screens.prompt import Asking
-from retinue.ui.talk import Talk
+from retinue.ui.screens.prompt import TextPrompt
 from retinue.ui.widgets.conversation import Conversation
 from retinue.ui.widgets.question import QuestionBox
 
@@ -47,7 +47,7 @@ def make_blocks(text):
 class Shown(App[None]):
     def __init__(self, made):
         super().__init__()
-        self.talk = Talk()
+        self.talk = ConversationBlocks()
         self.talk.blocks, self.talk.version = made, 1
         self.safety = SafeText()
 
@@ -134,7 +134,7 @@ async def test_menus_and_notices_let_nothing_through():
         app.push_screen(Panel(EVIL, Text(EVIL)))
         await pilot.pause()
         lines += app.read()
-        app.push_screen(Asking(EVIL, value=EVIL))
+        app.push_screen(TextPrompt(EVIL, value=EVIL))
         await pilot.pause()
         lines += app.read()
     assert [line for line in lines if UNSAFE.search(line)] == [] and max(map(cell_len, lines)) <= 80

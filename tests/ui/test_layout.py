@@ -6,7 +6,7 @@ from retinue.core.run import Run, Status
 from retinue.ui.agent_panels import AgentTree
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.picker import Picker, PickerRow
-from retinue.ui.screens.prompt import Asking
+from retinue.ui.screens.prompt import TextPrompt
 from retinue.ui.screens.viewer import RunViewer
 
 MORE = [(20, 40), (80, 24), (150, 8), (300, 100)]
@@ -45,7 +45,7 @@ async def test_every_screen_fits(tmp_path, monkeypatch, size):
         await stage.write("go")
         await stage.press("enter")
         await stage.rest()
-        monkeypatch.setattr("retinue.views.runs.Lookout.runs", RUNS)
+        monkeypatch.setattr("retinue.views.runs.SessionRuns.runs", RUNS)
         stage.app.link.touch()
         await stage.wait(lambda: stage.app.screen.query_one(AgentTree).display or size[1] < LOW_ROWS)
         await stage.press("ctrl+o")
@@ -53,7 +53,7 @@ async def test_every_screen_fits(tmp_path, monkeypatch, size):
         for screen in (
             Picker(WIDE, [PickerRow(str(n), WIDE, WIDE) for n in range(30)]),
             Panel(WIDE, WIDE * 20),
-            Asking(WIDE, value=WIDE, is_long=True),
+            TextPrompt(WIDE, value=WIDE, is_long=True),
             RunViewer(RUNS[0]),
         ):
             stage.app.push_screen(screen)
@@ -69,7 +69,7 @@ def find_places(app):
 
 async def test_what_lies_below_a_panel_is_laid_out_anew(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("retinue.views.runs.Lookout.runs", RUNS)
+    monkeypatch.setattr("retinue.views.runs.SessionRuns.runs", RUNS)
     async with open_stage(tmp_path) as stage:
         await stage.wait(lambda: stage.app.screen.query_one(AgentTree).display)
         footer = stage.app.screen.query_one("#footer")

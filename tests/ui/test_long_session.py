@@ -20,7 +20,7 @@ def wish(tmp_path, monkeypatch):
     """A session that counts as long, and is read in small pieces."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("retinue.ui.link.LONG", 40)
-    monkeypatch.setattr("retinue.ui.talk.TAIL", 20)
+    monkeypatch.setattr("retinue.ui.conversation_blocks.TAIL", 20)
     for name, value in {"PAGE": 15, "MOST": MOST}.items():
         monkeypatch.setattr(f"retinue.ui.widgets.conversation.{name}", value)
     return SessionWish("named", str(write_session(tmp_path / "long.jsonl", tmp_path, LINES, 0)))

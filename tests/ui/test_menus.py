@@ -8,7 +8,7 @@ from textual.events import Key
 from textual.widgets import OptionList
 
 from retinue.ui.screens.picker import Picker, PickerRow
-from retinue.ui.screens.prompt import Asking
+from retinue.ui.screens.prompt import TextPrompt
 
 open_here = partial(open_stage, approve=True)
 SLOW = pytest.mark.slow
@@ -260,7 +260,7 @@ async def test_keys_faster_than_a_list_count(tmp_path, place):
 async def test_keys_of_one_burst_keep_their_order(tmp_path, place, done):
     async with open_here(tmp_path) as stage:
         chosen = []
-        stage.app.push_screen(Asking("How many", value="100"), chosen.append)
+        stage.app.push_screen(TextPrompt("How many", value="100"), chosen.append)
         await stage.wait(lambda: stage.app.focused is not None and stage.app.focused.id == "answer")
         for key in ("end", "ctrl+u", *"61000", "backspace", "left", "left", "backspace", "0", done):
             stage.app.post_message(Key(key, key if len(key) == 1 else None))

@@ -9,7 +9,7 @@ from screen_tales import ASKED, BRANCHED, INSIDE, NESTED, ONE, OTHER_WAY, TALK, 
 from screen_world import FILES, NOW_MS, Look, Screens, compare
 
 from retinue.core import events as ev
-from retinue.ui.screens.prompt import Asking, TextPage
+from retinue.ui.screens.prompt import TextPage, TextPrompt
 from retinue.ui.screens.scope_picker import ScopePicker
 from retinue.ui.screens.tree_picker import TreePicker
 from retinue.ui.screens.trust import TrustScreen
@@ -199,7 +199,7 @@ async def test_help(screens):
 
 async def test_asking(screens):
     async with screens.open() as stage:
-        stage.app.push_screen(Asking("What shall the agent be called?", value="smith"))
+        stage.app.push_screen(TextPrompt("What shall the agent be called?", value="smith"))
         await compare(stage, "asking", *BOTH, Look(40, 24))
 
 

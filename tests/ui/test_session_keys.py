@@ -4,9 +4,9 @@ import pytest
 from pilot_world import open_stage
 
 from retinue.app import Request, list_sessions
-from retinue.ui.screens.panel import Waiting
+from retinue.ui.screens.panel import WaitScreen
 from retinue.ui.screens.picker import Picker
-from retinue.ui.screens.prompt import Asking
+from retinue.ui.screens.prompt import TextPrompt
 from retinue.ui.screens.session_picker import SessionPicker
 from retinue.ui.screens.tree_picker import TreePicker
 
@@ -110,7 +110,7 @@ async def test_left_branch_is_summed_up(tmp_path, work):
         await call(stage, "/tree", TreePicker)
         await stage.press("up", "up", "enter")
         await answer(stage, "down", "down", "enter")
-        await stage.wait(lambda: isinstance(stage.app.screen, Asking))
+        await stage.wait(lambda: isinstance(stage.app.screen, TextPrompt))
         await stage.write("the tests")
         await stage.press("ctrl+s")
         await stage.wait(lambda: stage.prompts == ["one"] and stage.notes)
@@ -130,14 +130,14 @@ async def test_question_leads_back_to_the_tree(tmp_path, work):
         await call(stage, "/tree", TreePicker)
         await stage.press("up", "up", "enter")
         await answer(stage, "down", "down", "enter")
-        await stage.wait(lambda: isinstance(stage.app.screen, Asking))
+        await stage.wait(lambda: isinstance(stage.app.screen, TextPrompt))
         await stage.press("escape")
         await answer(stage, "escape")
         await stage.wait(lambda: isinstance(stage.app.screen, TreePicker) and stage.app.screen.lit)
         assert stage.app.screen.lit.label == "agent: first answer"
         await stage.press("enter")
         await answer(stage, "down", "enter")
-        await stage.wait(lambda: isinstance(stage.app.screen, Waiting))
+        await stage.wait(lambda: isinstance(stage.app.screen, WaitScreen))
         await stage.press("escape")
         await stage.wait(lambda: isinstance(stage.app.screen, TreePicker))
         await stage.press("escape")
@@ -199,7 +199,7 @@ async def test_tree_is_marked(tmp_path, work):
         await say(stage, "one", "two")
         await call(stage, "/tree", TreePicker)
         await stage.press("up", "L")
-        await stage.wait(lambda: isinstance(stage.app.screen, Asking))
+        await stage.wait(lambda: isinstance(stage.app.screen, TextPrompt))
         await stage.write("good")
         await stage.press("enter")
         await stage.wait(lambda: isinstance(stage.app.screen, TreePicker) and "[good] two" in rows(stage))
@@ -252,7 +252,7 @@ async def test_session_is_renamed(tmp_path, work):
         await stage.wait(lambda: not stage.prompts)
         await call(stage, "/resume", SessionPicker)
         await stage.press("ctrl+r")
-        await stage.wait(lambda: isinstance(stage.app.screen, Asking))
+        await stage.wait(lambda: isinstance(stage.app.screen, TextPrompt))
         await stage.write("zoo")
         await stage.press("enter")
         await stage.wait(lambda: isinstance(stage.app.screen, SessionPicker) and rows(stage) == ["zoo"])

@@ -7,7 +7,7 @@ from pilot_world import open_stage
 from textual.events import Key, Paste
 
 from retinue.ui.screens.picker import Picker
-from retinue.ui.screens.prompt import Asking
+from retinue.ui.screens.prompt import TextPrompt
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 
@@ -191,7 +191,7 @@ async def test_asked_lines_have_keys(tmp_path, work, agent_dir):
     async with open_stage(tmp_path) as stage:
         answers = []
         for key in ("f2", "f4"):
-            stage.app.push_screen(Asking("which?", value="this"), answers.append)
+            stage.app.push_screen(TextPrompt("which?", value="this"), answers.append)
             await stage.press("escape", key)
         assert (answers, len(stage.app.screen_stack)) == (["this", None], 1)
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from retinue.app.retinue import Retinue
     from retinue.core.diagnostics import Item
-    from retinue.settings.checkup import DoctorReport
+    from retinue.settings.doctor_report import DoctorReport
     from retinue.settings.request import Request, SessionWish
-    from retinue.settings.user_state import Habits
+    from retinue.settings.user_state import UserState
     from retinue.views.overview import (
-        Portrait,
+        AgentDetails,
         Roster,
         cancel_schedule,
         list_models,
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from retinue.views.runs import Handle
 
 __all__ = [
-    "Habits",
+    "AgentDetails",
     "Handle",
-    "Portrait",
     "Request",
     "Retinue",
     "Roster",
     "SessionWish",
+    "UserState",
     "cancel_schedule",
     "list_models",
     "list_schedules",
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Habits": "settings.user_state",
+    "UserState": "settings.user_state",
     "Handle": "views.runs",
     "Request": "settings.request",
     "Retinue": "app.retinue",
@@ -77,7 +77,7 @@ def _check_record(approve: bool | None) -> "list[Item]":
     from retinue.core.errors import RetinueError
     from retinue.durable.local.backend import FILE
     from retinue.durable.local.check import check_record
-    from retinue.settings.checkup import try_writing, wants_runner
+    from retinue.settings.doctor_report import try_writing, wants_runner
     from retinue.settings.paths import find_paths
 
     try:

@@ -14,14 +14,14 @@ from retinue.engine.calls import CallPorts, run_calls
 from retinue.engine.manager import Manager, RemoteRuns
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import PathBases
-from retinue.features.worktree.workshop import Workshop
+from retinue.features.worktree.worktrees import WorktreeFactory
 from retinue.settings.config import Config
 from retinue.settings.files import bind_project, bind_user, read_bounded
 from retinue.settings.inheritance import inherit_agents
 from retinue.settings.paths import find_session_dir
 from retinue.surfaces.base import Caller
 from retinue.surfaces.fleet.describe import MAX_TEMPLATE_BYTES
-from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, RetryBook
+from retinue.surfaces.fleet.ports import FailedCalls, FleetPorts, FleetSettings
 from retinue.tools.registry import build_family
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class DelegationTools:
     """Surfaces whose tools the main agent and its subagents may have."""
     find: "Callable[[], Subagents]"
     """Called when a tool is used."""
-    retries: RetryBook
-    workshop: Workshop
+    retries: FailedCalls
+    workshop: WorktreeFactory
     remote: RemoteRuns | None
     """Sends runs to other machines."""
     keeps_sessions: bool
@@ -136,8 +136,8 @@ def build_delegation_tools(
         parts,
         surfaces,
         find,
-        RetryBook(host.clock),
-        Workshop(parts.config.paths.copies_dir, parts.warn),
+        FailedCalls(host.clock),
+        WorktreeFactory(parts.config.paths.copies_dir, parts.warn),
         remote,
         keeps_sessions,
     )

@@ -21,10 +21,10 @@ from retinue.engine.bus import Bus, Listener
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import Additions
 from retinue.engine.runner import LiveRun
-from retinue.features.extensions.candidates import ExtensionFolders, Wanted, find_extensions, to_wanted
+from retinue.features.extensions.candidates import ExtensionFolders, WantedExtensions, find_extensions, to_wanted
 from retinue.settings.config import Config
 from retinue.settings.request import Request
-from retinue.settings.subagents import CREW_SETTINGS, CrewSettings
+from retinue.settings.subagents import CREW_SETTINGS, SubagentsConfig
 from retinue.tools.selectors import Offer, list_extensions, to_extension_name
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from retinue.features.extensions.channels import Channels
     from retinue.features.extensions.contained import ExtensionCommand, Handler, Renderer
     from retinue.features.extensions.handlers import RunningHandlers
-    from retinue.features.extensions.loader import Library, LoadedExtensions
+    from retinue.features.extensions.loader import ExtensionLibrary, LoadedExtensions
     from retinue.surfaces.base import Caller
     from retinue.surfaces.fleet.ports import FleetPorts
 
@@ -52,7 +52,7 @@ class Extensions:
         paths: Sequence[str | Path],
         tell: Callable[[Diagnostic], None],
         servers: "McpServers | None" = None,
-        inherited: Wanted | None = None,
+        inherited: WantedExtensions | None = None,
     ) -> None:
         """`paths` are extra files for the main agent; `tell` receives each problem once.
 
@@ -75,7 +75,7 @@ class Extensions:
         self._found = find_extensions(self._places)
         self._group = asyncio.TaskGroup()
         self._audience: RunningHandlers | None = None
-        self._library: Library | None = None
+        self._library: ExtensionLibrary | None = None
         self._main: LoadedExtensions | None = None
         self._listeners: dict[tuple[Handler, ...], tuple[tuple[Listener, bool], ...]] = {}
         self._channels: Channels | None = None
@@ -94,13 +94,13 @@ class Extensions:
         own = self._to_additions(self._main)
         return _defer(own if self.servers is None else _join(own, await self.servers.load_main(definition)))
 
-    def _choose_main(self, definition: Definition | None) -> Wanted:
+    def _choose_main(self, definition: Definition | None) -> WantedExtensions:
         if definition is not None:
             return to_wanted(definition, always=self._always)
         # A process that works for another agent's run has the extensions of that agent's file, and no others.
         if self._inherited is not None:
             return replace(self._inherited, always=self._always)
-        return Wanted(("*", *self._paths))
+        return WantedExtensions(("*", *self._paths))
 
     async def load_child(self, definition: Definition, request: RunRequest) -> Additions:
         loaded = await self._load(self._choose_child(definition, isolated=request.isolated))
@@ -111,7 +111,7 @@ class Extensions:
         """Return hooks and features that judge a remote run of a definition; it needs no tools or servers here."""
         return self._to_additions(await self._load(self._choose_child(definition)))
 
-    def _choose_child(self, definition: Definition, *, isolated: bool = False) -> Wanted:
+    def _choose_child(self, definition: Definition, *, isolated: bool = False) -> WantedExtensions:
         """Return what an agent's file wants; files given by path count like extensions that were found."""
         wanted = to_wanted(definition, isolated=isolated, always=self._always)
         listed = list_extensions(wanted.selection)
@@ -177,7 +177,7 @@ class Extensions:
         if self._channels is not None:
             use(self._channels)
 
-    async def _load(self, wanted: Wanted) -> "LoadedExtensions | None":
+    async def _load(self, wanted: WantedExtensions) -> "LoadedExtensions | None":
         if wanted.is_none or not (self._found.candidates or wanted.paths):
             return None
         loaded = await self._need_library().load(wanted)
@@ -186,23 +186,23 @@ class Extensions:
 
     async def _check(self, path: str) -> None:
         """Load an extension that was given by path. Raises ConfigError if it fails: nothing else would report it."""
-        loaded = await self._need_library().load(Wanted((path,)))
+        loaded = await self._need_library().load(WantedExtensions((path,)))
         if faults := [item.message for item in loaded.diagnostics if item.severity == "error"]:
             raise ConfigError("\n".join(faults))
 
-    def _need_library(self) -> "Library":
+    def _need_library(self) -> "ExtensionLibrary":
         if self._library is not None:
             return self._library
         from retinue.features.extensions.channels import Channels
         from retinue.features.extensions.handlers import RunningHandlers
-        from retinue.features.extensions.loader import Library
+        from retinue.features.extensions.loader import ExtensionLibrary
         from retinue.settings.entry_approval import judge_extension
 
         self._audience = RunningHandlers()
         self._audience.open(self._group)
         self._channels = Channels(self._audience)
         judge = partial(judge_extension, self._own)
-        self._library = Library(self._places, self._found, channels=self._channels, judge=judge)
+        self._library = ExtensionLibrary(self._places, self._found, channels=self._channels, judge=judge)
         if self._on_channels is not None:
             self._on_channels(self._channels)
         return self._library
@@ -273,12 +273,12 @@ def _defer(additions: Additions) -> Additions:
     """Add the feature that hides deferred tools until they are searched for. Last, when all tools are known."""
     if not additions.features and not additions.tools:
         return additions
-    from retinue.features.deferred import Deferring, is_deferred
+    from retinue.features.deferred import DeferredTools, is_deferred
 
     # A feature may add tools when the run starts, such as servers that connect late.
     if not additions.features and not any(map(is_deferred, additions.tools.values())):
         return additions
-    return replace(additions, features=(*additions.features, Deferring()))
+    return replace(additions, features=(*additions.features, DeferredTools()))
 
 
 def _join(own: Additions, served: Additions) -> Additions:
@@ -299,7 +299,7 @@ TOOLKIT = "toolkit"
 class Commands:
     """Commands that the user calls by name, without the model."""
 
-    def __init__(self, extended: "Mapping[str, ExtensionCommand]", settings: CrewSettings, request: Request) -> None:
+    def __init__(self, extended: "Mapping[str, ExtensionCommand]", settings: SubagentsConfig, request: Request) -> None:
         """`extended` are commands of extensions, which win over our own."""
         self._extended = extended
         self._settings = settings
@@ -333,18 +333,18 @@ class SubagentChannels:
         self,
         channels: "Channels",
         bus: Bus,
-        settings: CrewSettings,
+        settings: SubagentsConfig,
         *,
         open_ports: "Callable[[], Awaitable[FleetPorts]]",
         find: Callable[[str], Run | None],
     ) -> None:
         """`open_ports` returns those of the main agent, and opens its subagents if needed."""
         from retinue.features.extensions.contained import make_handler
-        from retinue.surfaces.fleet.records import LifeRecords
+        from retinue.surfaces.fleet.records import LifecycleRecords
         from retinue.surfaces.fleet.rpc import METHODS, PREFIX, FleetRpc
 
         self._channels = channels
-        self._life = LifeRecords(find)
+        self._life = LifecycleRecords(find)
         rpc = FleetRpc(open_ports, channels.emit)
         for method in METHODS:
             answer = make_handler(OWNER, __file__, frozenset(), partial(rpc.answer, method))
@@ -353,7 +353,7 @@ class SubagentChannels:
         channels.emit("subagents:settings_loaded", {"settings": _list_settings(settings)})
         channels.emit("subagents:ready", {})
 
-    def tell_change(self, settings: CrewSettings, *, persisted: bool) -> None:
+    def tell_change(self, settings: SubagentsConfig, *, persisted: bool) -> None:
         """Announce a changed setting; `persisted` is False if it applies to this session only."""
         self._channels.emit(
             "subagents:settings_changed", {"settings": _list_settings(settings), "persisted": persisted}
@@ -368,7 +368,7 @@ class SubagentChannels:
         self._channels.emit(record["type"], facts)
 
 
-def _list_settings(settings: CrewSettings) -> dict[str, Any]:
+def _list_settings(settings: SubagentsConfig) -> dict[str, Any]:
     """Return the current top-level settings, by their names in the file."""
     plain = (setting for setting in CREW_SETTINGS if "." not in setting.key)
     return {setting.key: getattr(settings, setting.field) for setting in plain}

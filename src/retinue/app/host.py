@@ -18,7 +18,7 @@ from retinue.core.diagnostics import Diagnostic
 from retinue.core.model import Model
 from retinue.core.redaction import Redactor, collect_secrets
 from retinue.core.tool import Tool
-from retinue.engine.questions import Desk
+from retinue.engine.questions import PendingQuestions
 from retinue.engine.rights import RevokedTools
 from retinue.engine.setup import Feature
 from retinue.models.pool import ModelPool, add_models
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from retinue.engine.budget import Source
     from retinue.engine.manager import RemoteRuns
     from retinue.sandbox.probe import Machine
-    from retinue.sessions.trust import Vouchers
+    from retinue.sessions.trust import TrustedSessions
     from retinue.settings.config import Config
-    from retinue.settings.guards import Judging
+    from retinue.settings.guards import RemoteGuards
     from retinue.settings.layers import LoadedSettings
     from retinue.settings.paths import Paths
 
 
-class Own(Struct, frozen=True):
+class CallerObjects(Struct, frozen=True):
     """Objects that the caller of the Python API supplies."""
 
     model: Model | None = None
@@ -64,7 +64,7 @@ class SentRun(Struct, frozen=True):
     """Innermost features of the main agent."""
     open_remote: "Callable[[SessionParts], RemoteRuns | None] | None" = None
     """Opens the connection to other machines; None uses the settings."""
-    judge: "Judging | None" = None
+    judge: "RemoteGuards | None" = None
     """Lets the sending machine judge the calls of runs."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Tool names that the agent uses, mapped to the original names; empty if they are the same."""
@@ -84,10 +84,10 @@ class Host:
         request: Request,
         environment: Mapping[str, str],
         clock: Clock,
-        desk: Desk,
+        desk: PendingQuestions,
         notify: Callable[[str], None],
         *,
-        own: Own,
+        own: CallerObjects,
         sent: SentRun,
         settings: Overrides,
     ) -> None:
@@ -154,13 +154,13 @@ class Host:
             redactor.learn(*registry.keys.list_secrets(registry.providers.values()))
         return self.models
 
-    def open_vouchers(self, paths: "Paths", loaded: "LoadedSettings") -> "Vouchers":
+    def open_vouchers(self, paths: "Paths", loaded: "LoadedSettings") -> "TrustedSessions":
         """Return what decides which sessions can be trusted."""
-        from retinue.sessions.trust import Vouchers
+        from retinue.sessions.trust import TrustedSessions
 
         flag, setting = self.request.session.directory or None, loaded.settings.session_dir
         directory = find_session_dir(paths, self.environment, flag=flag, setting=setting)
-        return Vouchers(paths.own_dir, paths.agent_dir, paths.project, directory)
+        return TrustedSessions(paths.own_dir, paths.agent_dir, paths.project, directory)
 
     def find_machine(self) -> "Machine":
         """Return what this machine can enforce, probed once."""

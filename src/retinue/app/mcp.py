@@ -18,7 +18,7 @@ from retinue.core.tool import Effect, Tool
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import Additions
 from retinue.engine.setup import RunSetup
-from retinue.features.mcp.connection import Opener, Surroundings
+from retinue.features.mcp.connection import McpOpener, ServerContext
 from retinue.features.mcp.pool import ServerLease, ServerPool
 from retinue.features.mcp.server import PREFIX, choose_servers, find_named, find_server
 from retinue.features.mcp.tool import McpTool
@@ -53,11 +53,11 @@ class McpServers:
         self._denied = config.crew.settings.deny_tools
         self._wanted, self._excluded = request.tools, request.exclude_tools
         self._tell = tell
-        around = Surroundings(config.paths.cwd, environment, trees, _find_version(), tell, marks=_mark(environment))
+        around = ServerContext(config.paths.cwd, environment, trees, _find_version(), tell, marks=_mark(environment))
         around = replace(around, learn=learn)
         self._boundary = config.boundaries.surround_place(config.paths.cwd, readonly=True)
-        confined = Opener(replace(around, confining=self._boundary))
-        self._pool = ServerPool(self._found.ready, Opener(around), clock, tell, open_confined=confined)
+        confined = McpOpener(replace(around, confining=self._boundary))
+        self._pool = ServerPool(self._found.ready, McpOpener(around), clock, tell, open_confined=confined)
         self._is_readonly = request.is_readonly
         self._servers = self._pool.servers
         self._is_open = False

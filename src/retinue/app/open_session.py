@@ -24,7 +24,7 @@ from retinue.sessions.log import Session
 from retinue.settings.config import Config, load_config
 from retinue.settings.layers import LoadedSettings, load_settings
 from retinue.settings.paths import Paths
-from retinue.settings.subagents import LoadedCrew
+from retinue.settings.subagents import LoadedSubagents
 from retinue.tools.registry import build_extra_tools
 
 if TYPE_CHECKING:  # slow imports, needed only in sessions that delegate
@@ -160,7 +160,7 @@ class OpenSession:
             find=lambda run_id: None if self.subagents is None else self.subagents.manager.find(run_id),
         )
 
-    def apply_settings(self, crew: LoadedCrew, *, persisted: bool) -> None:
+    def apply_settings(self, crew: LoadedSubagents, *, persisted: bool) -> None:
         """Apply changed settings, as far as possible in an open session."""
         self.config.crew.replace(crew)
         if self.subagents is not None:

@@ -16,23 +16,23 @@ from retinue.core.definition import Definition
 from retinue.core.diagnostics import Item
 from retinue.core.environment import MARKS, WORKER_DIR, select
 from retinue.core.errors import RetinueError, UsageError
-from retinue.durable.cluster.start_worker import WorkerWish as WorkerWish
+from retinue.durable.cluster.start_worker import WorkerOptions as WorkerOptions
 from retinue.engine.build import build_judged
 from retinue.engine.rights import RevokedToolsHook
 from retinue.engine.run_config import REMOTE, Origin, RemoteRequest
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
 from retinue.settings.paths import find_agent_dir, find_home, find_paths
-from retinue.settings.request import Request, SessionCover, SessionWish
-from retinue.settings.subagents import CrewSettings, find_user_file, load_crew
+from retinue.settings.request import Request, SessionStart, SessionWish
+from retinue.settings.subagents import SubagentsConfig, find_user_file, load_crew
 
 if TYPE_CHECKING:
     from retinue.app.retinue import Retinue
     from retinue.app.session_parts import SessionParts
     from retinue.durable.cluster.assignment import Assignment
     from retinue.durable.cluster.check import ClusterState
-    from retinue.durable.cluster.cleanup import Pruned
-    from retinue.durable.cluster.remote_approvals import Appeals
+    from retinue.durable.cluster.cleanup import PruneResult
+    from retinue.durable.cluster.remote_approvals import RemoteApprovals
     from retinue.durable.cluster.sender import Cluster
     from retinue.durable.cluster.worker import WorkerJob
     from retinue.engine.budget import Source
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 DATABASE = "RETINUE_DATABASE"
 
 
-def find_database(settings: CrewSettings, environment: Mapping[str, str]) -> str:
+def find_database(settings: SubagentsConfig, environment: Mapping[str, str]) -> str:
     """Return the address of the shared database; empty if there is none."""
     return environment.get(DATABASE, "").strip() or settings.cluster.database
 
@@ -64,7 +64,7 @@ def open_remote(parts: "SessionParts", cluster: "Cluster | None" = None) -> "Rem
         most = settings.cluster.max_concurrent if cluster is not None or settings.runner == REMOTE else 0
         return max(settings.max_concurrent, most)
 
-    below = _Below(parts)
+    below = _RemoteChildGuards(parts)
     return ClusterBackend(
         ClusterPorts(
             open_cluster=connect,
@@ -80,14 +80,14 @@ def open_remote(parts: "SessionParts", cluster: "Cluster | None" = None) -> "Rem
     )
 
 
-def open_cluster(settings: CrewSettings, environment: Mapping[str, str], warn: Callable[[str], None]) -> "Cluster":
+def open_cluster(settings: SubagentsConfig, environment: Mapping[str, str], warn: Callable[[str], None]) -> "Cluster":
     """Open the cluster of the settings; `warn` receives what it waits for."""
     from retinue.durable.cluster.database import describe_address
     from retinue.durable.cluster.sender import Cluster
-    from retinue.durable.trouble import Alarm
+    from retinue.durable.trouble import TroubleNotifier
 
     url = find_database(settings, environment)
-    alarm = Alarm(warn, subject=f"the cluster's database {describe_address(url)}")
+    alarm = TroubleNotifier(warn, subject=f"the cluster's database {describe_address(url)}")
     return Cluster(url, use_remote=settings.cluster.use_remote, alarm=alarm)
 
 
@@ -100,7 +100,7 @@ def _find_labels(remote_request: RemoteRequest, main: LiveRun) -> dict[str, Any]
     return {META: describe_origin(main.session.id, remote_request.definition.name)}
 
 
-class _Below:
+class _RemoteChildGuards:
     """Hooks and approvals for runs that a run on another machine has started."""
 
     def __init__(self, parts: "SessionParts") -> None:
@@ -135,7 +135,7 @@ class _Below:
         return found or Definition(name=origin.agent, dialect="pi", source="user", path="")
 
 
-async def start_worker(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str], None]) -> None:
+async def start_worker(wish: WorkerOptions, stop: asyncio.Event, say: Callable[[str], None]) -> None:
     """Run a worker until `stop` is set. Raises RetinueError."""
     from retinue.durable.cluster.start_worker import work
 
@@ -144,7 +144,7 @@ async def start_worker(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str
     def open_agent(
         job: "WorkerJob",
         cluster: "Cluster",
-        judge: "Appeals",
+        judge: "RemoteApprovals",
         features: Sequence[Feature],
         tell_missing: Callable[[str], None],
         source: "Source",
@@ -195,9 +195,9 @@ def to_request(job: "WorkerJob", session_file: Path, *, approve: bool = False) -
     return replace(request, is_child=True, is_hosted=True)
 
 
-def _to_cover(assignment: "Assignment") -> SessionCover:
+def _to_cover(assignment: "Assignment") -> SessionStart:
     cover = assignment.cover
-    return SessionCover(cover.id, cover.parent, cover.name, cover.cwd or assignment.cwd, cover.labels)
+    return SessionStart(cover.id, cover.parent, cover.name, cover.cwd or assignment.cwd, cover.labels)
 
 
 def find_worker_dir(environment: Mapping[str, str]) -> Path:
@@ -229,7 +229,7 @@ def read_cluster(flag: str) -> "ClusterState":
     return check.read_cluster(name_database(flag, os.environ))
 
 
-def prune_cluster(flag: str, days: int, say: Callable[[str], None], *, everything: bool = False) -> "Pruned":
+def prune_cluster(flag: str, days: int, say: Callable[[str], None], *, everything: bool = False) -> "PruneResult":
     """Delete data of runs that finished more than `days` days ago. Raises RetinueError."""
     from retinue.durable.cluster import check
 
@@ -260,6 +260,6 @@ def check_remote(environment: Mapping[str, str]) -> list[Item]:
     return [Item("warn", "cluster", "No database for runs on other machines", detail)]
 
 
-def _load_own(environment: Mapping[str, str]) -> CrewSettings:
+def _load_own(environment: Mapping[str, str]) -> SubagentsConfig:
     # A project's file must not set this.
     return load_crew(find_paths(".", environment), environment, trusted=False).settings

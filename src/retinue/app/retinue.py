@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from retinue.app.host import Host, Own, SentRun
+from retinue.app.host import CallerObjects, Host, SentRun
 from retinue.app.open_session import OpenSession, open_session, wait_until_idle
-from retinue.app.session_switch import Audience, Sessions, resolve_session
+from retinue.app.session_switch import Listeners, Sessions, resolve_session
 from retinue.core.amounts import check_task, check_texts
 from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, RetinueError
@@ -22,7 +22,7 @@ from retinue.core.run import Outcome
 from retinue.core.tool import Tool
 from retinue.engine.bus import Listener, Subscription
 from retinue.engine.clock import SystemClock
-from retinue.engine.questions import Desk
+from retinue.engine.questions import PendingQuestions
 from retinue.engine.runner import LiveRun
 from retinue.sessions.log import Session
 from retinue.settings.inheritance import inherit
@@ -34,16 +34,16 @@ from retinue.settings.request import Request
 if TYPE_CHECKING:  # loaded on first use
     from retinue.app.delegation_tools import Delegation
     from retinue.app.extensions import Commands
-    from retinue.app.session_switch import Branching, SettingChange, Tuning
+    from retinue.app.session_switch import ModeChanges, SessionBranches, SettingChange
     from retinue.engine.user_commands import Shell
     from retinue.features.extensions.contained import Renderer
     from retinue.settings.preferences import Preferences
-    from retinue.settings.subagents import CrewSettings
+    from retinue.settings.subagents import SubagentsConfig
     from retinue.settings.user_state import Defaults
     from retinue.views.catalogue import Catalogue
-    from retinue.views.history import Chronicle
+    from retinue.views.history import SessionHistory
     from retinue.views.models import Selection
-    from retinue.views.runs import Handle, Lookout
+    from retinue.views.runs import Handle, SessionRuns
 
 
 def ignore_message(text: str) -> None: ...
@@ -82,14 +82,14 @@ class Retinue:
             replace(asked, model=model) if isinstance(model, str) else asked,
             where,
             clock or SystemClock(),
-            Desk(lambda event: self._here.main.bus.publish(event)),
+            PendingQuestions(lambda event: self._here.main.bus.publish(event)),
             say,
-            own=Own(own, models, {tool.spec.name: tool for tool in tools}, extensions),
+            own=CallerObjects(own, models, {tool.spec.name: tool for tool in tools}, extensions),
             sent=sent or SentRun(),
             settings=read_overrides({**settings, **scope}),
         )
         self._session: OpenSession | None = None
-        self._audience = Audience()
+        self._audience = Listeners()
         self._shell: Shell | None = None
 
     async def __aenter__(self) -> Self:
@@ -206,12 +206,12 @@ class Retinue:
         return self._main.abort() or stopped > 0
 
     @property
-    def questions(self) -> Desk:
+    def questions(self) -> PendingQuestions:
         """Questions of runs to the user. A front end registers with `attend`, receives events and calls `answer`."""
         return self._host.desk
 
     @property
-    def crew_settings(self) -> "CrewSettings":
+    def crew_settings(self) -> "SubagentsConfig":
         return self._here.config.crew.settings
 
     @property
@@ -296,25 +296,25 @@ class Retinue:
         return Defaults(self._here.config.paths, self._here.config.loaded)
 
     @property
-    def tuning(self) -> "Tuning":
+    def tuning(self) -> "ModeChanges":
         """Delivery, compaction and retry modes of the main agent."""
-        from retinue.app.session_switch import Tuning
+        from retinue.app.session_switch import ModeChanges
 
-        return Tuning(self._main)
+        return ModeChanges(self._main)
 
     @property
-    def chronicle(self) -> "Chronicle":
+    def chronicle(self) -> "SessionHistory":
         """The content of the main session."""
-        from retinue.views.history import Chronicle
+        from retinue.views.history import SessionHistory
 
-        return Chronicle(self._main)
+        return SessionHistory(self._main)
 
     @property
-    def lookout(self) -> "Lookout":
+    def lookout(self) -> "SessionRuns":
         """The runs of the session, for views."""
-        from retinue.views.runs import Lookout
+        from retinue.views.runs import SessionRuns
 
-        return Lookout(None if self._here.subagents is None else self._here.subagents.manager)
+        return SessionRuns(None if self._here.subagents is None else self._here.subagents.manager)
 
     @property
     def catalogue(self) -> "Catalogue":
@@ -341,13 +341,13 @@ class Retinue:
         return self._shell
 
     @property
-    def branching(self) -> "Branching":
+    def branching(self) -> "SessionBranches":
         """The other points of the session from which the main agent can continue."""
-        from retinue.app.session_switch import Branching
+        from retinue.app.session_switch import SessionBranches
 
         here = self._here
         reactions = None if here.subagents is None else here.subagents.reactions
-        return Branching(here.main, reactions, self._host.clock, here.config.loaded.settings.branch_summary)
+        return SessionBranches(here.main, reactions, self._host.clock, here.config.loaded.settings.branch_summary)
 
     @property
     def sessions(self) -> Sessions:
@@ -418,9 +418,9 @@ class Retinue:
         """Return a function that converts events about subagents into records; None if there are no subagents."""
         if self._here.subagents is None:
             return None
-        from retinue.surfaces.fleet.records import LifeRecords
+        from retinue.surfaces.fleet.records import LifecycleRecords
 
-        return LifeRecords(self._here.subagents.manager.find)
+        return LifecycleRecords(self._here.subagents.manager.find)
 
     async def call_subagent(
         self, agent: str, task: str, *, write: bool = False, session_id: str | None = None

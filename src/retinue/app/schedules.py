@@ -14,7 +14,7 @@ from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import Event, ScheduleChanged, SchedulerReady, Warned
 from retinue.sessions.files import make_private
 from retinue.settings.config import Config
-from retinue.surfaces.fleet.ports import FleetPorts, ScheduledCall, ScheduleWish
+from retinue.surfaces.fleet.ports import FleetPorts, ScheduledCall, ScheduleRequest
 
 if TYPE_CHECKING:  # most sessions have no schedules
     from retinue.features.schedule.scheduler import JobChange, Scheduler
@@ -59,7 +59,7 @@ class Schedules:
         if scheduler is None or scheduler.store is None:
             self._arm()
 
-    def take(self, wish: ScheduleWish) -> ScheduledCall:
+    def take(self, wish: ScheduleRequest) -> ScheduledCall:
         """Schedule a call. Raises RetinueError if it is invalid or cannot be stored."""
         from retinue.surfaces.fleet.schedules import open_desk
 

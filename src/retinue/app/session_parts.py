@@ -16,14 +16,14 @@ from retinue.sessions.log import Session
 from retinue.settings.config import Config, choose_shell
 from retinue.settings.guards import Guards
 from retinue.settings.inheritance import inherit_extensions
-from retinue.settings.lsp import Languages
+from retinue.settings.lsp import LanguageServers
 from retinue.settings.providers import list_stored
 from retinue.settings.web import WebTools
 from retinue.tools.registry import ToolOptions, build_extra_tools, build_tools
 
 if TYPE_CHECKING:
     from retinue.app.mcp import McpServers
-    from retinue.features.activity import Recorder
+    from retinue.features.activity import ActivityRecorder
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +39,13 @@ class SessionParts:
     """The budget of one prompt, including all runs it starts."""
     tool_options: ToolOptions
     web: WebTools
-    languages: Languages
+    languages: LanguageServers
     guards: Guards
     """Hooks and approvals for runs."""
     extensions: Extensions
     child_models: ChildModels
     """The models that runs may use."""
-    recorder: "Recorder | None"
+    recorder: "ActivityRecorder | None"
     """Records tool activity; None if nothing is saved, or inside another program's agent, which records it itself."""
     find_main: Callable[[], LiveRun]
     warn: Callable[[str], None]
@@ -97,7 +97,7 @@ def build_parts(
         lease=Lease(settings.budget.tokens, settings.budget.cost_usd, source=host.sent.source or host.source),
         tool_options=options,
         web=WebTools(settings, environment, options.trees, find_main),
-        languages=Languages(
+        languages=LanguageServers(
             settings,
             config.boundaries,
             environment,
@@ -136,12 +136,12 @@ def _open_child_models(
     )
 
 
-def _open_recorder(host: Host, config: Config) -> "Recorder | None":
+def _open_recorder(host: Host, config: Config) -> "ActivityRecorder | None":
     if host.is_child or host.request.session.kind == "none":
         return None
-    from retinue.features.activity import Recorder, find_log
+    from retinue.features.activity import ActivityRecorder, find_log
 
-    return Recorder(find_log(config.paths.own_dir, config.paths.project), host.clock)
+    return ActivityRecorder(find_log(config.paths.own_dir, config.paths.project), host.clock)
 
 
 def _find_servers(host: Host, config: Config) -> "McpServers | None":

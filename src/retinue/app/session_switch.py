@@ -20,7 +20,7 @@ from retinue.engine.journal import CREW, RECORD
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.sessions.entry import check_session_id
-from retinue.sessions.files import FleetingFiles
+from retinue.sessions.files import UnsyncedFiles
 from retinue.sessions.log import Session
 from retinue.sessions.search import find_recent, find_session
 from retinue.sessions.tree import SessionTree
@@ -31,7 +31,7 @@ from retinue.settings.schema import BranchSummaries, Settings
 if TYPE_CHECKING:
     from retinue.app.host import Host
     from retinue.app.open_session import OpenSession
-    from retinue.engine.notify import Reactions
+    from retinue.engine.notify import IdleWaker
     from retinue.sessions.compaction import BranchSummary
     from retinue.settings.preferences import Preference
 
@@ -41,7 +41,7 @@ _OWN = (CREW, RECORD)
 """Entries about runs: they belong to the session that started them, not to its forks."""
 
 
-class Audience:
+class Listeners:
     """The listeners of a Retinue, kept when it switches to another session."""
 
     def __init__(self) -> None:
@@ -92,9 +92,9 @@ class Sessions:
 
     async def fork(self, entry_id: str) -> str:
         """Switch to a copy that ends before a user message; return that message. Raises RetinueError."""
-        from retinue.views.history import Chronicle
+        from retinue.views.history import SessionHistory
 
-        text, before = Chronicle(self._main).find_prompt(entry_id)
+        text, before = SessionHistory(self._main).find_prompt(entry_id)
         await self._enter(self._copy(before))
         return text
 
@@ -153,7 +153,7 @@ def resolve_session(
     elif wish.kind == "exact":
         check_session_id(wish.reference)
         found = next(directory.glob(f"*_{wish.reference}.jsonl"), None)
-    tree = SessionTree(FleetingFiles()) if wish.is_fleeting else None
+    tree = SessionTree(UnsyncedFiles()) if wish.is_fleeting else None
     if found is not None and found.exists():
         cwd = str(paths.cwd)
         return Session.open(found, clock=clock, new_id=make_uuid, cwd=cwd, is_alone=wish.is_alone, tree=tree)
@@ -198,10 +198,10 @@ _MOST_TOKENS = 4096
 """Maximum length of a summary."""
 
 
-class Branching:
+class SessionBranches:
     """The branches of one main agent's session. A failure changes nothing."""
 
-    def __init__(self, main: LiveRun, reactions: "Reactions | None", clock: Clock, settings: BranchSummaries) -> None:
+    def __init__(self, main: LiveRun, reactions: "IdleWaker | None", clock: Clock, settings: BranchSummaries) -> None:
         self._main = main
         self._session = main.session
         self._reactions = reactions
@@ -248,9 +248,9 @@ class Branching:
             raise SessionError(f"Entry not found: session {self._session.id} has no {quote(entry_id)}") from None
         message = stored.get("message")
         if stored.get("type") == "message" and isinstance(message, dict) and message.get("role") == "user":
-            from retinue.views.history import Chronicle
+            from retinue.views.history import SessionHistory
 
-            return Chronicle(self._main).find_prompt(entry_id)
+            return SessionHistory(self._main).find_prompt(entry_id)
         return "", entry_id
 
     def _check(self) -> None:
@@ -299,7 +299,7 @@ class Branching:
             raise
 
 
-class Tuning:
+class ModeChanges:
     """Changes modes of one main agent without changing the user's settings."""
 
     def __init__(self, main: LiveRun) -> None:

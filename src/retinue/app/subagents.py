@@ -22,13 +22,13 @@ from retinue.core.run import Reason, Run
 from retinue.core.tool_table import DISPATCH
 from retinue.durable.local.backend import FILE, open_backend
 from retinue.engine.build import RunBuilder, RunHost, choose_runner
-from retinue.engine.cleanup import Retention
+from retinue.engine.cleanup import RunCleanup
 from retinue.engine.clock import make_run_id
 from retinue.engine.journal import CREW
 from retinue.engine.limits import Bounds
 from retinue.engine.manager import Manager
-from retinue.engine.notify import Reactions
-from retinue.engine.recovery import Aftermath, Remains, find_branches, has_left_copies, read_remains
+from retinue.engine.notify import IdleWaker
+from retinue.engine.recovery import CrashOutcomes, StoredRuns, find_branches, has_left_copies, read_remains
 from retinue.engine.remote_children import RemoteHost
 from retinue.engine.run_config import REMOTE, RemoteRequest, RunConfig, RunPlan
 from retinue.engine.runner import LiveRun
@@ -38,9 +38,9 @@ from retinue.features.place import survey_place
 from retinue.features.transcript import Transcripts
 from retinue.settings.run_config import build_run_config, find_depth_left, find_features
 from retinue.surfaces.base import ChildTools
+from retinue.surfaces.fleet.delivery import open_notifier
 from retinue.surfaces.fleet.notification import render_notification
-from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, ScheduledCall, ScheduleWish
-from retinue.surfaces.fleet.post import open_notifier
+from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, ScheduledCall, ScheduleRequest
 from retinue.tools.policy import Rights
 
 
@@ -51,7 +51,7 @@ class Subagents:
     tools: DelegationTools
     manager: Manager
     builder: RunBuilder
-    reactions: Reactions
+    reactions: IdleWaker
     """Wakes the idle main agent for reports."""
     schedules: Schedules | None
     """None if the main agent has no session."""
@@ -82,7 +82,7 @@ class Subagents:
         if self.schedules is not None:
             self.schedules.apply_settings()
 
-    def schedule(self, wish: ScheduleWish) -> ScheduledCall:
+    def schedule(self, wish: ScheduleRequest) -> ScheduledCall:
         """Schedule a call. Raises RetinueError."""
         if self.schedules is None:
             raise UsageError("Scheduler is not active in this session yet. Try again after the session has started.")
@@ -151,7 +151,7 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
         resources.push_async_callback(backend.close)
         copies = await workshop.tidy(backend.returning) if has_left_copies(remains) else {}
         await find_branches(remains, backend.returning, workshop, main.setup.cwd)
-        aftermath = Aftermath(main.session, clock, remains, copies)
+        aftermath = CrashOutcomes(main.session, clock, remains, copies)
         remains.drop_used(aftermath.read_words)
         main.bus.listen(builder.tree.hear, pieces=False, kinds=builder.tree.hears)
         if parts.extensions.servers is not None:
@@ -159,7 +159,7 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
         await backend.__aenter__()
         resources.push_async_callback(backend.__aexit__, None, None, None)
         transcripts = Transcripts(clock=clock, warn=parts.warn)
-        reactions = Reactions(main, backend)
+        reactions = IdleWaker(main, backend)
         manager = Manager(
             main,
             builder,
@@ -179,7 +179,7 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
         subagents = Subagents(tools, manager, builder, reactions, schedules, resources.pop_all(), dismissed)
     try:
         untold = manager.recover(remains, aftermath.judge)
-        Retention(manager, backend, clock).open(untold)
+        RunCleanup(manager, backend, clock).open(untold)
         if schedules is not None:
             backend.start("scheduler", schedules.run())
     except BaseException:
@@ -188,12 +188,12 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
     return subagents
 
 
-def _read_remains(parts: SessionParts) -> tuple[Remains, int]:
+def _read_remains(parts: SessionParts) -> tuple[StoredRuns, int]:
     """Return the runs that an earlier process left; if others could have written the file, only their number."""
     remains = read_remains(parts.session.customs(CREW))
     if _is_own_session(parts) or not remains.runs:
         return remains, 0
-    return Remains(), len(remains.runs)
+    return StoredRuns(), len(remains.runs)
 
 
 def _is_own_session(parts: SessionParts) -> bool:

@@ -14,7 +14,7 @@ from retinue.core.errors import UsageError, quote
 from retinue.core.terminal import escape_line, escape_text
 
 if TYPE_CHECKING:
-    from retinue.views.overview import Portrait, Roster
+    from retinue.views.overview import AgentDetails, Roster
 
 ACTIONS = ("show", "new", "eject", "enable", "disable", "delete")
 MARKS = {"project": "•", "user": "◦", "builtin": " "}
@@ -165,7 +165,7 @@ def _render_row(row: dict[str, Any], width: int, *, has_more: bool) -> str:
     return f"{mark} {name:<{width}}  {about}\n  {'':<{width}}  ({' · '.join(fact for fact in facts if fact)})"
 
 
-def _show(portrait: "Portrait", *, as_json: bool) -> int:
+def _show(portrait: "AgentDetails", *, as_json: bool) -> int:
     about = portrait.to_json()
     if as_json:
         sys.stdout.write(json.dumps(about) + "\n")

@@ -110,9 +110,9 @@ class Headless:
 
     def _open_face(self, crew: Retinue) -> None:
         if self._options.mode == "json":
-            from retinue.serve.jsonl import JsonFace
+            from retinue.serve.jsonl import JsonFrontend
 
-            face = JsonFace(self._outlet.write, crew.describe_life(), crew.run_id)
+            face = JsonFrontend(self._outlet.write, crew.describe_life(), crew.run_id)
             face.open(crew.header)
             crew.listen(face)
         crew.listen(self._show_warning, pieces=False)

@@ -6,7 +6,7 @@ from retinue.cli.options import Options
 from retinue.serve.rpc.lines import Lines
 
 
-class Listening(Headless):
+class LineServer(Headless):
     """Subclasses read requests from `_lines` in `_work`."""
 
     def __init__(self, options: Options) -> None:

@@ -5,7 +5,7 @@ from importlib.metadata import version
 
 from retinue.app import Request, Retinue
 from retinue.cli.headless import run_until_done
-from retinue.cli.input_lines import Listening
+from retinue.cli.input_lines import LineServer
 from retinue.cli.options import Options
 from retinue.serve.mcp import McpFrontend
 
@@ -15,7 +15,7 @@ def run_mcp(options: Options) -> int:
     return run_until_done(_Mcp(options))
 
 
-class _Mcp(Listening):
+class _Mcp(LineServer):
     def _to_request(self) -> Request:
         return replace(super()._to_request(), surfaces=("*",))
 

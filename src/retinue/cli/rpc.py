@@ -5,7 +5,7 @@ Signals end it like a headless run: SIGINT 130, SIGTERM 143, SIGHUP 129.
 
 from retinue.app import Retinue
 from retinue.cli.headless import run_until_done
-from retinue.cli.input_lines import Listening
+from retinue.cli.input_lines import LineServer
 from retinue.cli.options import Options
 from retinue.core.errors import UsageError
 from retinue.serve.rpc.server import RpcServer
@@ -18,7 +18,7 @@ def run_rpc(options: Options) -> int:
     return run_until_done(_Rpc(options))
 
 
-class _Rpc(Listening):
+class _Rpc(LineServer):
     async def _work(self, crew: Retinue) -> int:
         await RpcServer(crew, self._lines, self._outlet).serve()
         await self._drain()

@@ -13,7 +13,7 @@ from retinue.core.terminal import escape_line
 from retinue.views.agent import render_surfaces
 
 if TYPE_CHECKING:
-    from retinue.views.overview import Chain
+    from retinue.views.overview import RightsChain
 
 
 def explain_right(options: Options) -> int:
@@ -38,6 +38,6 @@ def explain_right(options: Options) -> int:
     return 0
 
 
-def _to_json(chain: "Chain") -> dict[str, Any]:
+def _to_json(chain: "RightsChain") -> dict[str, Any]:
     links = [{"step": link.step, "holds": link.holds, "reason": link.sentence} for link in chain.links]
     return {"agent": chain.agent, "tool": chain.tool, "granted": chain.is_granted, "chain": links}

@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import NoReturn
 
-from retinue.app.remote import WorkerWish, start_worker
+from retinue.app.remote import WorkerOptions, start_worker
 from retinue.cli.options import Options
 from retinue.cli.voice import say
 from retinue.core.errors import UsageError, quote
@@ -23,14 +23,14 @@ _SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 def run_worker(options: Options) -> int:
     """Work until a signal arrives, which decides the exit status; returns only on an error."""
-    wish = WorkerWish(
+    wish = WorkerOptions(
         database=options.database,
-        slots=read_number("--slots", options.slots or str(WorkerWish.slots), 1, MOST_SLOTS),
+        slots=read_number("--slots", options.slots or str(WorkerOptions.slots), 1, MOST_SLOTS),
         total=read_number("--total", options.total, 0, MOST_TOTAL) if options.total else None,
         approve=options.approve,
-        drain_s=read_number("--drain", options.drain or f"{WorkerWish.drain_s:g}", 0, MOST_DRAIN_S),
+        drain_s=read_number("--drain", options.drain or f"{WorkerOptions.drain_s:g}", 0, MOST_DRAIN_S),
     )
-    asyncio.run(_Shift(wish).run())
+    asyncio.run(_WorkerProcess(wish).run())
 
 
 def read_number(flag: str, text: str, least: int, most: int) -> int:
@@ -40,10 +40,10 @@ def read_number(flag: str, text: str, least: int, most: int) -> int:
     return int(text)
 
 
-class _Shift:
+class _WorkerProcess:
     """One worker and its signal handlers."""
 
-    def __init__(self, wish: WorkerWish) -> None:
+    def __init__(self, wish: WorkerOptions) -> None:
         self._wish = wish
         self._stop = asyncio.Event()
         self._ended_by = 0

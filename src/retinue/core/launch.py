@@ -52,7 +52,7 @@ class Spawner(Protocol):
         ...
 
 
-class Pen(Protocol):
+class SpawnThread(Protocol):
     """A thread that starts processes, so that they share its limits."""
 
     def run(self, start: Callable[[], Started]) -> Started:
@@ -76,7 +76,7 @@ class Launch:
     layers: int = 1
     """Processes between the one we start and the command; they must live until the command has ended."""
     release: Callable[[], None] = _do_nothing
-    pen: "Pen | None" = None
+    pen: "SpawnThread | None" = None
     """The thread that must start it; None: any thread."""
     max_memory: int = 0
     """Bytes for the command and all its descendants; 0: no limit."""
@@ -90,7 +90,7 @@ class Launch:
         self.release()
 
 
-class Confining(Protocol):
+class ConfinementFactory(Protocol):
     """Creates the sandbox of one run when a command needs it."""
 
     @property

@@ -83,7 +83,7 @@ class Redactor:
         return value
 
 
-class Sieve:
+class StreamRedactor:
     """Removes secrets from a byte stream. The possible start of a secret is held back until its line is complete."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:

@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct
 
 from retinue.core.diagnostics import suggest
 from retinue.core.errors import quote
-from retinue.core.launch import ANYWHERE, Confining, Territory
+from retinue.core.launch import ANYWHERE, ConfinementFactory, Territory
 from retinue.core.messages import TextContent, UserContent
 from retinue.core.model import ToolSpec
 
@@ -93,7 +93,7 @@ class ToolContext(Struct, frozen=True):
     progress: Callable[[ToolResult], None] = ignore_progress
     find_territory: Callable[[], Territory] = lambda: ANYWHERE
     """Returns where files may be read and changed; computed when a tool first needs it."""
-    confinement: Confining | None = None
+    confinement: ConfinementFactory | None = None
     """The sandbox of processes the tool starts; None: no sandbox."""
 
     @property

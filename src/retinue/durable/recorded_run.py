@@ -13,7 +13,7 @@ from retinue.core.errors import RetinueError
 from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Reply
 from retinue.core.run import Outcome
 from retinue.core.tool import Effect, Tool, ToolContext, ToolResult, WrappedTool
-from retinue.durable.session_files import Mirror, Piece, RecordError, Shelf
+from retinue.durable.session_files import RecordError, RecordPart, RecordStorage, SessionFolder
 from retinue.engine.setup import RunSetup
 
 SNAPSHOT = "snapshot"
@@ -23,7 +23,7 @@ Snapshot = Callable[[], Awaitable[tuple[bytes | None, tuple[str, ...]]]]
 
 
 @dataclass(slots=True)
-class States:
+class WorkspaceSnapshots:
     """Snapshots of a workspace that does not outlive its worker."""
 
     snapshot: Snapshot
@@ -35,12 +35,12 @@ class States:
 class RunRecorder:
     """Writes new session content and snapshots of one run to its record."""
 
-    def __init__(self, shelf: Shelf, mirror: Mirror, states: States | None = None) -> None:
+    def __init__(self, shelf: RecordStorage, mirror: SessionFolder, states: WorkspaceSnapshots | None = None) -> None:
         """Without `states` the workspace is not recorded."""
         self._shelf = shelf
         self._mirror = mirror
         self._states = states
-        self._new: list[Piece] = []
+        self._new: list[RecordPart] = []
         """Snapshots and notes that are not recorded yet."""
         self._turn = asyncio.Lock()
         self.notes: dict[str, None] = {}
@@ -55,7 +55,7 @@ class RunRecorder:
             self._mirror.settle(pieces)
             del self._new[: len(states)]
 
-    def note(self, piece: Piece) -> None:
+    def note(self, piece: RecordPart) -> None:
         """Store a piece together with the next write."""
         self._new.append(piece)
 
@@ -71,11 +71,11 @@ class RunRecorder:
                 data, notes = None, (f"the workspace could not be put on record: {error}",)
             self.notes.update(dict.fromkeys(notes))
             if data is not None:
-                self._new.append(Piece(SNAPSHOT, self._states.attempt, self._states.taken, data))
+                self._new.append(RecordPart(SNAPSHOT, self._states.attempt, self._states.taken, data))
                 self._states.taken += 1
 
 
-class Recorded:
+class RecordFeature:
     name = "record"
 
     def __init__(self, keeper: RunRecorder) -> None:

@@ -16,7 +16,7 @@ class RecordError(RetinueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RecordPart:
     """A part of a run's record: bytes of a session file, or a snapshot of its workspace."""
 
     kind: str
@@ -25,10 +25,10 @@ class Piece:
     data: bytes
 
 
-class Shelf(Protocol):
+class RecordStorage(Protocol):
     """Storage of one run's record."""
 
-    async def keep(self, pieces: Sequence[Piece]) -> None:
+    async def keep(self, pieces: Sequence[RecordPart]) -> None:
         """Return when the pieces are stored durably. Raises RecordError."""
         ...
 
@@ -36,7 +36,7 @@ class Shelf(Protocol):
 SESSION = "session"
 
 
-class Mirror:
+class SessionFolder:
     """One folder of session files."""
 
     def __init__(self, folder: Path, only: str = "", kept: int = 0) -> None:
@@ -45,7 +45,7 @@ class Mirror:
         self._only = only
         self._sizes: dict[str, int] = {only: kept}
 
-    def restore(self, pieces: Iterable[Piece]) -> None:
+    def restore(self, pieces: Iterable[RecordPart]) -> None:
         """Write the files from pieces, given in the order they were collected."""
         for piece in pieces:
             if piece.kind != SESSION:
@@ -62,7 +62,7 @@ class Mirror:
                 self._sizes[piece.path] = max(self._sizes.get(piece.path, 0), file.tell())
             path.chmod(0o600)
 
-    def collect(self) -> list[Piece]:
+    def collect(self) -> list[RecordPart]:
         """Return the whole lines that were appended since the last time."""
         pieces = []
         for path in self._list():
@@ -75,7 +75,7 @@ class Mirror:
                 data = file.read()
             data = data[: data.rfind(b"\n") + 1]
             if data:
-                pieces.append(Piece(SESSION, name, known, data))
+                pieces.append(RecordPart(SESSION, name, known, data))
         return pieces
 
     def _list(self) -> list[Path]:
@@ -85,7 +85,7 @@ class Mirror:
         path = self._folder / self._only
         return [path] if path.exists() else []
 
-    def settle(self, pieces: Iterable[Piece]) -> None:
+    def settle(self, pieces: Iterable[RecordPart]) -> None:
         """Mark pieces as stored."""
         for piece in pieces:
             self._sizes[piece.path] = piece.place + len(piece.data)

@@ -72,7 +72,7 @@ class WorkerNotice(msgspec.Struct, frozen=True):
     """None when the trouble is over."""
 
 
-class Alarm:
+class TroubleNotifier:
     """Notifies the user of troubles that components wait for."""
 
     def __init__(

@@ -17,7 +17,7 @@ from retinue.core.errors import RetinueError, UsageError
 from retinue.core.run import Grant, Run
 from retinue.engine.limits import Bounds, Limits
 from retinue.engine.request import RunRequest, split_limits
-from retinue.engine.run_table import Register
+from retinue.engine.run_table import RunTable
 from retinue.engine.session_path import find_file_below
 
 
@@ -36,7 +36,7 @@ def to_request(fields: Mapping[str, Any], default: Limits) -> RunRequest:
 
 class Admission:
     def __init__(
-        self, bounds: Bounds, runs: Register, clock: Clock, new_id: Callable[[], str], main: Path | None = None
+        self, bounds: Bounds, runs: RunTable, clock: Clock, new_id: Callable[[], str], main: Path | None = None
     ) -> None:
         """`main` is the main agent's session file; sessions are stored in its folder by default."""
         self.bounds = bounds

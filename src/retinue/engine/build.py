@@ -26,7 +26,7 @@ from retinue.engine.model_choice import ModelSource, NamedModel, choose_level, c
 from retinue.engine.prompt import (
     Identity,
     Place,
-    Surveys,
+    PlaceCache,
     build_append,
     build_codingcode,
     build_replace,
@@ -35,10 +35,10 @@ from retinue.engine.prompt import (
     render_prompt,
 )
 from retinue.engine.request import RunRequest
-from retinue.engine.rights import CrewRights, RevokedTools, RevokedToolsHook, decide_root, list_doubts
+from retinue.engine.rights import RevokedTools, RevokedToolsHook, RightsTable, decide_root, list_doubts
 from retinue.engine.run_config import HERE, Additions, RemoteRequest, RunConfig, Runner, RunPlan
 from retinue.engine.runner import LiveRun
-from retinue.engine.session_path import SessionKeeper
+from retinue.engine.session_path import SessionOpener
 from retinue.engine.setup import Feature, RunSetup
 from retinue.models.thinking_levels import clamp_level
 from retinue.tools.policy import Rights, Terms
@@ -64,10 +64,10 @@ class RunTree:
         self._revoked = host.revoked
         self._asked_here: set[str] = set()
         """Runs that were first requested in this process."""
-        self.rights = CrewRights(config.policy, config.tools, host.revoked, root, self._asked_here)
+        self.rights = RightsTable(config.policy, config.tools, host.revoked, root, self._asked_here)
         self.leases = Leases(config.lease)
-        self.sessions = SessionKeeper(host.clock, config.orphan_dir)
-        self.places = Surveys(host.survey, host.clock)
+        self.sessions = SessionOpener(host.clock, config.orphan_dir)
+        self.places = PlaceCache(host.survey, host.clock)
 
     hears = (RunQueued, RunForgotten)
 

@@ -43,7 +43,7 @@ class CallHook(Protocol):
 
 
 @runtime_checkable
-class Abandoning(Protocol):
+class CancellableTool(Protocol):
     """A tool with its own message for a cancelled call, because a cancel leaves nothing half done."""
 
     def abandon(self) -> ToolResult:
@@ -145,7 +145,7 @@ class _Running:
 
     def _describe_loss(self, call: ToolCall) -> ToolResult:
         tool = self._ports.tools.get(call.name)
-        if isinstance(tool, Abandoning):
+        if isinstance(tool, CancellableTool):
             return tool.abandon()
         text = "The call was interrupted before it finished; its effect is unknown."
         return ToolResult.of(text, {}, is_error=True)
@@ -320,7 +320,7 @@ def _bound(result: ToolResult, name: str, most: int) -> ToolResult:
     return ToolResult([*content, TextContent(note)], result.details, result.is_error, result.ends_run)
 
 
-class PatientHook:
+class WaitingHook:
     """Wraps a hook that may wait for a person, so that the run does not look idle."""
 
     def __init__(self, hook: CallHook, patience: Callable[[], AbstractContextManager[None]]) -> None:

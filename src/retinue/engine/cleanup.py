@@ -17,7 +17,7 @@ KEEP_S = 600.0
 LOOK_S = 60.0
 
 
-class Retention:
+class RunCleanup:
     """Forgets old finished runs of one main agent. Its timer stops while there are no runs."""
 
     def __init__(self, manager: Manager, backend: Backend, clock: Clock) -> None:

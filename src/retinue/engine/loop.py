@@ -74,7 +74,7 @@ class Ending:
     error: str = ""
 
 
-class Inlet(Protocol):
+class LoopInbox(Protocol):
     def take_steering(self) -> Sequence[Message]: ...
 
     def take_follow_up(self) -> Sequence[Message]: ...
@@ -95,7 +95,7 @@ class LoopPorts(Struct, frozen=True):
     watched: Callable[[], bool]
     """Whether anyone wants partial replies; otherwise no events are created for them."""
     run_calls: Callable[[Sequence[ToolCall], dict[str, str]], Awaitable[Batch]]
-    inlet: Inlet
+    inlet: LoopInbox
     judge: Callable[[RunConversation], LimitVerdict]
     """Called after each turn if the run wants another one."""
     prepare: Callable[[RunConversation], Awaitable[None]]

@@ -1,7 +1,7 @@
 """The Manager accepts requests and owns the queue and all live runs of one main agent. Only it starts runs.
 
 MUST NOT know surfaces, definitions or features: the Builder port builds a run. The state of the runs is kept in the
-Register, which only the Manager changes.
+RunTable, which only the Manager changes.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ from retinue.engine.journal import RECORD
 from retinue.engine.limits import Bounds
 from retinue.engine.notify import Notifier
 from retinue.engine.queue import Queue
-from retinue.engine.recovery import Remains, Returning, interrupt
-from retinue.engine.remote_children import Guests
+from retinue.engine.recovery import ResumableRuns, StoredRuns, interrupt
+from retinue.engine.remote_children import RemoteChildren
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import RemoteRequest
-from retinue.engine.run_table import Register
+from retinue.engine.run_table import RunTable
 from retinue.engine.runner import LiveRun, contain
 from retinue.engine.setup import RunSetup
 
@@ -96,17 +96,17 @@ class Manager:
         self._builder = builder
         self.backend = backend
         self._clock = clock
-        self._runs = Register(root.setup.run_id, root.bus)
+        self._runs = RunTable(root.setup.run_id, root.bus)
         self.admission = Admission(bounds or Bounds(), self._runs, clock, new_id, root.session.path)
         self._queue = Queue(self.admission.bounds.max_concurrent)
-        self._returning = Returning()
+        self._returning = ResumableRuns()
         self._live: dict[str, LiveRun] = {}
         self._begun: set[str] = set()
         self._stopping: dict[str, Reason] = {}
         self._causes: dict[str, str] = {}
         self._ends, self._news = Waiters(), Waiters()
         place = self.admission.find_file
-        self.guests = Guests(self._runs, root, self._live, place=place, ring=self._ends.ring, clock=clock)
+        self.guests = RemoteChildren(self._runs, root, self._live, place=place, ring=self._ends.ring, clock=clock)
         """The runs that were started by runs on other machines."""
         self._watchers = watchers
         self.notifier = None if open_notifier is None else open_notifier(self)
@@ -132,7 +132,7 @@ class Manager:
         self._accept(run, request)
         return run
 
-    def recover(self, remains: Remains, judge_dead: Callable[[Run], Outcome] = interrupt) -> list[Run]:
+    def recover(self, remains: StoredRuns, judge_dead: Callable[[Run], Outcome] = interrupt) -> list[Run]:
         """Restore the runs of an earlier process: working runs are interrupted, queued runs are queued again.
 
         `judge_dead` returns the outcome of a run whose process died, unless the backend continues that run. Returns the

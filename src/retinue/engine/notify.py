@@ -231,7 +231,7 @@ class Notifier:
         self._post.deliver(owed[0].parent_id, message)
 
 
-class Reactions:
+class IdleWaker:
     """Wakes an idle main agent when reports arrive."""
 
     def __init__(self, main: LiveRun, backend: Backend) -> None:

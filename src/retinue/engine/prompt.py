@@ -327,7 +327,7 @@ FRESH_S = 1.0
 """Seconds after which a branch is read again."""
 
 
-class Surveys:
+class PlaceCache:
     """Caches the Place of a directory for runs that start at the same time, because reading it starts programs."""
 
     def __init__(self, look: Callable[[Path], Awaitable[Place]], clock: Clock) -> None:

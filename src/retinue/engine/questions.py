@@ -1,7 +1,7 @@
 """Questions of runs to the user: publishes them, waits, and receives the answers of a front end.
 
-All runs of a main agent share one Desk. A question is published on the main agent's bus with the id of the run that
-asks. Without a front end the default answer is used at once. MUST NOT know what the questions mean.
+All runs of a main agent share one PendingQuestions. A question is published on the main agent's bus with the id of the
+run that asks. Without a front end the default answer is used at once. MUST NOT know what the questions mean.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from retinue.core.run import Question
 By = Literal["face", "policy", "nobody"]
 
 
-class Desk:
+class PendingQuestions:
     """Pending questions, in order of arrival."""
 
     def __init__(self, publish: Callable[[Event], None]) -> None:
@@ -25,7 +25,7 @@ class Desk:
         self._faces = 0
 
     @property
-    def has_face(self) -> bool:
+    def has_frontend(self) -> bool:
         """Whether a front end is connected that could answer."""
         return self._faces > 0
 

@@ -33,7 +33,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(slots=True)
-class Remains:
+class StoredRuns:
     """The runs of a session as its last process left them, in the order they were accepted."""
 
     runs: dict[str, Run] = field(default_factory=dict)
@@ -99,9 +99,9 @@ def _list_told(session: Session) -> Iterator[tuple[str, int]]:
         yield from list_told(details)
 
 
-def read_remains(entries: Iterable[Any]) -> Remains:
+def read_remains(entries: Iterable[Any]) -> StoredRuns:
     """Rebuild the state of the runs from their entries in a main session."""
-    remains = Remains()
+    remains = StoredRuns()
     for data in entries:
         try:
             event: Event = msgspec.convert(data, type=Event)
@@ -111,7 +111,7 @@ def read_remains(entries: Iterable[Any]) -> Remains:
     return remains
 
 
-def _apply(remains: Remains, event: Event) -> None:
+def _apply(remains: StoredRuns, event: Event) -> None:
     if isinstance(event, RunQueued):
         # Ids are used in file names.
         if event.run.id != event.run_id or not _ID.fullmatch(event.run_id):
@@ -137,7 +137,7 @@ def _apply(remains: Remains, event: Event) -> None:
         fold_record(remains.runs[event.run_id], event)
 
 
-def has_left_copies(remains: Remains) -> bool:
+def has_left_copies(remains: StoredRuns) -> bool:
     """Return whether a run was interrupted that works in a copy of the repository."""
     cut_off = (run.id for run in remains.runs.values() if run.status is Status.RUNNING)
     return any(remains.requests[run_id].isolation is not None for run_id in cut_off)
@@ -151,7 +151,7 @@ class SavedCopies(Protocol):
         ...
 
 
-async def find_branches(remains: Remains, returning: Iterable[str], copies: SavedCopies, cwd: Path) -> None:
+async def find_branches(remains: StoredRuns, returning: Iterable[str], copies: SavedCopies, cwd: Path) -> None:
     """Set the branch of runs that are continued: another process may have saved and removed their copies."""
     for run_id in returning:
         run, request = remains.runs[run_id], remains.requests[run_id]
@@ -159,7 +159,7 @@ async def find_branches(remains: Remains, returning: Iterable[str], copies: Save
             run.branch = await copies.find_branch(run_id, _find_cwd(remains, run, cwd))
 
 
-def _find_cwd(remains: Remains, run: Run | None, cwd: Path) -> Path:
+def _find_cwd(remains: StoredRuns, run: Run | None, cwd: Path) -> Path:
     """Return the directory of a run; copies of it have the same branches."""
     while run is not None:
         if asked := remains.requests[run.id].cwd:
@@ -182,10 +182,10 @@ class SavedWork(Protocol):
         ...
 
 
-class Aftermath:
+class CrashOutcomes:
     """Determines the outcome of interrupted runs of one main session."""
 
-    def __init__(self, main: Session, clock: Clock, remains: Remains, copies: Mapping[str, SavedWork]) -> None:
+    def __init__(self, main: Session, clock: Clock, remains: StoredRuns, copies: Mapping[str, SavedWork]) -> None:
         """`copies` is what was saved from copies that dead processes left, by run id."""
         self._main = main
         self._requests = remains.requests
@@ -244,7 +244,7 @@ class Aftermath:
             return None
 
 
-class Returning:
+class ResumableRuns:
     """Runs to be continued that do not work yet."""
 
     def __init__(self) -> None:

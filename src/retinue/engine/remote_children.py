@@ -32,7 +32,7 @@ from retinue.core.run import BRANCH_PREFIX, Grant, Outcome, Reason, Run, Status
 from retinue.engine.bus import Bus
 from retinue.engine.limits import ASKED
 from retinue.engine.request import RunRequest, read_request, store_request
-from retinue.engine.run_table import Register
+from retinue.engine.run_table import RunTable
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import find_file
 
@@ -63,12 +63,12 @@ class RemoteHost(Protocol):
         ...
 
 
-class Guests:
+class RemoteChildren:
     """Tracks the remote children of all runs of one main agent."""
 
     def __init__(
         self,
-        runs: Register,
+        runs: RunTable,
         root: LiveRun,
         live: Mapping[str, LiveRun],
         *,
@@ -83,7 +83,7 @@ class Guests:
         self._live = live
         self._ring = ring
         self._clock = clock
-        self._talks: dict[str, RemoteTalk] = {}
+        self._talks: dict[str, RemoteConversation] = {}
         self._files: dict[str, dict[str, Path]] = {}
         """By host run: session files of its remote children, including those no longer listed."""
 
@@ -97,7 +97,7 @@ class Guests:
             return
         match event:
             case RunStarted() if run.status is Status.QUEUED:
-                self._talks[run.id] = RemoteTalk()
+                self._talks[run.id] = RemoteConversation()
                 grant = narrow_grant(event.grant, run.grant)
                 self._runs.tell(RunStarted(run_id=run.id, at_ms=self._bound_ms(event.at_ms), grant=grant))
             case RunFinished() if not run.status.is_final:
@@ -206,7 +206,7 @@ class Guests:
         self._runs.add(run, request)
 
     def _follow(self, run: Run, event: RunProgressed | MessageFinished) -> None:
-        talk = self._talks.setdefault(run.id, RemoteTalk())
+        talk = self._talks.setdefault(run.id, RemoteConversation())
         if isinstance(event, RunProgressed):
             event = structs.replace(event, activity=event.activity[:MAX_NAME])
             fold(run, event)
@@ -216,7 +216,7 @@ class Guests:
 
     def _show(self, run: Run, event: RunPlaced) -> None:
         if run.status is Status.RUNNING:
-            self._talks.setdefault(run.id, RemoteTalk())  # after a restart here its start is not reported again
+            self._talks.setdefault(run.id, RemoteConversation())  # after a restart here its start is not reported again
         fold(run, event)
         self._root.bus.publish(event)
 
@@ -236,7 +236,7 @@ class Guests:
         return max(0, min(told_ms, self._clock.now_ms()))
 
 
-class RemoteTalk:
+class RemoteConversation:
     """Messages and events received from one remote child."""
 
     def __init__(self) -> None:

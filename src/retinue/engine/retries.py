@@ -64,7 +64,7 @@ class Attempts:
 _COMPLETED = (Reason.DONE, Reason.LENGTH, Reason.TURN_LIMIT_WRAPPED)
 
 
-class Past(NamedTuple):
+class EarlierUsage(NamedTuple):
     """What a run used in earlier conversations; each counts from zero, and the outcome is the sum."""
 
     usage: Usage = Usage()

@@ -21,7 +21,7 @@ from retinue.tools.policy import Rights, Terms, decide_tools, is_readonly, narro
 from retinue.tools.selectors import Offer
 
 
-class Loss(Struct, frozen=True):
+class RevokedRights(Struct, frozen=True):
     tools: frozenset[str] = frozenset()
     """Original tool names, not the names that the model sees."""
     is_readonly: bool = False
@@ -32,7 +32,7 @@ class RevokedTools:
 
     def __init__(self) -> None:
         self._above: dict[str, str] = {}
-        self._losses: dict[str, Loss] = {}
+        self._losses: dict[str, RevokedRights] = {}
         self._main = ""
 
     def succeed(self, run_id: str) -> None:
@@ -57,8 +57,8 @@ class RevokedTools:
 
     def lower(self, run_id: str, tools: Iterable[str] = (), *, readonly: bool = False) -> None:
         """Revoke tools, or everything that can change something, from a run and all runs below it."""
-        before = self._losses.get(run_id, Loss())
-        self._losses[run_id] = Loss(before.tools | frozenset(tools), before.is_readonly or readonly)
+        before = self._losses.get(run_id, RevokedRights())
+        self._losses[run_id] = RevokedRights(before.tools | frozenset(tools), before.is_readonly or readonly)
 
     def narrow(self, run_id: str, rights: Rights) -> Rights:
         """Return the rights without what was revoked from the run or any run above it."""
@@ -78,7 +78,7 @@ class RevokedTools:
                 return f"{tool} can change things, and this agent was made read-only while it worked"
         return ""
 
-    def _list(self, run_id: str) -> Iterator[Loss]:
+    def _list(self, run_id: str) -> Iterator[RevokedRights]:
         at: str | None = run_id if self._losses else None
         while at is not None:
             if (loss := self._losses.get(at)) is not None:
@@ -109,7 +109,7 @@ class RevokedToolsHook:
         return result
 
 
-class CrewRights:
+class RightsTable:
     """The rights of a main agent and of all its runs."""
 
     def __init__(

@@ -18,11 +18,11 @@ from retinue.core.events import (
 from retinue.core.fold import fold, fold_record
 from retinue.core.run import Run
 from retinue.engine.bus import Bus
-from retinue.engine.recovery import Remains
+from retinue.engine.recovery import StoredRuns
 from retinue.engine.request import RunRequest, store_request
 
 
-class Register:
+class RunTable:
     """The runs of one main agent, by id and by parent."""
 
     def __init__(self, root_id: str, bus: Bus) -> None:
@@ -83,7 +83,7 @@ class Register:
         self._put(run, request)
         self.tell(RunQueued(run_id=run.id, run=run, request=store_request(request)))
 
-    def take_over(self, remains: Remains) -> None:
+    def take_over(self, remains: StoredRuns) -> None:
         """Add the runs of an earlier process; they are already recorded."""
         remains.adopt(self._root_id)
         for run_id, run in remains.runs.items():

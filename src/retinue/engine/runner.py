@@ -38,7 +38,7 @@ from retinue.core.model import Delta
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import ToolContext
 from retinue.engine.bus import Bus
-from retinue.engine.calls import MAX_RESULT_CHARS, CallPorts, PatientHook, keep_data, run_calls
+from retinue.engine.calls import MAX_RESULT_CHARS, CallPorts, WaitingHook, keep_data, run_calls
 from retinue.engine.compaction import Compactor
 from retinue.engine.conversation import StoredConversation
 from retinue.engine.inbox import Inbox
@@ -47,9 +47,9 @@ from retinue.engine.limits import judge_turn
 from retinue.engine.loop import Ending, LoopPorts, run_loop
 from retinue.engine.model_choice import CurrentModel, LastingWrapper, UnaskedModel
 from retinue.engine.prompt import declare_change, render_prompt
-from retinue.engine.retries import Attempts, Past, judge_ending
+from retinue.engine.retries import Attempts, EarlierUsage, judge_ending
 from retinue.engine.scope import Scope
-from retinue.engine.setup import Enclosure, RunSetup
+from retinue.engine.setup import FeatureStack, RunSetup
 from retinue.engine.window import FittedSpecs, RunWindow, bound_result, count_head, fit_sections
 from retinue.models.retry import GiveUp, plan_retry
 from retinue.sessions.log import Session
@@ -86,11 +86,11 @@ class LiveRun:
         self._last_text = ""
         self._is_open = False
         self._outcome = Outcome(Status.FAILED, Reason.CRASH)
-        self._past = Past()
+        self._past = EarlierUsage()
         self._base = setup
-        self._around = Enclosure()
+        self._around = FeatureStack()
         self._noted: list[BashExecutionMessage] = []
-        self._taken_up: Past | None = None
+        self._taken_up: EarlierUsage | None = None
         self._has_replied = False
 
     async def prompt(self, content: str | Sequence[UserContent], *, stay: Stay | None = None) -> Outcome:
@@ -100,7 +100,7 @@ class LiveRun:
         """
         return await self._open(_to_blocks(content) if self._taken_up is None else [], stay)
 
-    def take_up(self, past: Past) -> None:
+    def take_up(self, past: EarlierUsage) -> None:
         """Treat the next prompt as begun by another process: it is not sent again, and its earlier usage counts."""
         self._taken_up = past
 
@@ -179,7 +179,7 @@ class LiveRun:
         if self._is_open:
             raise RetinueError(f"run {self.setup.run_id!r} is working; steer it or wait for it")
         self._is_open = True
-        self._outcome, self._past = Outcome(Status.FAILED, Reason.CRASH), Past()
+        self._outcome, self._past = Outcome(Status.FAILED, Reason.CRASH), EarlierUsage()
         try:
             self._publish(RunStarted(run_id=self.setup.run_id, at_ms=self._clock.now_ms()))
             error = await self._enter()
@@ -245,7 +245,7 @@ class LiveRun:
             raise
         finally:
             self._outcome = self._settle(ending)
-            self._past = Past(self._outcome.usage, self._outcome.turns, self._outcome.tool_calls)
+            self._past = EarlierUsage(self._outcome.usage, self._outcome.turns, self._outcome.tool_calls)
         return self._outcome
 
     async def _enter(self) -> Ending | None:
@@ -387,7 +387,7 @@ class LiveRun:
             ),
             publish=self._publish,
             clock=self._clock,
-            hooks=[PatientHook(hook, self._scope.patience) for hook in setup.hooks],
+            hooks=[WaitingHook(hook, self._scope.patience) for hook in setup.hooks],
             refusals=setup.refusals,
             tool_s=setup.limits.tool_s,
             max_chars=bound_result(window, MAX_RESULT_CHARS),

@@ -26,7 +26,7 @@ class Scope:
         self._task: asyncio.Task[Any] | None = None
         self._timers: dict[Reason, asyncio.TimerHandle] = {}
         self._last_activity_s = 0.0
-        self._patience = _Patience(self)
+        self._patience = _IdlePause(self)
 
     def cancel(self, reason: Reason) -> bool:
         """Cancel what runs in the scope; False if nothing does or it was already cancelled."""
@@ -42,7 +42,7 @@ class Scope:
         if task is not None:
             self._last_activity_s = task.get_loop().time()
 
-    def patience(self) -> "_Patience":
+    def patience(self) -> "_IdlePause":
         """Return a context manager that suspends the idle time, for waits that have a limit of their own."""
         return self._patience
 
@@ -96,7 +96,7 @@ class Scope:
         self._timers[Reason.IDLE_TIMEOUT] = loop.call_later(idle_s / _LOOKS, look)
 
 
-class _Patience:
+class _IdlePause:
     """Suspends the idle time while it is entered; one object per scope, entered by several tool calls at a time."""
 
     def __init__(self, scope: Scope) -> None:

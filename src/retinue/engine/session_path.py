@@ -75,7 +75,7 @@ def find_file_below(above_file: str, above_id: str, run_id: str) -> str:
     return os.path.join(os.path.dirname(folder) if is_below else os.path.splitext(above_file)[0], run_id, _NAME)
 
 
-class SessionKeeper:
+class SessionOpener:
     """Opens the sessions of all runs of one main agent."""
 
     def __init__(self, clock: Clock, orphan_dir: Path | None) -> None:

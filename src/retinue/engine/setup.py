@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from retinue.core.errors import IsolationFailed, RetinueError
-from retinue.core.launch import ANYWHERE, Confining, Territory
+from retinue.core.launch import ANYWHERE, ConfinementFactory, Territory
 from retinue.core.messages import CustomMessage, ThinkingLevel
 from retinue.core.model import Model
 from retinue.core.run import Outcome, Reason, Status
@@ -57,7 +57,7 @@ class RunSetup(Struct, frozen=True):
     follow_up_mode: Delivery = "one-at-a-time"
     writable: tuple[str, ...] = ()
     """Directories outside its workspace that the run may write to, such as its notes."""
-    confinement: Confining | None = None
+    confinement: ConfinementFactory | None = None
     """The sandbox for processes started by tools."""
     find_territory: Callable[[], Territory] = lambda: ANYWHERE
     """Returns the paths that file tools may use."""
@@ -129,7 +129,7 @@ class Feature(Protocol):
         ...
 
 
-class Enclosure:
+class FeatureStack:
     """The features that were entered for one run."""
 
     def __init__(self) -> None:

@@ -91,9 +91,13 @@ class Shell:
         from retinue.tools.process import ProcessCommand, run_process
         from retinue.tools.shell.bash import add_prefix
         from retinue.tools.shell.environment import build_environment
-        from retinue.tools.shell.output import Output, Spill
+        from retinue.tools.shell.output import Output, OutputFile
 
-        cwd, output, text = str(main.setup.cwd), Output(Spill(main.setup.spill_dir, redact=main.setup.redact)), _Text()
+        cwd, output, text = (
+            str(main.setup.cwd),
+            Output(OutputFile(main.setup.spill_dir, redact=main.setup.redact)),
+            _Text(),
+        )
 
         def take(data: bytes) -> None:
             if piece := text.add(data):

@@ -102,7 +102,7 @@ def find_log(own_dir: Path, project: Path) -> ActivityLog:
     return ActivityLog(own_dir / "activity" / f"{digest}.jsonl")
 
 
-class Recorder:
+class ActivityRecorder:
     """Records the tool calls of runs and writes them in batches, so that no call waits for the disk."""
 
     def __init__(self, log: ActivityLog, clock: Clock) -> None:
@@ -113,7 +113,7 @@ class Recorder:
 
     def listen(self, live: "LiveRun", agent: str = "") -> Callable[[], None]:
         """Start recording a run; returns a function that stops it."""
-        return live.bus.listen(_Ear(self, agent), pieces=False, kinds=(ToolStarted, ToolFinished))
+        return live.bus.listen(_ActivityListener(self, agent), pieces=False, kinds=(ToolStarted, ToolFinished))
 
     def watch(self, live: "LiveRun", run: "Run", request: "RunRequest", parent: "LiveRun") -> Callable[[], None]:
         """Start recording a subagent's run; returns a function that stops it."""
@@ -154,8 +154,8 @@ class Recorder:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
 
 
-class _Ear:
-    def __init__(self, recorder: Recorder, agent: str) -> None:
+class _ActivityListener:
+    def __init__(self, recorder: ActivityRecorder, agent: str) -> None:
         self._recorder = recorder
         self._agent = agent
         self._asked: dict[str, int] = {}

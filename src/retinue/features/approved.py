@@ -23,7 +23,7 @@ _SHELL = re.compile(r"[\s;&|()<>{}`'\"$]+")
 """Separators between words for a shell."""
 
 
-class ProjectGround(Struct, frozen=True):
+class ProjectPlace(Struct, frozen=True):
     """Where a project is, and where its programs are started."""
 
     project: Path

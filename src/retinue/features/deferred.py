@@ -30,7 +30,7 @@ def leave_out(tools: Mapping[str, Tool], named: Collection[str] = ()) -> dict[st
     return {name: tool for name, tool in tools.items() if name in named or not is_deferred(tool)}
 
 
-class Deferring:
+class DeferredTools:
     """Hides deferred tools. Must be the last feature entered: it keeps the tool table that it returns, to add to it."""
 
     name = "deferred tools"

@@ -20,7 +20,7 @@ from retinue.tools.paths import resolve_path
 
 if TYPE_CHECKING:
     from retinue.tools.lsp.call import LspCall
-    from retinue.tools.lsp.diagnostics import Diagnosis
+    from retinue.tools.lsp.diagnostics import FileDiagnostics
     from retinue.tools.lsp.pool import LspPool
 
 CUSTOM_TYPE = "lsp-diagnostics"
@@ -32,7 +32,7 @@ _MAX_LINES = 200
 _LEAST = dict.fromkeys(list_aliases(["write"]), "warning") | dict.fromkeys(list_aliases(["edit"]), "error")
 
 
-class Diagnosing:
+class DiagnosticsFeature:
     """Records which files the main agent changes and checks them."""
 
     name = "lsp-diagnostics"
@@ -125,7 +125,7 @@ async def _open_call(setup: RunSetup, pool: "LspPool") -> "LspCall":
     return LspCall("diagnostics", {}, _find_real("", setup.cwd), pool, readonly, setup.find_territory())
 
 
-def _render(found: "Diagnosis", least: str, workspace: str) -> list[str]:
+def _render(found: "FileDiagnostics", least: str, workspace: str) -> list[str]:
     shown = os.path.relpath(found.file, workspace)
     return [complaint.render(shown) for complaint in found.keep(least)]
 

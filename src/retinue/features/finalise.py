@@ -64,7 +64,7 @@ class FinalizeTool:
         return ToolResult.of(f"Delivered: {finalized.status}.", msgspec.to_builtins(finalized), ends_run=True)
 
 
-class Finalising:
+class FinalizeFeature:
     """Adds the tool to one run, reminds it at most twice, and makes the call its outcome."""
 
     name = "finalising"

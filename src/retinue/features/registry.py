@@ -5,11 +5,11 @@ from pathlib import Path
 
 from retinue.engine.run_config import RunPlan
 from retinue.engine.setup import Feature
-from retinue.features.finalise import Finalising
+from retinue.features.finalise import FinalizeFeature
 from retinue.features.memory import Memory, plan_memory
 from retinue.features.sandbox import Boundaries
-from retinue.features.skills import Glance, Skills, find_skill_roots
-from retinue.features.worktree.workshop import Leftovers, Workshop
+from retinue.features.skills import SkillCheck, Skills, find_skill_roots
+from retinue.features.worktree.worktrees import Leftovers, WorktreeFactory
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,11 @@ class ConfigFolders:
     """The project's trusted configuration folders."""
     has_notes: bool
     """Whether agent notes in the project are used."""
-    workshop: Workshop | None = None
+    workshop: WorktreeFactory | None = None
     """Creates worktrees for runs; None for a main agent, which works in place."""
     boundaries: Boundaries | None = None
     """Confines the commands of runs; None means no sandbox."""
-    glance: Glance = field(default_factory=Glance)
+    glance: SkillCheck = field(default_factory=SkillCheck)
 
 
 def build_features(plan: RunPlan, grounds: ConfigFolders) -> list[Feature]:
@@ -57,5 +57,5 @@ def build_features(plan: RunPlan, grounds: ConfigFolders) -> list[Feature]:
         roots = find_skill_roots(grounds.project, grounds.agent_dir, grounds.home, configs=grounds.configs)
         features.append(Skills(definition.skills, roots, grounds.glance))
     if definition.completion == "finalize":
-        features.append(Finalising())
+        features.append(FinalizeFeature())
     return features

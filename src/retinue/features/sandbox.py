@@ -20,7 +20,7 @@ from retinue.engine.setup import RunSetup
 if TYPE_CHECKING:  # a run that starts no command needs none of these imports
     from retinue.sandbox.confinement import OpenConfinement
     from retinue.sandbox.probe import Machine
-    from retinue.sandbox.profile import Sandbox, SandboxWishes
+    from retinue.sandbox.profile import Sandbox, SandboxSettings
     from retinue.sandbox.status import SandboxStatus
     from retinue.sandbox.survey import Survey
 
@@ -163,12 +163,12 @@ class Boundaries:
                 f"({' '.join(status.reason.split())}); retinue doctor says more"
             )
 
-    def build_wishes(self) -> "SandboxWishes":
+    def build_wishes(self) -> "SandboxSettings":
         """Return the user's settings in the form that profiles need."""
-        from retinue.sandbox.profile import SandboxWishes
+        from retinue.sandbox.profile import SandboxSettings
 
         own = self._settings
-        return SandboxWishes(
+        return SandboxSettings(
             mode=own.mode,
             network=own.network,
             writable=tuple(own.writable),

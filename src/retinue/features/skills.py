@@ -55,7 +55,7 @@ def find_skill_roots(
     return tuple(dict.fromkeys(roots))
 
 
-class Glance:
+class SkillCheck:
     """Checks whether any skill folder exists; cached for runs that start together."""
 
     def __init__(self) -> None:
@@ -76,10 +76,10 @@ class Skills:
 
     name = "skills"
 
-    def __init__(self, selection: Selection, roots: Sequence[Path], glance: Glance | None = None) -> None:
+    def __init__(self, selection: Selection, roots: Sequence[Path], glance: SkillCheck | None = None) -> None:
         self._selection = selection
         self._roots = roots
-        self._glance = glance or Glance()
+        self._glance = glance or SkillCheck()
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         """Add the selected skills in full, or the list of all skills for an agent that can read files."""

@@ -28,14 +28,14 @@ from retinue.core.run import Run, Status
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
 from retinue.sandbox.open_beneath import open_beneath
-from retinue.sessions.entry import Stamp, decode_message
+from retinue.sessions.entry import TimestampFormat, decode_message
 
 PREPARED_S = 1.0
 """How long a folder counts as created and free of links."""
 HOLD_S = 0.5
 """How long the task may wait to be written with the first message, so that the run does not wait for the disk."""
 MAX_LINE_BYTES = 64 * 1024 * 1024
-_stamp = Stamp()
+_stamp = TimestampFormat()
 _IGNORE = b"# Transcripts of agents, written by retinue.\n*\n"
 _TYPES: dict[type, str] = {
     UserMessage: "user",

@@ -45,7 +45,7 @@ def list_names(value: str) -> list[str]:
     return list(dict.fromkeys(match[2] or match[3] for match in _REFERENCE.finditer(value) if not match[1]))
 
 
-class Vault:
+class SecretResolver:
     """Resolves values; runs each command once."""
 
     def __init__(self, environment: Mapping[str, str], *, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
@@ -196,7 +196,7 @@ class Keys:
         self._flag = flag
         self._flag_provider: str | None = None
         self._auth_file = auth_file
-        self._vault = Vault(environment, timeout_s=timeout_s)
+        self._vault = SecretResolver(environment, timeout_s=timeout_s)
 
     def find_source(self, provider: Provider) -> str:
         """Where a provider's key comes from: `--api-key`, a file or a variable; empty if there is no key."""

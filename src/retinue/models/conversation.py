@@ -1,7 +1,7 @@
 """The wire form of a growing conversation: each message is converted once per run, for any number of turns.
 
 Kept in `ModelRequest.memo`. Also repairs what no API accepts: calls without a result, results without a call. This file
-must not know a wire format; `Form` does.
+must not know a wire format; `MessageFormat` does.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class WireMessage(Struct, frozen=True):
 SKIP = WireMessage("skip")
 
 
-class Form(Protocol):
+class MessageFormat(Protocol):
     """How one wire format writes messages."""
 
     def to_piece(self, message: Message) -> WireMessage: ...
@@ -52,7 +52,7 @@ class Form(Protocol):
 class WireConversation:
     """Messages in wire form; grows with the run."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: MessageFormat) -> None:
         self._form = form
         self.head_key: Any = None
         self.head = b""

@@ -12,7 +12,7 @@ from retinue.core.errors import ModelError, quote
 from retinue.core.model import Model, ModelInfo
 from retinue.models.catalog import Provider
 from retinue.models.governor import Governor
-from retinue.models.registry import ModelRegistry, OutOfReach, Reach
+from retinue.models.registry import ModelReach, ModelRegistry, OutOfReach
 from retinue.models.resolve import ModelChoice
 from retinue.models.retry import RetryPolicy
 from retinue.models.transport import Timing, Transport
@@ -142,7 +142,7 @@ class ChildModels:
         return self._reach.list()
 
     @property
-    def _reach(self) -> Reach:
+    def _reach(self) -> ModelReach:
         return self.registry.reach(self._find_home(), self._find_listed())
 
 

@@ -15,8 +15,8 @@ from retinue.models.auth import Keys
 from retinue.models.catalog import OFFLINE_MODEL, SERVERS, Provider, hide_login
 from retinue.models.resolve import (
     ModelChoice,
-    ModelWishes,
     Names,
+    RequestedModel,
     choose_model,
     match_pattern,
     resolve_model,
@@ -40,7 +40,7 @@ class OutOfReach(ModelError):
         return f"{self}: {used.ref} is used (write {self.info.ref} to choose it)"
 
 
-class Reach(Struct, frozen=True, dict=True):
+class ModelReach(Struct, frozen=True, dict=True):
     """Resolves model names for the runs of one main agent."""
 
     names: Names
@@ -168,11 +168,11 @@ class ModelRegistry:
             raise ModelError(f"there is none of this name; the nearest is {choice.info.ref}")
         return choice
 
-    def reach(self, home: ModelInfo, listed: Sequence[str] = ()) -> Reach:
+    def reach(self, home: ModelInfo, listed: Sequence[str] = ()) -> ModelReach:
         """Name resolution for runs below a main model; `listed` is the setting `enabledModels`."""
-        return Reach(self.names, home, listed, self._local or ())
+        return ModelReach(self.names, home, listed, self._local or ())
 
-    def choose(self, wishes: ModelWishes) -> ModelChoice:
+    def choose(self, wishes: RequestedModel) -> ModelChoice:
         """The model to start with; `reason` is set if the user did not name it. Raises ModelError."""
         in_environment = [id for id, provider in self.providers.items() if self.keys.is_in_environment(provider)]
         if self.keys.has_flag and wishes.model is None and wishes.provider is None:

@@ -309,7 +309,7 @@ def _find_without_key(wanted: str, names: Names) -> str:
     return found
 
 
-class ModelWishes(Struct, frozen=True):
+class RequestedModel(Struct, frozen=True):
     """The model requested by flags and settings."""
 
     model: str | None = None
@@ -322,7 +322,7 @@ class ModelWishes(Struct, frozen=True):
 
 
 def choose_model(
-    wishes: ModelWishes,
+    wishes: RequestedModel,
     names: Names,
     *,
     in_environment: Collection[str] = (),
@@ -355,7 +355,7 @@ def choose_model(
     return ModelChoice(OFFLINE_MODEL, reason=reason)
 
 
-def _follow_flags(wishes: ModelWishes, names: Names, find_local: Callable[[], Sequence[ModelInfo]]) -> ModelChoice:
+def _follow_flags(wishes: RequestedModel, names: Names, find_local: Callable[[], Sequence[ModelInfo]]) -> ModelChoice:
     try:
         return _follow(wishes.model, wishes.provider, names)
     except ModelError:
@@ -377,7 +377,7 @@ def _follow(model: str | None, provider: str | None, names: Names) -> ModelChoic
 
 
 def _follow_settings(
-    wishes: ModelWishes, names: Names, find_local: Callable[[], Sequence[ModelInfo]]
+    wishes: RequestedModel, names: Names, find_local: Callable[[], Sequence[ModelInfo]]
 ) -> tuple[ModelChoice | None, str]:
     """The model of the settings, or why it is not available.
 
@@ -386,7 +386,7 @@ def _follow_settings(
     default, trouble = None, wishes.trouble
     if wishes.default_model or wishes.default_provider:
         try:
-            default = _follow_flags(ModelWishes(wishes.default_model, wishes.default_provider), names, find_local)
+            default = _follow_flags(RequestedModel(wishes.default_model, wishes.default_provider), names, find_local)
         except ModelError as error:
             trouble = f"the default model of the settings cannot be used ({error}); "
     if default is not None and all(default.info.ref != info.ref for info in names.candidates):

@@ -24,7 +24,7 @@ Mount: TypeAlias = tuple[str, Arguments]
 """A path and the arguments that mount something there."""
 
 
-class Covers(Struct, frozen=True):
+class CoveredPaths(Struct, frozen=True):
     """The protected paths, sorted by how each must be covered."""
 
     present: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ def build_arguments(
     seccomp_fd: int,
     tmp: str = "",
     visible: Sequence[str] = (),
-    covers: Covers | None = None,
+    covers: CoveredPaths | None = None,
 ) -> Arguments:
     """Return the command line up to the command itself.
 
@@ -80,7 +80,7 @@ def build_arguments(
     return [*arguments, "--seccomp", str(seccomp_fd), "--"]
 
 
-def sort_protected(profile: Profile) -> Covers:
+def sort_protected(profile: Profile) -> CoveredPaths:
     present: list[str] = []
     files: list[str] = []
     folders: list[str] = []
@@ -106,7 +106,7 @@ def sort_protected(profile: Profile) -> Covers:
             continue
         (links if stat.S_ISLNK(mode) else present).append(path)
     unique = (tuple(dict.fromkeys(found)) for found in (present, files, folders, links))
-    return Covers(*unique)
+    return CoveredPaths(*unique)
 
 
 def _is_file_name(path: str) -> bool:
@@ -146,7 +146,7 @@ def _is_held(path: str, profile: Profile) -> bool:
     return is_below(path, [profile.workspace]) and not is_below(path, profile.protected)
 
 
-def _protect(profile: Profile, covers: Covers) -> Iterator[Mount]:
+def _protect(profile: Profile, covers: CoveredPaths) -> Iterator[Mount]:
     missing = (*covers.files, *covers.folders)
     # Hidden paths cannot be written anyway, and mounting them would reveal them.
     covered = [path for path in (*covers.present, *missing) if not profile.is_hidden(path)]

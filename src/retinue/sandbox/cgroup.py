@@ -12,7 +12,7 @@ _ROOT = "/sys/fs/cgroup"
 _PREFIX = "retinue-"
 
 
-class Corral:
+class ControlGroup:
     """A control group for commands, created on first use and removed by `close`."""
 
     def __init__(self, root: str = _ROOT, most: int = MAX_TASKS, *, is_root: bool | None = None) -> None:

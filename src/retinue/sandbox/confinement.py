@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import structs
 
 from retinue.core.errors import ToolFailed, quote
-from retinue.core.launch import Confinement, Launch, Pen
+from retinue.core.launch import Confinement, Launch, SpawnThread
 from retinue.sandbox import bwrap, landlock, seatbelt
 from retinue.sandbox.cgroup import find_bound
 from retinue.sandbox.hints import Hints
@@ -24,7 +24,7 @@ from retinue.sandbox.seccomp import Filter, Sockets, build_filter, find_architec
 from retinue.sandbox.server import ForkServer, ServerSpawner
 from retinue.sandbox.sockets import list_foreign
 from retinue.sandbox.status import SandboxStatus, explain_unavailable
-from retinue.sandbox.stubs import Standby
+from retinue.sandbox.stubs import KeptStubs
 from retinue.sandbox.survey import Survey
 
 UNGUARDED = ("hooks, configuration and agents in the workspace are not protected", "file modes are not guarded")
@@ -229,8 +229,8 @@ class BwrapConfinement(_Boundary):
         self, status: SandboxStatus, profile: Profile, server: ForkServer | None = None, survey: Survey | None = None
     ) -> None:
         super().__init__(status, profile, survey)
-        self._standby = Standby()
-        self._pen: Pen | None = None
+        self._standby = KeptStubs()
+        self._pen: SpawnThread | None = None
         self._errand: ServerSpawner | None = None
         scoped = landlock.SCOPE in status.features
         if server is not None and server.corral.is_useful and not server.corral.takes_threads:
@@ -293,7 +293,7 @@ class BwrapConfinement(_Boundary):
             find_bound(profile.max_memory),
         )
 
-    def _hold_protected(self) -> tuple[Profile, bwrap.Covers]:
+    def _hold_protected(self) -> tuple[Profile, bwrap.CoveredPaths]:
         """Return the profile for a command that starts and its protected paths; stubs are created for missing ones."""
         tries_left = _MOVED_TRIES
         while True:

@@ -133,7 +133,7 @@ class Sandbox(Struct, frozen=True):
     """Megabytes of memory for one command and its children; by default three quarters of the available memory."""
 
 
-class SandboxWishes(Struct, frozen=True):
+class SandboxSettings(Struct, frozen=True):
     """The user's sandbox settings for all runs."""
 
     mode: Literal["auto", "off"] = "auto"
@@ -149,7 +149,7 @@ class SandboxWishes(Struct, frozen=True):
     max_memory: int = 0
 
 
-def build_readonly(workspace: str | Path, wishes: SandboxWishes) -> Profile:
+def build_readonly(workspace: str | Path, wishes: SandboxSettings) -> Profile:
     """Build the profile of a run that may change nothing; it never has network access."""
     real = os.path.realpath(workspace)
     return Profile(
@@ -163,7 +163,7 @@ def build_readonly(workspace: str | Path, wishes: SandboxWishes) -> Profile:
     )
 
 
-def build_writing(workspace: str | Path, wishes: SandboxWishes) -> Profile:
+def build_writing(workspace: str | Path, wishes: SandboxSettings) -> Profile:
     """Build the profile of a run that may write in one directory only."""
     real = os.path.realpath(workspace)
     extra = tuple(os.path.realpath(expand(path, wishes.home)) for path in wishes.writable)
@@ -210,7 +210,7 @@ def list_own() -> tuple[str, ...]:
     return tuple(place for place in places if is_below(place, PRIVATE_DIRS) and place not in PRIVATE_DIRS)
 
 
-def list_secrets(wishes: SandboxWishes) -> tuple[str, ...]:
+def list_secrets(wishes: SandboxSettings) -> tuple[str, ...]:
     """Return all hidden paths as unique real paths, including missing ones."""
     below = [os.path.join(wishes.home, name) for name in SECRETS] if wishes.home else []
     own = [os.path.join(wishes.agent_dir, name) for name in _OWN_SECRETS] if wishes.agent_dir else []
@@ -225,17 +225,17 @@ def find_private_root() -> str:
     return os.path.join(os.path.realpath(tempfile.gettempdir()), f"retinue-{owner}")
 
 
-def _list_exposed(wishes: SandboxWishes) -> tuple[str, ...]:
+def _list_exposed(wishes: SandboxSettings) -> tuple[str, ...]:
     return tuple(map(os.path.realpath, wishes.exposed))
 
 
-def is_copy(workspace: str, git: GitDirs, wishes: SandboxWishes) -> bool:
+def is_copy(workspace: str, git: GitDirs, wishes: SandboxSettings) -> bool:
     """Return whether a checkout is a copy that retinue made: only retinue puts repositories there."""
     place = os.path.join(os.path.realpath(wishes.agent_dir), _COPIES) if wishes.agent_dir else ""
     return git.is_known and git.own == git.common and os.path.dirname(git.own) == place
 
 
-def _list_pointed(workspace: str, git: GitDirs, wishes: SandboxWishes) -> tuple[str, ...]:
+def _list_pointed(workspace: str, git: GitDirs, wishes: SandboxSettings) -> tuple[str, ...]:
     """Return the external repository of a checkout, and for a copy the repository that lends its objects."""
     if not git.is_known:
         return ()
@@ -251,7 +251,7 @@ def list_worktree_parts(git: GitDirs) -> tuple[str, ...]:
     return (os.path.join(git.common, "objects"), os.path.join(git.common, "logs"), git.own)
 
 
-def list_protected(workspace: str, git: GitDirs, wishes: SandboxWishes) -> tuple[str, ...]:
+def list_protected(workspace: str, git: GitDirs, wishes: SandboxSettings) -> tuple[str, ...]:
     """Return what later runs outside the sandbox: hooks, configuration, agents, editor tasks."""
     found = [os.path.join(workspace, name) for name in (*PROTECTED_DIRS, *PROTECTED_FILES)]
     if git.own:
@@ -292,7 +292,7 @@ def _list_steering(workspace: str, git: GitDirs, home: str) -> tuple[tuple[str, 
     return list_steering(dict.fromkeys((*own, *users)), workspace, home)
 
 
-def list_forbidden(workspace: str, git: GitDirs, wishes: SandboxWishes) -> tuple[str, ...]:
+def list_forbidden(workspace: str, git: GitDirs, wishes: SandboxSettings) -> tuple[str, ...]:
     """Return missing files that git would read: pointers to another repository and included configuration.
 
     Git refuses to work if one of them is empty, so they cannot be covered by a stub.

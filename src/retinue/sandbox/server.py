@@ -16,16 +16,16 @@ import msgspec
 
 from retinue.core.launch import Launch, Stdio
 from retinue.sandbox import landlock
-from retinue.sandbox.cgroup import Corral
+from retinue.sandbox.cgroup import ControlGroup
 from retinue.sandbox.landlock import LandlockPlan
 
 Started = TypeVar("Started")
 
 
-class ThreadPen:
+class RestrictedThread:
     """A restricted thread from which commands are started. It must stay alive: the children die with their thread."""
 
-    def __init__(self, corral: Corral, *, scoped: bool) -> None:
+    def __init__(self, corral: ControlGroup, *, scoped: bool) -> None:
         self._corral = corral
         self._scoped = scoped
         self._thread: ThreadPoolExecutor | None = None
@@ -64,20 +64,20 @@ _END_S = 2.0
 class ForkServer:
     """One fork server, started on first use and restarted if it was killed."""
 
-    def __init__(self, command: Sequence[str] = (), corral: Corral | None = None) -> None:
+    def __init__(self, command: Sequence[str] = (), corral: ControlGroup | None = None) -> None:
         """`command` replaces the command line that starts the server, without its last argument."""
         self._command = tuple(command)
-        self.corral = corral or Corral()
+        self.corral = corral or ControlGroup()
         """Limits the commands of root."""
-        self._pens: dict[bool, ThreadPen] = {}
+        self._pens: dict[bool, RestrictedThread] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._lock = threading.Lock()
 
-    def find_pen(self, *, scoped: bool) -> ThreadPen:
+    def find_pen(self, *, scoped: bool) -> RestrictedThread:
         """Return the thread that starts commands which need no fork server."""
         with self._lock:
-            return self._pens.setdefault(scoped, ThreadPen(self.corral, scoped=scoped))
+            return self._pens.setdefault(scoped, RestrictedThread(self.corral, scoped=scoped))
 
     def send(self, order: bytes, handles: Sequence[int]) -> None:
         """Send one order with its descriptors. Raises OSError if the server cannot be started or reached."""
@@ -157,7 +157,7 @@ class ServerSpawner:
         self._limits = limits or {}
         self._scoped = scoped
 
-    def spawn(self, launch: Launch, stdio: Stdio) -> "Remote":
+    def spawn(self, launch: Launch, stdio: Stdio) -> "ForkedProcess":
         order: dict[str, Any] = {
             "argv": list(launch.argv),
             "env": dict(launch.env),
@@ -180,10 +180,10 @@ class ServerSpawner:
         finally:
             os.close(theirs)
         os.set_blocking(status, False)
-        return Remote(status)
+        return ForkedProcess(status)
 
 
-class Remote:
+class ForkedProcess:
     """A command started by the fork server."""
 
     def __init__(self, status: int) -> None:

@@ -91,7 +91,7 @@ class Stubs:
         raise OSError(errno.EBUSY, "another program keeps it locked", path)
 
 
-class Standby:
+class KeptStubs:
     """The stubs of one sandbox, kept for a moment after its last command.
 
     The next command is often near, and removing a directory takes milliseconds on some disks, so a timer does it.

@@ -47,7 +47,7 @@ class _Listing(Struct, frozen=True):
     is_shut: bool = False
 
 
-class _Ground:
+class _SurveyedFolder:
     def __init__(self, root: str) -> None:
         self.root = root
         self.places: frozenset[str] = frozenset()
@@ -97,7 +97,7 @@ class Survey:
     def __init__(self) -> None:
         self.made: set[str] = set()
         """Repositories and configuration folders that appeared while commands ran."""
-        self._grounds: dict[str, _Ground] = {}
+        self._grounds: dict[str, _SurveyedFolder] = {}
         self._kept: set[str] = set()
         self._parts: dict[str, list[tuple[str, bool]]] = {}
         """The protected parts of each place when last readable: an agent may remove our access to its own files."""
@@ -150,13 +150,13 @@ class Survey:
                     # Nothing shows what the command created, so the next finds may be the user's.
                     ground.has_run = False
 
-    def _enter(self, roots: Iterable[str]) -> list[_Ground]:
+    def _enter(self, roots: Iterable[str]) -> list[_SurveyedFolder]:
         if any(root not in self._grounds for root in roots):
             kept = {root: ground for root, ground in self._grounds.items() if ground.running or os.path.isdir(root)}
-            self._grounds = {root: _Ground(root) for root in roots} | kept
+            self._grounds = {root: _SurveyedFolder(root) for root in roots} | kept
         return [self._grounds[root] for root in roots]
 
-    def _look(self, ground: _Ground) -> bool:
+    def _look(self, ground: _SurveyedFolder) -> bool:
         if not ground.look():
             return False
         for known in (self.made, self._kept):
@@ -253,7 +253,7 @@ def _is_own(folder: str) -> bool:
         return False
 
 
-def _gather(ground: _Ground, parts: list[tuple[str, bool]]) -> tuple[list[str], list[str], list[str]]:
+def _gather(ground: _SurveyedFolder, parts: list[tuple[str, bool]]) -> tuple[list[str], list[str], list[str]]:
     """Return protected, forbidden and closed paths; if there are too many, protect their folders instead."""
     paths = dict.fromkeys(path for path, is_there in parts if is_there)
     forbidden = [path for path, is_there in parts if not is_there]

@@ -14,7 +14,7 @@ Life = Callable[[ev.Event], dict[str, Any] | None]
 """Makes the record of a subagent's event; None if the event has no record."""
 
 
-class JsonFace:
+class JsonFrontend:
     """Turns the events of one run into records; of its subagents, it reports only lifecycle events."""
 
     def __init__(self, write: Callable[[bytes], None], life: Life | None = None, run_id: str = "") -> None:
@@ -199,25 +199,25 @@ def _result(content: list[Any], details: Any) -> dict[str, Any]:
     return {"content": content} if details is UNSET else {"content": content, "details": details}
 
 
-_RENDERERS: dict[type, Callable[[JsonFace, Any], None]] = {
-    ev.AttemptStarted: JsonFace._attempt_started,
-    ev.AttemptEnded: JsonFace._attempt_ended,
-    ev.RunFinished: JsonFace._run_finished,
-    ev.TurnStarted: JsonFace._turn_started,
-    ev.TurnFinished: JsonFace._turn_finished,
-    ev.MessageStarted: JsonFace._message_started,
-    ev.MessageDelta: JsonFace._message_delta,
-    ev.MessageFinished: JsonFace._message_finished,
-    ev.ToolStarted: JsonFace._tool_started,
-    ev.CallChanged: JsonFace._call_changed,
-    ev.ToolProgress: JsonFace._tool_progress,
-    ev.ToolFinished: JsonFace._tool_finished,
-    ev.RetryScheduled: JsonFace._retry_scheduled,
-    ev.RetryEnded: JsonFace._retry_ended,
-    ev.Steered: JsonFace._steered,
-    ev.CompactionStarted: JsonFace._compaction_started,
-    ev.Compacted: JsonFace._compacted,
-    ev.EntryAppended: JsonFace._entry_appended,
-    ev.ThinkingChanged: JsonFace._thinking_changed,
-    ev.SessionRenamed: JsonFace._session_renamed,
+_RENDERERS: dict[type, Callable[[JsonFrontend, Any], None]] = {
+    ev.AttemptStarted: JsonFrontend._attempt_started,
+    ev.AttemptEnded: JsonFrontend._attempt_ended,
+    ev.RunFinished: JsonFrontend._run_finished,
+    ev.TurnStarted: JsonFrontend._turn_started,
+    ev.TurnFinished: JsonFrontend._turn_finished,
+    ev.MessageStarted: JsonFrontend._message_started,
+    ev.MessageDelta: JsonFrontend._message_delta,
+    ev.MessageFinished: JsonFrontend._message_finished,
+    ev.ToolStarted: JsonFrontend._tool_started,
+    ev.CallChanged: JsonFrontend._call_changed,
+    ev.ToolProgress: JsonFrontend._tool_progress,
+    ev.ToolFinished: JsonFrontend._tool_finished,
+    ev.RetryScheduled: JsonFrontend._retry_scheduled,
+    ev.RetryEnded: JsonFrontend._retry_ended,
+    ev.Steered: JsonFrontend._steered,
+    ev.CompactionStarted: JsonFrontend._compaction_started,
+    ev.Compacted: JsonFrontend._compacted,
+    ev.EntryAppended: JsonFrontend._entry_appended,
+    ev.ThinkingChanged: JsonFrontend._thinking_changed,
+    ev.SessionRenamed: JsonFrontend._session_renamed,
 }

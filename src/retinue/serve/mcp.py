@@ -128,7 +128,7 @@ class McpFrontend:
         self._calls[request_id] = group.create_task(self._call(request_id, name, arguments, token))
 
     async def _call(self, request_id: str | int, name: str, arguments: dict[str, Any], token: Any) -> None:
-        pulse = _Pulse(token, self._notify, self._delegation.describe_work)
+        pulse = _ProgressSender(token, self._notify, self._delegation.describe_work)
         try:
             async with asyncio.TaskGroup() as group:
                 beating = group.create_task(pulse.beat())
@@ -152,7 +152,7 @@ class McpFrontend:
         self._write(encode_json({"jsonrpc": "2.0", "id": request_id, "error": error}) + b"\n")
 
 
-class _Pulse:
+class _ProgressSender:
     """Sends progress notifications for a call if the host asked for them."""
 
     def __init__(self, token: Any, notify: Callable[[str, dict[str, Any]], None], describe: Callable[[], str]) -> None:

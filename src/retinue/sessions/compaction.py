@@ -342,7 +342,7 @@ _NEARLY: Final = 0.9
 """
 
 
-class Parting(Struct, frozen=True):
+class BranchSummaryInput(Struct, frozen=True):
     """The input of a branch summary."""
 
     messages: list[Message]
@@ -363,7 +363,7 @@ def has_words(entries: Iterable[Entry]) -> bool:
     return any(_list_words(entry) for entry in entries)
 
 
-def prepare_parting(entries: Sequence[Entry], room_tokens: int) -> Parting:
+def prepare_parting(entries: Sequence[Entry], room_tokens: int) -> BranchSummaryInput:
     """Choose the input of a branch summary: always the last messages, earlier ones if they fit.
 
     The file lists cover all entries.
@@ -380,11 +380,11 @@ def prepare_parting(entries: Sequence[Entry], room_tokens: int) -> Parting:
         kept.append(words)
         used += tokens
     read_files, modified_files = _collect_files(entries)
-    return Parting([message for words in reversed(kept) for message in words], read_files, modified_files)
+    return BranchSummaryInput([message for words in reversed(kept) for message in words], read_files, modified_files)
 
 
 async def sum_up(
-    parting: Parting, summarise: Summarise, instructions: str = "", most_chars: int | None = None
+    parting: BranchSummaryInput, summarise: Summarise, instructions: str = "", most_chars: int | None = None
 ) -> BranchSummary:
     """Have the model write the branch summary, from at most `most_chars` characters. Raises CompactionFailed."""
     text, usage = await ask_summary(summarise, render_branch_prompt(parting.messages, instructions, most_chars))

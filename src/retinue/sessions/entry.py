@@ -64,7 +64,7 @@ class Entry(Struct, rename="camel"):
     usage: Any = UNSET
 
 
-class MendedEntry(Entry):
+class RepairedEntry(Entry):
     """An entry that had to be repaired to be read."""
 
     lost: tuple[str, ...] = ()
@@ -153,7 +153,7 @@ def decode_entry(line: bytes) -> Entry:
     system = _mend_message(fields.get("system_message"), lost)
     fields["message"] = UNSET if message is None else message
     fields["system_message"] = system if isinstance(system, SystemMessage) else UNSET
-    return MendedEntry(**fields, lost=tuple(lost))
+    return RepairedEntry(**fields, lost=tuple(lost))
 
 
 def decode_object(line: bytes) -> dict[str, Any] | None:
@@ -290,7 +290,7 @@ def _mend_usage(usage: Any) -> Usage:
         return Usage()
 
 
-class Stamp:
+class TimestampFormat:
     """Renders ISO times; the part up to the second is cached because most calls share it."""
 
     __slots__ = ("_prefix", "_second")
@@ -326,10 +326,10 @@ def check_session_id(session_id: str) -> str:
 
 _STRIDE: Final = 0x9E3779B1
 """Odd, so that repeated addition visits every 32-bit number."""
-_stamp = Stamp()
+_stamp = TimestampFormat()
 
 
-class Note(NamedTuple):
+class NewEntry(NamedTuple):
     """An entry before it is encoded."""
 
     entry_id: str
@@ -358,7 +358,7 @@ class EntryIds:
                 return entry_id
 
 
-def render_notes(notes: Iterable[Note], leaf_id: str | None) -> list[EntryLine]:
+def render_notes(notes: Iterable[NewEntry], leaf_id: str | None) -> list[EntryLine]:
     """Encode a chain of entries, each the child of the one before; the first is a child of `leaf_id`."""
     lines = []
     for entry_id, kind, fields, at_ms in notes:

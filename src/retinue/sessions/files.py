@@ -52,7 +52,7 @@ class Files:
         os.close(fd)
 
 
-class FleetingFiles(Files):
+class UnsyncedFiles(Files):
     """Files whose content is also stored elsewhere, so that syncing is unnecessary."""
 
     def sync(self, fd: int) -> None:

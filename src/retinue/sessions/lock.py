@@ -26,7 +26,7 @@ ORPHAN_S = 2.0
 _NO_FLOCK = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
-class Holder(Struct):
+class LockHolder(Struct):
     """The process that writes a session."""
 
     pid: int
@@ -35,7 +35,7 @@ class Holder(Struct):
     host: str
 
     @classmethod
-    def me(cls) -> "Holder":
+    def me(cls) -> "LockHolder":
         return cls(os.getpid(), read_start_time(os.getpid()), socket.gethostname())
 
     @property
@@ -116,10 +116,10 @@ def note_path(path: Path) -> Path:
     return path.with_name(path.name + ".lock")
 
 
-def read_note(path: Path) -> Holder | None:
+def read_note(path: Path) -> LockHolder | None:
     """Return the process that the note names, if it is alive."""
     try:
-        holder = msgspec.json.decode(note_path(path).read_bytes(), type=Holder)
+        holder = msgspec.json.decode(note_path(path).read_bytes(), type=LockHolder)
     except (OSError, msgspec.MsgspecError):
         return None
     return holder if holder.is_alive else None
@@ -143,7 +143,7 @@ def _is_running(pid: int) -> bool:
     return True
 
 
-def _find_holder(fd: int) -> Holder | None:
+def _find_holder(fd: int) -> LockHolder | None:
     # The kernel's own list is right even if the note was removed.
     info = os.fstat(fd)
     ending = f"{os.major(info.st_dev):02x}:{os.minor(info.st_dev):02x}:{info.st_ino}"
@@ -153,10 +153,10 @@ def _find_holder(fd: int) -> Holder | None:
         return None
     # The process id is 0 if the process is in another namespace.
     found = re.search(rf": FLOCK +\w+ +\w+ ([1-9]\d*) {ending} ", table)
-    return None if found is None else Holder(int(found[1]), "", socket.gethostname())
+    return None if found is None else LockHolder(int(found[1]), "", socket.gethostname())
 
 
-def _refuse(path: Path, holder: Holder | None) -> SessionLocked:
+def _refuse(path: Path, holder: LockHolder | None) -> SessionLocked:
     if holder is not None and (holder.pid, holder.host) == (os.getpid(), socket.gethostname()):
         text = "is being written by another run of this program; wait for it, or start a new session"
         return SessionLocked(f"session {path} {text}")
@@ -171,7 +171,7 @@ def _write_note(path: Path, files: Files) -> None:
     try:
         fd = files.open(note_path(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
         try:
-            files.write(fd, msgspec.json.encode(Holder.me()))
+            files.write(fd, msgspec.json.encode(LockHolder.me()))
         finally:
             files.close(fd)
     except OSError:
@@ -190,14 +190,14 @@ def _take_note(path: Path, files: Files) -> None:
             files.unlink(note)
             continue
         try:
-            files.write(fd, msgspec.json.encode(Holder.me()))
+            files.write(fd, msgspec.json.encode(LockHolder.me()))
         finally:
             files.close(fd)
         return
     raise _refuse(path, None)
 
 
-def _is_stale(note: Path, holder: Holder) -> bool:
+def _is_stale(note: Path, holder: LockHolder) -> bool:
     """Return whether a note from another machine is abandoned; local processes are checked directly."""
     try:
         return holder.host != socket.gethostname() and time.time() - note.stat().st_mtime > STALE_AFTER_S

@@ -25,8 +25,8 @@ from retinue.sessions.entry import (
     Entry,
     EntryIds,
     EntryLine,
-    Note,
-    Stamp,
+    NewEntry,
+    TimestampFormat,
     check_session_id,
     decode_object,
     make_header,
@@ -41,7 +41,7 @@ from retinue.sessions.view import Context, replay_system, to_messages
 NewId = Callable[[], str]
 _WORDS = (SystemMessage, UserMessage)
 """Messages to the model, which may wait until the model replies."""
-_stamp = Stamp()
+_stamp = TimestampFormat()
 
 
 class Session:
@@ -58,7 +58,7 @@ class Session:
         self.tree: SessionTree | None = None
         self._owns_tree = False
         self._record = History(store)
-        self._waiting: list[Note] = []
+        self._waiting: list[NewEntry] = []
         """Entries of a child that has not replied yet; not encoded until they are needed."""
         self._clock = clock
         self._ids = EntryIds(new_id())
@@ -435,15 +435,17 @@ class Session:
     def _append(
         self, kind: str, fields: dict[str, Any], *, sync: bool = False, waits: bool = False, entry_id: str | None = None
     ) -> str:
-        note = Note(entry_id or self._make_entry_id(), kind, fields, self._clock.now_ms())
+        note = NewEntry(entry_id or self._make_entry_id(), kind, fields, self._clock.now_ms())
         return self._add([note], sync=sync, waits=waits)
 
     def _append_all(self, entries: Iterable[tuple[str, dict[str, Any]]], *, waits: bool) -> str:
         """Append a chain of entries, all or none; returns the last one's id."""
         now_ms = self._clock.now_ms()
-        return self._add([Note(self._make_entry_id(), kind, fields, now_ms) for kind, fields in entries], waits=waits)
+        return self._add(
+            [NewEntry(self._make_entry_id(), kind, fields, now_ms) for kind, fields in entries], waits=waits
+        )
 
-    def _add(self, notes: list[Note], *, sync: bool = False, waits: bool) -> str:
+    def _add(self, notes: list[NewEntry], *, sync: bool = False, waits: bool) -> str:
         if waits and self._may_wait and not self.read_only:
             # Encoding takes longer than keeping the entry, and a hundred runs that start together have no time for it.
             self._waiting += notes

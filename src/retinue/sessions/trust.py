@@ -15,7 +15,7 @@ from retinue.sessions.files import make_private
 _MOST, _KEPT_S = 500, 90 * 86_400
 
 
-class Vouchers:
+class TrustedSessions:
     """Trusts sessions in the agent directory, which no agent can write, and in the user's session directory.
 
     A session elsewhere is trusted if it was seen before it contained anything to trust. One inside the project never

@@ -25,7 +25,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.transcript import interrupt_call
-from retinue.sessions.entry import Entry, MendedEntry, decode_message
+from retinue.sessions.entry import Entry, RepairedEntry, decode_message
 
 TOOL_RESULT: Final = "retinue.tool_result"
 """Type of our custom entry for a tool result that arrived before the results that must precede it."""
@@ -118,7 +118,7 @@ def _list_losses(
     for entry in selected:
         if edits.get(entry.id, entry) is None:
             continue
-        if isinstance(entry, MendedEntry):
+        if isinstance(entry, RepairedEntry):
             yield from (f"{what} (entry {quote(entry.id)}) cannot be read" for what in entry.lost)
         if entry.type == "message" and entry.message is UNSET and not getattr(entry, "lost", ()):
             yield f"entry {quote(entry.id)} holds no message"

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from retinue.core.diagnostics import Diagnostic, show_value, suggest
-from retinue.features.approvals.gate import Book, Mode
+from retinue.features.approvals.gate import Mode, RunRules
 from retinue.features.approvals.rules import PRESETS, Action, Rule
-from retinue.settings.subagents import CrewSettings
+from retinue.settings.subagents import SubagentsConfig
 
 FIELDS = ("tool", "pattern", "action", "priority", "reason")
 _ACTIONS: Mapping[str, Action] = {"allow": "allow", "deny": "deny", "ask": "ask"}
@@ -16,7 +16,7 @@ _PRIORITIES: Mapping[Action, int] = {"deny": 100, "ask": 75, "allow": 0}
 MAX_PRIORITY = 1_000_000
 
 
-def open_book(settings: CrewSettings, where: str = "approvalRules") -> tuple[Book, list[Diagnostic]]:
+def open_book(settings: SubagentsConfig, where: str = "approvalRules") -> tuple[RunRules, list[Diagnostic]]:
     """Build the approval rules of the main agent; `where` names the file in messages.
 
     Without an approval mode only the user's rules apply; with one, the presets apply too.
@@ -24,10 +24,10 @@ def open_book(settings: CrewSettings, where: str = "approvalRules") -> tuple[Boo
     rules, problems = parse_rules(settings.approval_rules, where)
     mode = _MODES.get(settings.approvals, "open")
     presets = PRESETS if mode not in ("open", "bypass") else ()
-    return Book([*rules, *presets], mode), problems
+    return RunRules([*rules, *presets], mode), problems
 
 
-def fork_dispatched(book: Book, *, readonly: bool) -> Book:
+def fork_dispatched(book: RunRules, *, readonly: bool) -> RunRules:
     """Build the approval rules for a `dispatch` run: CodingCode's layers, whatever the main agent uses."""
     extra = [rule for rule in PRESETS if rule not in book.rules]
     mode: Mode = "default" if book.mode == "open" else book.mode

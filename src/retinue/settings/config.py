@@ -15,7 +15,7 @@ from retinue.settings.layers import LoadedSettings
 from retinue.settings.paths import Paths, expand_path
 from retinue.settings.request import Request
 from retinue.settings.schema import Settings
-from retinue.settings.subagents import CrewSettings, LoadedCrew, load_crew
+from retinue.settings.subagents import LoadedSubagents, SubagentsConfig, load_crew
 from retinue.tools.registry import ToolOptions
 
 if TYPE_CHECKING:
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 _GUARDS = ("sandbox.", "denyTools", "redactSecrets", "web.", "convertContent.", "lsp.")
 
 
-class CurrentCrew:
+class CurrentSubagents:
     """The current content of subagents.json, which the user may change while a session is open."""
 
-    def __init__(self, loaded: LoadedCrew) -> None:
+    def __init__(self, loaded: LoadedSubagents) -> None:
         self._loaded = loaded
 
     @property
-    def settings(self) -> CrewSettings:
+    def settings(self) -> SubagentsConfig:
         return self._loaded.settings
 
-    def replace(self, loaded: LoadedCrew) -> None:
+    def replace(self, loaded: LoadedSubagents) -> None:
         self._loaded = loaded
 
     def has_given(self, *keys: str) -> bool:
@@ -49,7 +49,7 @@ class CurrentCrew:
 class Config:
     paths: Paths
     loaded: LoadedSettings
-    crew: CurrentCrew
+    crew: CurrentSubagents
     files: PromptFiles
     boundaries: Boundaries
     """The sandbox of commands."""
@@ -120,4 +120,4 @@ def load_config(
         exposed=paths.exposed,
         tell=tell,
     )
-    return Config(paths, loaded, CurrentCrew(crew), files, boundaries, (*crew.diagnostics, *files.diagnostics))
+    return Config(paths, loaded, CurrentSubagents(crew), files, boundaries, (*crew.diagnostics, *files.diagnostics))

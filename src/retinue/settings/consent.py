@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError
-from retinue.features.approved import ProjectGround
+from retinue.features.approved import ProjectPlace
 from retinue.sessions.files import make_private
 from retinue.settings.decisions import hold_lock, replace_own
 from retinue.settings.files import load_json
@@ -58,12 +58,12 @@ class Consents:
         return "ready" if consent.digest == digest_entry(name, entry) else "changed"
 
 
-def find_ground(paths: Paths, folder: str = "") -> ProjectGround:
+def find_ground(paths: Paths, folder: str = "") -> ProjectPlace:
     """Return which files belong to the project; `folder` is the working directory that an entry wants."""
     home = paths.home
     place = home / folder[2:] if home is not None and folder.startswith("~/") else paths.cwd / folder
     own = (paths.agent_dir,) if home is None else (paths.agent_dir, home / ".codingcode")
-    return ProjectGround(paths.project, place, home, own)
+    return ProjectPlace(paths.project, place, home, own)
 
 
 def tell_waiting(state: State) -> str:

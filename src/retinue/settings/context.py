@@ -12,7 +12,7 @@ from msgspec import Struct
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError, UsageError, quote
 from retinue.features.sandbox import find_workspace
-from retinue.settings.files import Bound, bind_folder, bind_project, bind_user, list_hidden, read_bounded
+from retinue.settings.files import FileBound, bind_folder, bind_project, bind_user, list_hidden, read_bounded
 from retinue.settings.paths import Paths, expand_path
 
 CONTEXT_NAMES = ("AGENTS.override.md", "AGENTS.md", "AGENTS.MD", "CLAUDE.md", "CLAUDE.MD")
@@ -102,7 +102,7 @@ def _load_context(paths: Paths, hidden: tuple[str, ...], diagnostics: list[Diagn
             continue
         bound = bind_folder(folder, paths, hidden)
         if folder.is_relative_to(checkout):
-            bound = Bound(_find_top(paths, checkout), list_hidden(paths, hidden))
+            bound = FileBound(_find_top(paths, checkout), list_hidden(paths, hidden))
         found.append(_load_first(folder, bound, diagnostics))
     return tuple(file for file in found if file is not None)
 
@@ -113,7 +113,7 @@ def _find_top(paths: Paths, checkout: Path) -> str:
     return str(paths.project if is_ours and checkout.is_relative_to(paths.project) else checkout)
 
 
-def _load_first(folder: Path, bound: Bound, diagnostics: list[Diagnostic]) -> TextFile | None:
+def _load_first(folder: Path, bound: FileBound, diagnostics: list[Diagnostic]) -> TextFile | None:
     """Load a directory's context file: the first of the names that is usable."""
     for name in CONTEXT_NAMES:
         text = _load_text(folder / name, bound, diagnostics)
@@ -133,7 +133,7 @@ def _load_prompt(
     return _load_text(paths.agent_dir / name, bind_user(paths, hidden), diagnostics)
 
 
-def _load_text(path: Path, bound: Bound, diagnostics: list[Diagnostic]) -> str | None:
+def _load_text(path: Path, bound: FileBound, diagnostics: list[Diagnostic]) -> str | None:
     try:
         data = read_bounded(path, MAX_CONTEXT_BYTES, bound)
     except ConfigError as error:

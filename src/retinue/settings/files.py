@@ -17,7 +17,7 @@ from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError
 from retinue.core.launch import Territory
 from retinue.core.strictjson import MAX_BYTES, JsonError, parse_json
-from retinue.sandbox.profile import SandboxWishes, is_below, list_secrets
+from retinue.sandbox.profile import SandboxSettings, is_below, list_secrets
 from retinue.settings.paths import Paths
 from retinue.tools.path_guard import is_hidden
 from retinue.tools.paths import find_real_path
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from retinue.definitions.frontmatter import FrontmatterField
 
 
-class Bound(Struct, frozen=True):
+class FileBound(Struct, frozen=True):
     """Conditions for the file that a path leads to."""
 
     root: str
@@ -50,25 +50,25 @@ class Bound(Struct, frozen=True):
         return ""
 
 
-def bind_project(paths: Paths, hidden: tuple[str, ...] = ()) -> Bound:
+def bind_project(paths: Paths, hidden: tuple[str, ...] = ()) -> FileBound:
     """Conditions for a project's files; `hidden` are paths that the user hides in addition to the default."""
-    return Bound(os.path.realpath(paths.project), list_hidden(paths, hidden))
+    return FileBound(os.path.realpath(paths.project), list_hidden(paths, hidden))
 
 
-def bind_folder(folder: Path, paths: Paths, hidden: tuple[str, ...] = ()) -> Bound:
+def bind_folder(folder: Path, paths: Paths, hidden: tuple[str, ...] = ()) -> FileBound:
     """Conditions for files in a folder of unknown ownership: they must belong to this user."""
-    return Bound(os.path.realpath(folder), list_hidden(paths, hidden), (os.geteuid(),))
+    return FileBound(os.path.realpath(folder), list_hidden(paths, hidden), (os.geteuid(),))
 
 
-def bind_user(paths: Paths, hidden: tuple[str, ...] = ()) -> Bound:
+def bind_user(paths: Paths, hidden: tuple[str, ...] = ()) -> FileBound:
     """Conditions for the user's own files, which dotfile managers may link to any place."""
-    return Bound(os.path.realpath(paths.agent_dir), list_hidden(paths, hidden), (os.geteuid(), 0), is_users=True)
+    return FileBound(os.path.realpath(paths.agent_dir), list_hidden(paths, hidden), (os.geteuid(), 0), is_users=True)
 
 
 @lru_cache(maxsize=16)  # called for every session, always with the same arguments
 def list_hidden(paths: Paths, hidden: tuple[str, ...] = ()) -> Territory:
     told = (*hidden, *paths.withheld)
-    wishes = SandboxWishes(secrets=told, home=str(paths.home or ""), agent_dir=str(paths.agent_dir))
+    wishes = SandboxSettings(secrets=told, home=str(paths.home or ""), agent_dir=str(paths.agent_dir))
     return Territory(hidden=list_secrets(wishes), exposed=tuple(map(os.path.realpath, paths.exposed)))
 
 
@@ -84,7 +84,7 @@ _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 
 
-def read_bounded(path: Path, limit: int = MAX_BYTES, bound: Bound | None = None) -> bytes | None:
+def read_bounded(path: Path, limit: int = MAX_BYTES, bound: FileBound | None = None) -> bytes | None:
     """Read up to `limit + 1` bytes of a regular file; None if there is none. Raises ConfigError for anything else.
 
     Also raises if the file that links lead to violates `bound`.
@@ -110,7 +110,7 @@ def read_bounded(path: Path, limit: int = MAX_BYTES, bound: Bound | None = None)
         return None  # a NUL in the name: no such file can exist
 
 
-def read_text(path: Path, limit: int = MAX_BYTES, bound: Bound | None = None) -> str:
+def read_text(path: Path, limit: int = MAX_BYTES, bound: FileBound | None = None) -> str:
     """Read a text file; empty if there is none. Raises ConfigError if it is too long or not text."""
     data = read_bounded(path, limit, bound) or b""
     if len(data) > limit:
@@ -136,7 +136,7 @@ def _read(descriptor: int, wanted: int) -> bytes:
 
 
 def load_json(
-    path: Path, *, comments: bool = False, bound: Bound | None = None, sha256: str = ""
+    path: Path, *, comments: bool = False, bound: FileBound | None = None, sha256: str = ""
 ) -> tuple[dict[str, Any] | None, list[Diagnostic]]:
     """Read the object in an optional JSON file; a broken file counts as missing and is reported as a diagnostic.
 
@@ -159,7 +159,7 @@ def load_json(
         return None, [Diagnostic(str(error), str(path), code="unreadable")]
 
 
-def may_mention(path: Path, words: tuple[str, ...], bound: Bound | None = None) -> bool:
+def may_mention(path: Path, words: tuple[str, ...], bound: FileBound | None = None) -> bool:
     """Return whether a broken file contains one of some words in any encoding; True if it cannot be read."""
     try:
         data = read_bounded(path, bound=bound)
@@ -196,7 +196,7 @@ class BrokenFile(Exception):
         self.problem = problem
 
 
-def load_entries(path: Path, code: str, bound: Bound | None = None) -> "tuple[FrontmatterField, ...]":
+def load_entries(path: Path, code: str, bound: FileBound | None = None) -> "tuple[FrontmatterField, ...]":
     """Read the top-level fields of an optional YAML file. Raises BrokenFile, with a diagnostic of that code."""
     if not is_there(path):
         return ()

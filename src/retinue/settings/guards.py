@@ -12,18 +12,18 @@ from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import RetinueError, quote
-from retinue.engine.questions import Desk
+from retinue.engine.questions import PendingQuestions
 from retinue.engine.run_config import Origin
 from retinue.engine.setup import Feature
 from retinue.settings.config import Config
 from retinue.settings.files import is_there
 
 if TYPE_CHECKING:
-    from retinue.core.launch import Confining
+    from retinue.core.launch import ConfinementFactory
     from retinue.engine.run_config import RunPlan
-    from retinue.features.approvals.gate import Book
-    from retinue.features.hooks.board import Board
-    from retinue.features.hooks.command import Workplace
+    from retinue.features.approvals.gate import RunRules
+    from retinue.features.hooks.command import HookContext
+    from retinue.features.hooks.hook_table import HookTable
     from retinue.features.hooks.points import HookSpec
     from retinue.settings.switches import Switches
     from retinue.tools.policy import Rights
@@ -34,7 +34,7 @@ def is_readonly_shell(rights: "Rights") -> bool:
     return rights.readonly and "bash" in rights.tools
 
 
-class Judging(Protocol):
+class RemoteGuards(Protocol):
     """Sends calls of local runs to another machine for approval."""
 
     @property
@@ -55,11 +55,11 @@ class Guards:
         config: Config,
         environment: Mapping[str, str],
         clock: Clock,
-        desk: Desk,
+        desk: PendingQuestions,
         *,
         tell: Callable[[Sequence[Diagnostic], Sequence[str]], None],
         warn: Callable[[str], None],
-        judge: Judging | None = None,
+        judge: RemoteGuards | None = None,
     ) -> None:
         """`tell` receives problems of the files, once; `warn` those during runs.
 
@@ -72,11 +72,11 @@ class Guards:
         self._tell = tell
         self._warn = warn
         self._told: set[str] = set()
-        self._main_board: Board | None = None
+        self._main_board: HookTable | None = None
         self.judge = judge
 
     @property
-    def board(self) -> "Board":
+    def board(self) -> "HookTable":
         if self._main_board is None:
             self._main_board = self._build_board(None, ())
         return self._main_board
@@ -147,7 +147,7 @@ class Guards:
 
     def may_ask(self) -> bool:
         """Return whether calls may need approval, which runs in separate processes could not request."""
-        return self._is_judged or (self._asks and self._desk.has_face)
+        return self._is_judged or (self._asks and self._desk.has_frontend)
 
     @property
     def is_set(self) -> bool:
@@ -173,18 +173,18 @@ class Guards:
             )
 
     def _surround(
-        self, board: "Board", book: "Book", definition: Definition | None, *, is_confined: bool, is_forced: bool
+        self, board: "HookTable", book: "RunRules", definition: Definition | None, *, is_confined: bool, is_forced: bool
     ) -> list[Feature]:
-        from retinue.features.approvals.gate import Approving, GatePorts
-        from retinue.features.hooks.feature import Hooking
+        from retinue.features.approvals.gate import ApprovalFeature, GatePorts
+        from retinue.features.hooks.feature import HooksFeature
 
         most = self.switches.max_continuations
-        found: list[Feature] = [Hooking(board, self._clock, max_continuations=most)] if board else []
+        found: list[Feature] = [HooksFeature(board, self._clock, max_continuations=most)] if board else []
         is_watched = board.has("tool.approval.pre", "tool.approval.post", "tool.execute.denied")
         if is_forced or is_watched or book.rules or book.mode != "open":
             name = "" if definition is None else definition.name
             ports = GatePorts(self._desk, name, is_confined, board.decide, board.tell)
-            found.append(Approving(book, ports))
+            found.append(ApprovalFeature(book, ports))
         return found
 
     @property
@@ -200,7 +200,7 @@ class Guards:
         return any(map(is_there, found))
 
     @cached_property
-    def _book(self) -> "Book":
+    def _book(self) -> "RunRules":
         from retinue.settings.approvals import open_book
         from retinue.settings.subagents import find_user_file
 
@@ -220,23 +220,23 @@ class Guards:
         return loaded.ready
 
     @cached_property
-    def _place(self) -> "Workplace":
-        from retinue.features.hooks.command import Workplace
+    def _place(self) -> "HookContext":
+        from retinue.features.hooks.command import HookContext
 
         paths = self._config.paths
-        return Workplace(paths.cwd, paths.project, self._environment)
+        return HookContext(paths.cwd, paths.project, self._environment)
 
     @cached_property
-    def _outside(self) -> "Confining":
+    def _outside(self) -> "ConfinementFactory":
         return self._config.boundaries.surround_place(self._config.paths.cwd, readonly=True)
 
-    def _build_board(self, definition: Definition | None, points: Sequence[Any]) -> "Board":
-        from retinue.features.hooks.board import Board, CommandHook
+    def _build_board(self, definition: Definition | None, points: Sequence[Any]) -> "HookTable":
+        from retinue.features.hooks.hook_table import CommandHook, HookTable
 
         specs = [*self._specs, *(self._load_profile(definition) if definition is not None else ())]
         # Before and after a run has a sandbox, a project's program must not write.
         place = replace(self._place, find_boundary=lambda: board.boundary or self._outside)
-        board = Board([*points, *(CommandHook(spec, place) for spec in specs)], self._warn)
+        board = HookTable([*points, *(CommandHook(spec, place) for spec in specs)], self._warn)
         name = "" if definition is None else definition.name
         board.facts.update(projectPath=str(self._config.paths.project), sessionId="", agent=name)
         return board

@@ -15,7 +15,7 @@ from retinue.core.errors import quote
 from retinue.features.approved import digest_file, digest_files
 from retinue.features.hooks.points import ANYWHERE, NO_NAME, HookSpec, Scope, parse_hook, stand_in
 from retinue.settings.consent import Consents, State, find_ground, tell_waiting
-from retinue.settings.files import Bound, BrokenFile, bind_project, load_entries
+from retinue.settings.files import BrokenFile, FileBound, bind_project, load_entries
 from retinue.settings.paths import Paths
 
 MAX_HOOKS = 200
@@ -211,7 +211,7 @@ _HARMLESS = ("version", "$schema")
 """Unknown top-level keys in a hook file that cannot have been a guard."""
 
 
-def _load_file(path: Path, scope: Scope, problems: list[Diagnostic], bound: Bound | None) -> Iterator[HookSpec]:
+def _load_file(path: Path, scope: Scope, problems: list[Diagnostic], bound: FileBound | None) -> Iterator[HookSpec]:
     try:
         lines = load_entries(path, "hooks", bound)
     except BrokenFile as error:

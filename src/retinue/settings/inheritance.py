@@ -9,7 +9,7 @@ import msgspec
 from retinue.core.environment import BUDGET_FD
 from retinue.core.errors import UsageError, quote
 from retinue.core.messages import THINKING_LEVELS
-from retinue.features.extensions.candidates import Wanted
+from retinue.features.extensions.candidates import WantedExtensions
 from retinue.settings.request import Request
 
 if TYPE_CHECKING:
@@ -46,15 +46,15 @@ def inherit_agents(environment: Mapping[str, str]) -> tuple[str, ...] | None:
     return None if named is None else tuple(filter(None, named.split(",")))
 
 
-def inherit_extensions(environment: Mapping[str, str]) -> Wanted | None:
+def inherit_extensions(environment: Mapping[str, str]) -> WantedExtensions | None:
     """Return the extensions that a child shall load; None if the parent does not say."""
     named = environment.get("RETINUE_EXTENSIONS") if environment.get("PI_SUBAGENT_CHILD") == "1" else None
     if named is None:
         return None
     try:
-        return msgspec.json.decode(named, type=Wanted)
+        return msgspec.json.decode(named, type=WantedExtensions)
     except msgspec.DecodeError:
-        return Wanted(selection=False)
+        return WantedExtensions(selection=False)
 
 
 def inherit_budget(environment: Mapping[str, str]) -> "ParentBudget | None":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from retinue.core.clock import Clock
 from retinue.core.tool import Tool
 from retinue.engine.setup import Feature
-from retinue.settings.subagents import CrewSettings
+from retinue.settings.subagents import SubagentsConfig
 from retinue.settings.trust import Trust
 from retinue.tools.process_tree import TreeProbe
 from retinue.tools.registry import build_family
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from retinue.tools.lsp.tool import Permission
 
 
-class Languages:
+class LanguageServers:
     """Builds the `lsp` tool with its permissions and owns the servers."""
 
     def __init__(
         self,
-        settings: CrewSettings,
+        settings: SubagentsConfig,
         boundaries: "Boundaries",
         environment: Mapping[str, str],
         clock: Clock,
@@ -74,9 +74,9 @@ class Languages:
         mode = own.lsp.hook.mode
         if self._is_child or not (own.enabled and own.lsp.enabled and own.lsp.hook.enabled) or mode == "disabled":
             return []
-        from retinue.features.diagnostics import Diagnosing
+        from retinue.features.diagnostics import DiagnosticsFeature
 
-        return [Diagnosing(self.open_pool, mode, self._clock)]
+        return [DiagnosticsFeature(self.open_pool, mode, self._clock)]
 
     def open_pool(self) -> "LspPool":
         """Return the servers; each is started on first use."""

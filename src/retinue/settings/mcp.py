@@ -15,8 +15,8 @@ from retinue.core.errors import quote
 from retinue.features.approved import digest_file, digest_files
 from retinue.features.mcp.server import Level, McpServer, fold_name
 from retinue.settings.consent import Consents, State, find_ground, tell_waiting
-from retinue.settings.files import Bound, BrokenFile, bind_project, load_entries, load_json
-from retinue.settings.mcp_entry import OVERRIDES, SELF_APPROVAL, Written, read_server
+from retinue.settings.files import BrokenFile, FileBound, bind_project, load_entries, load_json
+from retinue.settings.mcp_entry import OVERRIDES, SELF_APPROVAL, McpEntry, read_server
 from retinue.settings.paths import Paths, list_files
 
 MAX_SERVERS = 200
@@ -60,8 +60,8 @@ class Servers(Struct, frozen=True):
 def load_servers(paths: Paths, environment: Mapping[str, str], *, trusted: bool) -> Servers:
     """Load all servers from files. A broken file or entry is reported and left out, without affecting others."""
     problems: list[Diagnostic] = []
-    chosen: dict[str, list[Written]] = {}
-    changes: list[Written] = []
+    chosen: dict[str, list[McpEntry]] = {}
+    changes: list[McpEntry] = []
     for path, level in list_files(paths, trusted=trusted):
         bound = bind_project(paths) if level == "project" else None
         for written in _load_file(path, level, problems, bound):
@@ -80,7 +80,7 @@ def load_servers(paths: Paths, environment: Mapping[str, str], *, trusted: bool)
 
 
 def _judge(
-    entries: Iterable[Written],
+    entries: Iterable[McpEntry],
     environment: Mapping[str, str],
     consents: Consents,
     problems: list[Diagnostic],
@@ -101,7 +101,7 @@ def _judge(
             return
 
 
-def _bind(server: McpServer, written: Written, paths: Paths) -> tuple[McpServer, Any]:
+def _bind(server: McpServer, written: McpEntry, paths: Paths) -> tuple[McpServer, Any]:
     """Add the hashes of the project's files that a server names to the server and its entry."""
     ground = find_ground(paths, server.cwd)
     files = ground.find_files(server.command, server.args, paths.cwd) if server.command else {}
@@ -112,7 +112,7 @@ def _bind(server: McpServer, written: Written, paths: Paths) -> tuple[McpServer,
 
 
 def _narrow(
-    found: list[ConfiguredServer], changes: Iterable[Written], problems: list[Diagnostic]
+    found: list[ConfiguredServer], changes: Iterable[McpEntry], problems: list[Diagnostic]
 ) -> list[ConfiguredServer]:
     """Apply the project's changes to the user's servers; they can only take away."""
     for written in changes:
@@ -142,7 +142,7 @@ def _narrow(
     return found
 
 
-def _load_file(path: Path, level: Level, problems: list[Diagnostic], bound: Bound | None) -> Iterator[Written]:
+def _load_file(path: Path, level: Level, problems: list[Diagnostic], bound: FileBound | None) -> Iterator[McpEntry]:
     if path.suffix == ".json":
         raw, more = load_json(path, bound=bound)
         problems += more
@@ -151,7 +151,7 @@ def _load_file(path: Path, level: Level, problems: list[Diagnostic], bound: Boun
     yield from _load_yaml(path, level, problems, bound)
 
 
-def _read_json(raw: Mapping[str, Any], path: Path, level: Level, problems: list[Diagnostic]) -> Iterator[Written]:
+def _read_json(raw: Mapping[str, Any], path: Path, level: Level, problems: list[Diagnostic]) -> Iterator[McpEntry]:
     for key in raw:
         if key in SELF_APPROVAL:
             text = f"{path}: {key}: has no effect: the user decides what is started"
@@ -166,10 +166,10 @@ def _read_json(raw: Mapping[str, Any], path: Path, level: Level, problems: list[
         return
     for name, entry in servers.items():
         if entry is not None:
-            yield Written(name, entry, str(path), level)
+            yield McpEntry(name, entry, str(path), level)
 
 
-def _load_yaml(path: Path, level: Level, problems: list[Diagnostic], bound: Bound | None) -> Iterator[Written]:
+def _load_yaml(path: Path, level: Level, problems: list[Diagnostic], bound: FileBound | None) -> Iterator[McpEntry]:
     try:
         entries = {entry.key: entry for entry in load_entries(path, "mcp", bound)}
     except BrokenFile as error:
@@ -193,17 +193,17 @@ def _load_yaml(path: Path, level: Level, problems: list[Diagnostic], bound: Boun
                 plain = to_plain(value)
                 name = plain.get("name") if isinstance(plain, dict) else None
                 if isinstance(name, str):
-                    yield Written(name, plain, str(path), level, value.line)
+                    yield McpEntry(name, plain, str(path), level, value.line)
                 else:
                     fail("a server without a name; expected a list of servers, each with a name", value.line)
         case YamlTable(values=table):
             for name, value in table.items():
-                yield Written(name, to_plain(value), str(path), level, value.line)
+                yield McpEntry(name, to_plain(value), str(path), level, value.line)
         case Scalar() as value if not value.is_null:
             fail(f"servers: found {quote(value.text)}; expected a list of servers", value.line)
 
 
-def _tell(written: Written, text: str, severity: Literal["error", "warning"] = "error") -> Diagnostic:
+def _tell(written: McpEntry, text: str, severity: Literal["error", "warning"] = "error") -> Diagnostic:
     place = written.path if written.line is None else f"{written.path}:{written.line}"
     message = f"{place}: server {quote(written.name)}: {text}"
     return Diagnostic(message, written.path, written.line, severity, "mcp", written.name[:80])

@@ -38,7 +38,7 @@ SELF_APPROVAL = (
 )
 
 
-class Written(Struct, frozen=True):
+class McpEntry(Struct, frozen=True):
     """An entry as read from a file."""
 
     name: str
@@ -57,7 +57,7 @@ class _Bad(Exception):
     """The entry is unusable; the problem has been reported."""
 
 
-def read_server(written: Written, environment: Mapping[str, str]) -> tuple[McpServer | None, list[Diagnostic]]:
+def read_server(written: McpEntry, environment: Mapping[str, str]) -> tuple[McpServer | None, list[Diagnostic]]:
     """Parse an entry; None if it is unusable."""
     reader = _Reader(written, environment)
     try:
@@ -72,7 +72,7 @@ def check_name(name: str) -> str:
 
 
 class _Reader:
-    def __init__(self, written: Written, environment: Mapping[str, str]) -> None:
+    def __init__(self, written: McpEntry, environment: Mapping[str, str]) -> None:
         self._written = written
         self._environment = environment
         self.problems: list[Diagnostic] = []

@@ -20,11 +20,11 @@ from retinue.core.errors import ConfigError, UsageError, quote
 from retinue.sessions.files import make_private
 from retinue.settings.checks import Setting, read_field
 from retinue.settings.decisions import hold_lock, replace_own
-from retinue.settings.files import Bound, bind_project, load_json
+from retinue.settings.files import FileBound, bind_project, load_json
 from retinue.settings.paths import Paths
 from retinue.settings.subagents import (
     CREW_SETTINGS,
-    CrewSettings,
+    SubagentsConfig,
     find_accepted,
     find_project_file,
     find_user_file,
@@ -33,7 +33,7 @@ from retinue.settings.subagents import (
 )
 from retinue.settings.trust import Trust
 
-DEFAULTS = CrewSettings()
+DEFAULTS = SubagentsConfig()
 # fmt: off
 AT_ONCE = frozenset((
     "maxSpawnsPerTree", "maxConcurrentScheduled", "limits.wallSeconds", "limits.idleSeconds", "limits.toolSeconds",
@@ -197,7 +197,7 @@ def _may_project_say(setting: Setting, value: Any) -> bool:
 
 
 def write_keys(
-    path: Path, values: Mapping[str, Any], dropped: Iterable[str] = (), *, bound: Bound | None = None
+    path: Path, values: Mapping[str, Any], dropped: Iterable[str] = (), *, bound: FileBound | None = None
 ) -> None:
     """Set and remove keys of a file without changing the rest. Raises ConfigError."""
     try:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from retinue.core.tool_table import KNOWN_TOOLS
-from retinue.engine.external.program import Premises
+from retinue.engine.external.program import ProcessContext
 from retinue.models.pool import ChildModels
 from retinue.settings.config import Config
 from retinue.settings.paths import find_configs, find_project
@@ -14,10 +14,10 @@ from retinue.settings.web import export_search_keys
 
 def build_premises(
     config: Config, models: ChildModels, environment: Mapping[str, str], tools: Iterable[str], cwd: Path
-) -> Premises:
+) -> ProcessContext:
     """Build what a child process in `cwd` needs; `tools` are the names of all existing tools."""
     settings = config.crew.settings
-    return Premises(
+    return ProcessContext(
         environment=environment,
         workspace=config.paths.project,
         pi_command=settings.pi_command,

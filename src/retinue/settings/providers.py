@@ -20,7 +20,7 @@ from retinue.models.catalog import Provider, load_catalog, move_provider
 from retinue.models.config import parse_models
 from retinue.models.model_list import ModelList, add_listed
 from retinue.models.registry import ModelRegistry
-from retinue.models.resolve import ModelChoice, ModelWishes, match_pattern
+from retinue.models.resolve import ModelChoice, RequestedModel, match_pattern
 from retinue.sessions.log import Session
 from retinue.settings.files import load_json
 from retinue.settings.paths import Paths
@@ -130,7 +130,7 @@ def _load_credentials(path: Path) -> tuple[dict[str, Credential], list[Diagnosti
     return credentials, diagnostics + problems
 
 
-def to_wishes(request: Request, settings: Settings, session: Session | None, registry: ModelRegistry) -> ModelWishes:
+def to_wishes(request: Request, settings: Settings, session: Session | None, registry: ModelRegistry) -> RequestedModel:
     """Return what decides the model; a resumed session keeps its usable model unless the request names another."""
     default, scope = (settings.default_model, settings.default_provider), request.models or settings.enabled_models
     if request.inherited_model and request.inherited_provider:
@@ -141,12 +141,12 @@ def to_wishes(request: Request, settings: Settings, session: Session | None, reg
     if request.model is None and request.provider is None and used is not None:
         try:
             # Exactly that model, not one with a similar name.
-            return ModelWishes(model=registry.find(*used).info.ref)
+            return RequestedModel(model=registry.find(*used).info.ref)
         except ModelError as error:
             trouble = f"the model of this session cannot be used ({error}); "
         # The scope decides the first model of a new session only.
-        return ModelWishes(None, None, *default, () if default[0] else tuple(scope), trouble)
-    return ModelWishes(request.model, request.provider, *default, tuple(scope))
+        return RequestedModel(None, None, *default, () if default[0] else tuple(scope), trouble)
+    return RequestedModel(request.model, request.provider, *default, tuple(scope))
 
 
 def _check_scope(patterns: Sequence[str], registry: ModelRegistry) -> None:

@@ -9,7 +9,7 @@ from retinue.engine.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)
-class SessionCover:
+class SessionStart:
     """The initial content of a session that has to be created."""
 
     id: str = ""
@@ -36,7 +36,7 @@ class SessionWish:
     """A separate process owns the session, even below another session; its folder may be anywhere."""
     is_fleeting: bool = False
     """The content is also stored elsewhere, so that syncing to disk is unnecessary."""
-    cover: SessionCover = field(default_factory=SessionCover)
+    cover: SessionStart = field(default_factory=SessionStart)
 
 
 @dataclass(frozen=True, slots=True)

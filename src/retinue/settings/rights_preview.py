@@ -31,7 +31,7 @@ from retinue.tools.policy import (
     Terms,
     decide_tools,
 )
-from retinue.tools.rights_chain import Chain, ToolReason, explain_tool
+from retinue.tools.rights_chain import RightsChain, ToolReason, explain_tool
 from retinue.tools.selectors import MCP, SELECTOR, Offer, choose_selectors, match_denied
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class PreviewInput:
     """Input of a prediction beside the agents and the settings."""
 
     layers: Sequence[Layer] = ()
@@ -50,10 +50,10 @@ class Around:
     """The delegation tools of each surface."""
 
 
-class Forecast:
+class RightsPreview:
     """Predicts the rights of runs of one folder's agents."""
 
-    def __init__(self, roster: "Roster", around: Around) -> None:
+    def __init__(self, roster: "Roster", around: PreviewInput) -> None:
         self._roster = roster
         self._around = around
         self._policy = structs.replace(build_policy(roster.crew, around.environment), judge=roster.boundaries.judge)
@@ -105,9 +105,9 @@ class Forecast:
         line = definition.lines.get("enabled") or definition.lines.get("disabled")
         return f"{definition.path}{f':{line}' if line else ''} switches it off"
 
-    def explain(self, name: str, tool: str) -> list[tuple[tuple[str, ...], Chain]]:
+    def explain(self, name: str, tool: str) -> list[tuple[tuple[str, ...], RightsChain]]:
         """Explain why an agent has a tool or not, grouped by surfaces with the same answer. Raises UnknownAgent."""
-        answers: list[tuple[tuple[str, ...], Chain]] = []
+        answers: list[tuple[tuple[str, ...], RightsChain]] = []
         known = self.find(name)
         for surface in SURFACES:
             chain = self._explain(name, known.get(surface), surface, tool)
@@ -117,12 +117,14 @@ class Forecast:
                 answers.append(((surface,), chain))
         return answers
 
-    def _explain(self, name: str, definition: Definition | None, surface: str, tool: str) -> Chain:
+    def _explain(self, name: str, definition: Definition | None, surface: str, tool: str) -> RightsChain:
         if definition is None:
-            return Chain(name, tool, False, (ToolReason("agent", False, f"there is no agent {quote(name)} there"),))
+            return RightsChain(
+                name, tool, False, (ToolReason("agent", False, f"there is no agent {quote(name)} there"),)
+            )
         agent = ToolReason("agent", True, f"{quote(name)} means {definition.name} ({definition.path})")
         if off := self.tell_off(definition, surface):
-            return Chain(
+            return RightsChain(
                 definition.name, tool, False, (agent, ToolReason("switches", False, f"it cannot be run: {off}"))
             )
         offers = self._list_origins(definition) if tool == SEARCH else self._find_served(tool, definition)
@@ -134,7 +136,7 @@ class Forecast:
             links = (agent, ToolReason("exists", False, text))
         if chain.is_granted and rights.targets.get(tool, tool) == "bash":
             links += (ToolReason("sandbox", *self._roster.boundaries.foretell(readonly=rights.readonly)),)
-        return Chain(definition.name, tool, chain.is_granted, links)
+        return RightsChain(definition.name, tool, chain.is_granted, links)
 
     def _find_terms(self, definition: Definition, surface: str, more: Mapping[str, Offer] | None = None) -> Terms:
         own, roster = self._roster.crew, self._roster

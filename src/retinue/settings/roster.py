@@ -22,15 +22,15 @@ from retinue.settings.consent import load_accepted
 from retinue.settings.files import list_hidden
 from retinue.settings.layers import LoadedSettings
 from retinue.settings.paths import Paths
-from retinue.settings.subagents import CrewSettings
+from retinue.settings.subagents import SubagentsConfig
 from retinue.settings.switches import Switches, load_switches, stamp_switches
 from retinue.settings.trust import find_bindings_file
 from retinue.tools.policy import Rights, reads_only
-from retinue.tools.rights_chain import Chain
+from retinue.tools.rights_chain import RightsChain
 
 if TYPE_CHECKING:
     from retinue.settings.agent_files import AgentFiles
-    from retinue.settings.rights_preview import Around, Forecast
+    from retinue.settings.rights_preview import PreviewInput, RightsPreview
 
 MOST_SHOWN = 60
 """Maximum number of names in a message; `retinue agents` lists them all."""
@@ -40,7 +40,7 @@ _SWITCHES = ("enabled", "disabled", "runner", "max_turns", "max_tokens_total", "
 """Fields of an agent file that disable the agent if they are invalid."""
 
 
-class Portrait(Struct, frozen=True):
+class AgentDetails(Struct, frozen=True):
     """Everything about one agent."""
 
     definition: Definition
@@ -77,9 +77,9 @@ class Roster:
         self,
         paths: Paths,
         loaded: LoadedSettings,
-        crew: CrewSettings,
+        crew: SubagentsConfig,
         boundaries: Boundaries | None = None,
-        around: "Around | None" = None,
+        around: "PreviewInput | None" = None,
         has_model: Callable[[str], bool] = lambda name: True,
     ) -> None:
         """`has_model` tells whether a preferred model is available."""
@@ -154,13 +154,13 @@ class Roster:
         return "dispatch" if is_dispatch_only(definition) else usual
 
     @cached_property
-    def forecast(self) -> "Forecast":
+    def forecast(self) -> "RightsPreview":
         """Predictions of the rights of future runs."""
-        from retinue.settings.rights_preview import Around, Forecast
+        from retinue.settings.rights_preview import PreviewInput, RightsPreview
 
-        return Forecast(self, self._around or Around())
+        return RightsPreview(self, self._around or PreviewInput())
 
-    def explain(self, name: str, tool: str) -> list[tuple[tuple[str, ...], Chain]]:
+    def explain(self, name: str, tool: str) -> list[tuple[tuple[str, ...], RightsChain]]:
         """Explain why an agent has a tool or not, grouped by surfaces with the same answer. Raises UnknownAgent."""
         return self.forecast.explain(name, tool)
 
@@ -198,7 +198,7 @@ class Roster:
             "diagnostics": [to_problem(item) for item in found.diagnostics],
         }
 
-    def describe(self, name: str) -> Portrait:
+    def describe(self, name: str) -> AgentDetails:
         """Describe one agent: the exact name, else one that differs only in case. Raises UnknownAgent."""
         meant = self.forecast.find(name)
         definition = next((item for item in meant.values() if item.name == name), next(iter(meant.values())))
@@ -216,7 +216,7 @@ class Roster:
         )
         rights, elsewhere = self._foretell(definition)
         model = self._find_model(definition)
-        return Portrait(definition, rights, elsewhere, surfaces, _read_lines(definition), problems, model)
+        return AgentDetails(definition, rights, elsewhere, surfaces, _read_lines(definition), problems, model)
 
     def _find_model(self, definition: Definition) -> str | None:
         """Return the agent's model; None for its caller's, also if a preferred model is not available."""
@@ -240,7 +240,7 @@ class Roster:
         return AgentFiles(self)
 
 
-def open_registry(paths: Paths, crew: CrewSettings, *, trusted: bool) -> DefinitionRegistry:
+def open_registry(paths: Paths, crew: SubagentsConfig, *, trusted: bool) -> DefinitionRegistry:
     """Open the definitions of one folder; a changed file is read again."""
     hidden = list_hidden(paths, crew.sandbox.hidden).hidden
     places = AgentFolders(paths.project, paths.agent_dir, paths.home, paths.configs, hidden)

@@ -11,13 +11,13 @@ from retinue.engine.limits import Limits
 from retinue.engine.run_config import Policy, RunConfig, RunPlan, SurfaceRules
 from retinue.engine.setup import Feature
 from retinue.features.registry import ConfigFolders, build_features
-from retinue.features.worktree.workshop import Workshop
+from retinue.features.worktree.worktrees import WorktreeFactory
 from retinue.settings.context import PromptFiles
 from retinue.settings.paths import find_session_dir
 from retinue.settings.request import Request
 from retinue.settings.roster import Roster, find_runnable
 from retinue.settings.schema import Settings
-from retinue.settings.subagents import CrewSettings
+from retinue.settings.subagents import SubagentsConfig
 from retinue.tools.policy import SUBAGENT_READONLY
 
 FLEET_DEPTH = 4
@@ -51,7 +51,7 @@ def build_run_config(
     )
 
 
-def find_features(roster: Roster, workshop: Workshop | None = None) -> Callable[[RunPlan], list[Feature]]:
+def find_features(roster: Roster, workshop: WorktreeFactory | None = None) -> Callable[[RunPlan], list[Feature]]:
     """Return the function that builds a run's features; without a workshop no run gets a copy of the repository."""
     paths = roster.paths
     trust, boundaries = roster.trust, roster.boundaries
@@ -60,7 +60,7 @@ def find_features(roster: Roster, workshop: Workshop | None = None) -> Callable[
     return partial(build_features, grounds=grounds)
 
 
-def build_policy(crew: CrewSettings, environment: Mapping[str, str]) -> Policy:
+def build_policy(crew: SubagentsConfig, environment: Mapping[str, str]) -> Policy:
     return Policy(
         readonly_bash=crew.subagents.readonly_bash,
         has_lsp=crew.has_child_lsp,
@@ -96,7 +96,7 @@ def limit_main_tools(plan: RunPlan, own: Mapping[str, Tool], request: Request) -
     return {name: own[name] for name in names if name not in request.exclude_tools}
 
 
-def build_surfaces(crew: CrewSettings, environment: Mapping[str, str]) -> dict[str, SurfaceRules]:
+def build_surfaces(crew: SubagentsConfig, environment: Mapping[str, str]) -> dict[str, SurfaceRules]:
     return {
         "fleet": SurfaceRules(find_own_depth(environment) + find_depth_left(environment), is_lenient=True),
         "subagent": SurfaceRules(

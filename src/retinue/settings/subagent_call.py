@@ -16,7 +16,7 @@ from retinue.sessions.entry import check_session_id
 from retinue.sessions.files import make_private
 from retinue.settings.paths import Paths
 from retinue.settings.roster import Roster
-from retinue.settings.subagents import CrewSettings
+from retinue.settings.subagents import SubagentsConfig
 
 HASH_CHARS = 16
 MAX_NAME_BYTES = 240
@@ -50,7 +50,7 @@ def prepare_run(
 
 
 def build_request(
-    definition: Definition, asked: SubagentRequest, crew: CrewSettings, session_file: str = ""
+    definition: Definition, asked: SubagentRequest, crew: SubagentsConfig, session_file: str = ""
 ) -> RunRequest:
     own = crew.subagents
     return RunRequest(

@@ -84,7 +84,7 @@ class ClusterSettings(Struct, frozen=True):
     """Let workers fetch from the repository's remote what it has; otherwise everything is sent through the database."""
 
 
-class CrewSettings(Struct, frozen=True):
+class SubagentsConfig(Struct, frozen=True):
     """Everything subagents.json decides."""
 
     surfaces: tuple[Surface, ...] = ("fleet",)
@@ -174,8 +174,8 @@ class CrewSettings(Struct, frozen=True):
         return not is_child and (surface != "subagent" or self.has_subagent)
 
 
-class LoadedCrew(Struct, frozen=True):
-    settings: CrewSettings
+class LoadedSubagents(Struct, frozen=True):
+    settings: SubagentsConfig
     diagnostics: tuple[Diagnostic, ...] = ()
     layers: tuple[Layer, ...] = ()
 
@@ -288,7 +288,7 @@ _DEVKIT_TABLE = tuple(item for item in CREW_SETTINGS if item.key == "enabled" or
 
 def load_crew(
     paths: Paths, environment: Mapping[str, str], *, trusted: bool, flags: Mapping[str, Any] | None = None
-) -> LoadedCrew:
+) -> LoadedSubagents:
     """Read all layers: devkit-pi's own file, the user's, the trusted project's, the environment; `flags` win."""
     layers: list[Layer] = []
     diagnostics: list[Diagnostic] = []
@@ -316,9 +316,9 @@ def load_crew(
         add_file(find_project_file(paths), "project", sha256=sha256)
     layers.append(Layer("environment", _read_environment(environment)))
     layers += [Layer("flag", flags)] if flags else []
-    settings = merge_layers(CrewSettings(), CREW_SETTINGS, layers)
+    settings = merge_layers(SubagentsConfig(), CREW_SETTINGS, layers)
     settings = structs.replace(settings, lsp=resolve_hook(settings.lsp))
-    return LoadedCrew(settings, tuple(diagnostics), tuple(layers))
+    return LoadedSubagents(settings, tuple(diagnostics), tuple(layers))
 
 
 def find_user_file(paths: Paths) -> Path:

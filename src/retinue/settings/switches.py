@@ -13,8 +13,8 @@ from msgspec import Struct, structs
 from retinue.core.diagnostics import Diagnostic, show_value
 from retinue.core.errors import ConfigError
 from retinue.settings.files import (
-    Bound,
     BrokenFile,
+    FileBound,
     bind_project,
     bind_user,
     is_there,
@@ -176,7 +176,7 @@ class _Config:
             self._problems.append(problem)
 
 
-def _load(folder: Path | None, problems: list[Diagnostic], bound: Bound | None) -> _Config:
+def _load(folder: Path | None, problems: list[Diagnostic], bound: FileBound | None) -> _Config:
     path = None if folder is None else folder / ".codingcode" / "config.yaml"
     if path is None or not is_there(path):
         return _Config({}, "", problems)

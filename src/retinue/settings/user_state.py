@@ -36,7 +36,7 @@ ESCAPES = ("tree", "fork", "none")
 FILTERS = ("default", "no-tools", "user-only", "labeled-only", "all")
 
 
-class TerminalWishes(Struct, frozen=True):
+class TerminalSettings(Struct, frozen=True):
     """Terminal settings in the user's settings.json; a project cannot set them."""
 
     double_escape: str = "tree"
@@ -47,7 +47,7 @@ class TerminalWishes(Struct, frozen=True):
     """Which entries the session tree shows at first: one of `FILTERS`."""
 
 
-def load_wishes(paths: Paths) -> tuple[TerminalWishes, list[Diagnostic]]:
+def load_wishes(paths: Paths) -> tuple[TerminalSettings, list[Diagnostic]]:
     """Load the terminal settings; invalid values are reported, errors of the whole file are not."""
     path = paths.agent_dir / "settings.json"
     raw, _ = load_json(path)
@@ -64,7 +64,7 @@ def load_wishes(paths: Paths) -> tuple[TerminalWishes, list[Diagnostic]]:
     if shown not in FILTERS:
         text = f"{path}: treeFilterMode: found {show_value(shown)}; expected {', '.join(FILTERS)}; using default"
         problems.append(Diagnostic(text, str(path), code="settings", field="treeFilterMode"))
-    wishes = TerminalWishes(
+    wishes = TerminalSettings(
         escape if escape in ESCAPES else "tree",
         editor.strip() if isinstance(editor, str) else "",
         shown if shown in FILTERS else "default",
@@ -140,7 +140,7 @@ def _write_line(text: str) -> bytes:
     return orjson.dumps(text.encode("utf-8", "replace").decode()) + b"\n"
 
 
-class Habits:
+class UserState:
     """User state for the project of the working directory. Every method reads or writes a small file at once."""
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class Habits:
     def is_key(text: str) -> bool:
         return is_key(text)
 
-    def load_wishes(self) -> tuple[TerminalWishes, list[str]]:
+    def load_wishes(self) -> tuple[TerminalSettings, list[str]]:
         wishes, problems = load_wishes(self._paths)
         return wishes, [problem.message for problem in problems]
 

@@ -8,7 +8,7 @@ from retinue.core.errors import quote
 from retinue.core.tool import Tool
 from retinue.settings.devkit import ConvertContent, WebSettings
 from retinue.settings.paths import find_paths
-from retinue.settings.subagents import CrewSettings
+from retinue.settings.subagents import SubagentsConfig
 from retinue.tools.convert.options import ConvertOptions, ConvertPorts
 from retinue.tools.outbound.request import RequestReach
 from retinue.tools.policy import list_offers
@@ -29,7 +29,7 @@ RECORD = "web-tools-results"
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
-def list_outside(settings: CrewSettings) -> Mapping[str, Offer]:
+def list_outside(settings: SubagentsConfig) -> Mapping[str, Offer]:
     is_on = {
         "web": settings.web.enabled,
         "convert": settings.convert_content.enabled,
@@ -65,7 +65,7 @@ def to_web_options(web: WebSettings) -> WebOptions:
 
 
 def export_search_keys(
-    settings: CrewSettings, environment: Mapping[str, str], tools: Collection[str]
+    settings: SubagentsConfig, environment: Mapping[str, str], tools: Collection[str]
 ) -> dict[str, str]:
     """Return the variables that another process needs to search; empty for one that does not search."""
     if "web_search" not in tools or "web_search" not in list_outside(settings):
@@ -93,7 +93,7 @@ def find_web_log(environment: Mapping[str, str]) -> Path:
     return find_paths(".", environment).own_dir / "web.log"
 
 
-def describe_outside(settings: CrewSettings, environment: Mapping[str, str], project: str) -> Iterator[Row]:
+def describe_outside(settings: SubagentsConfig, environment: Mapping[str, str], project: str) -> Iterator[Row]:
     """Describe what can be searched, fetched and converted, from the configuration alone."""
     web = settings.web
     offered = list_outside(settings)
@@ -163,7 +163,7 @@ class WebTools:
 
     def __init__(
         self,
-        settings: CrewSettings,
+        settings: SubagentsConfig,
         environment: Mapping[str, str],
         trees: TreeProbe,
         find_main: "Callable[[], LiveRun]",

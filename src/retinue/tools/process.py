@@ -15,9 +15,9 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from retinue.core.launch import Launch, Pen, Spawned, Spawner, Stdio
+from retinue.core.launch import Launch, Spawned, Spawner, SpawnThread, Stdio
 from retinue.tools.process_tree import PLAIN, Tree, kill_launcher, kill_processes, list_descendants
-from retinue.tools.process_usage import Census, Excess, UsageBounds
+from retinue.tools.process_usage import ExceededLimit, UsageBounds, UsageMonitor
 
 READ_SIZE = 128 * 1024
 LIFELINE = "RETINUE_LIFELINE"
@@ -61,7 +61,7 @@ class ProcessCommand(Struct, frozen=True):
     spawner: Spawner | None = None
     """Starts the process, if it cannot be a child of ours."""
     bounds: UsageBounds = UsageBounds()
-    pen: Pen | None = None
+    pen: SpawnThread | None = None
     """If set, the process is started in this pen's thread."""
 
 
@@ -133,8 +133,8 @@ class _Child:
         self.stopped = False
         self.status: int | None = None
         self.failure: OSError | None = None
-        self.excess = Excess()
-        self._census: Census | None = None
+        self.excess = ExceededLimit()
+        self._census: UsageMonitor | None = None
         self._process: subprocess.Popen[bytes] | Spawned
         self._loop = asyncio.get_running_loop()
         self._drained = asyncio.Event()
@@ -186,9 +186,9 @@ class _Child:
                 os.close(each)
         self._watch_end()
         if command.bounds:
-            self._census = Census(lambda: self._process.pid, self.tree.kind, command.bounds, self._end_excess)
+            self._census = UsageMonitor(lambda: self._process.pid, self.tree.kind, command.bounds, self._end_excess)
 
-    def _end_excess(self, excess: Excess) -> None:
+    def _end_excess(self, excess: ExceededLimit) -> None:
         """Kill a tree that exceeds its limits; kernel limits do not hold for root, or for the sum of all processes."""
         if not self.ended.is_set():
             self.excess = excess

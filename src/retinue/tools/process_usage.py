@@ -34,18 +34,18 @@ class UsageBounds(Struct, frozen=True):
         return bool(self.tasks or self.memory)
 
 
-class Excess(Struct, frozen=True):
+class ExceededLimit(Struct, frozen=True):
     """The limit that was exceeded; the others are 0."""
 
     tasks: int = 0
     memory: int = 0
 
 
-class Census:
+class UsageMonitor:
     """Checks one process tree periodically until it is stopped or the tree exceeds a limit."""
 
     def __init__(
-        self, find_root: Callable[[], int], kind: TreeKind, bounds: UsageBounds, end: Callable[[Excess], None]
+        self, find_root: Callable[[], int], kind: TreeKind, bounds: UsageBounds, end: Callable[[ExceededLimit], None]
     ) -> None:
         """`find_root` returns the pid of the tree's first process; `end` is called once, when a limit is exceeded."""
         self._find_root = find_root
@@ -75,15 +75,15 @@ class Census:
         everybody = count_all_tasks() if most else 0
         if most and everybody - self._others > max(2 * most, _FLOOD):
             # So many in so short a time: counting them would take longer than the machine survives.
-            self._tell(Excess(tasks=most))
+            self._tell(ExceededLimit(tasks=most))
         elif everybody > most:
-            self._ask(has_more_tasks, most, Excess(tasks=most))
+            self._ask(has_more_tasks, most, ExceededLimit(tasks=most))
 
     def _look_at_memory(self, most: int) -> None:
         if most and self._loop.time() >= self._rested_s and read_used_memory() > most:
-            self._ask(has_more_memory, most, Excess(memory=most))
+            self._ask(has_more_memory, most, ExceededLimit(memory=most))
 
-    def _ask(self, has_more: Callable[[int, TreeKind, int], bool], most: int, excess: Excess) -> None:
+    def _ask(self, has_more: Callable[[int, TreeKind, int], bool], most: int, excess: ExceededLimit) -> None:
         name = has_more.__name__
         if self._is_over or name in self._busy:
             return
@@ -100,7 +100,7 @@ class Census:
 
         self._loop.run_in_executor(None, has_more, self._find_root(), self._kind, most).add_done_callback(judge)
 
-    def _tell(self, excess: Excess) -> None:
+    def _tell(self, excess: ExceededLimit) -> None:
         if not self._is_over:
             self.stop()
             self._end(excess)

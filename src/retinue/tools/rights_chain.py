@@ -25,7 +25,7 @@ class ToolReason(Struct, frozen=True):
     sentence: str
 
 
-class Chain(Struct, frozen=True):
+class RightsChain(Struct, frozen=True):
     """All checks for one agent and one tool."""
 
     agent: str
@@ -43,20 +43,20 @@ class Chain(Struct, frozen=True):
         return f"{self.agent} does not have {self.tool}: {broken.sentence}"
 
 
-def explain_tool(definition: Definition, terms: Terms, word: str) -> Chain:
+def explain_tool(definition: Definition, terms: Terms, word: str) -> RightsChain:
     """Explain one tool, by any name that an agent file may use for it."""
     rights = decide_tools(definition, terms)
     if word == SEARCH:
         waiting = sorted(name for name in rights.tools if terms.available[name].is_deferred)
         told = f"it finds {', '.join(waiting)}" if waiting else "no tool that the agent may use waits to be looked for"
-        return Chain(definition.name, word, bool(waiting), (ToolReason("exists", bool(waiting), told),))
+        return RightsChain(definition.name, word, bool(waiting), (ToolReason("exists", bool(waiting), told),))
     aliases = definition.tools.aliases
     target = rights.targets.get(word, word)
     found = [target] if target in terms.available else list(match_tools(word, terms.available, aliases))
     if not found:
         told = f"there is no tool {word!r} here{ToolDecision(definition, terms).name_switch(word)}"
         refusal = next((item.sentence for item in rights.refused if item.name == word), told)
-        return Chain(definition.name, word, False, (ToolReason("exists", False, refusal),))
+        return RightsChain(definition.name, word, False, (ToolReason("exists", False, refusal),))
     tool = found[0]
     offer = terms.available[tool]
     is_granted = tool in rights.tools
@@ -72,7 +72,7 @@ def explain_tool(definition: Definition, terms: Terms, word: str) -> Chain:
         links.append(
             ToolReason(step, verdict is None, verdict[1] if verdict else _tell_pass(step, definition, terms, tool))
         )
-    return Chain(definition.name, word, is_granted, tuple(links))
+    return RightsChain(definition.name, word, is_granted, tuple(links))
 
 
 def _describe(tool: str, offer: Offer) -> str:

@@ -11,7 +11,7 @@ from textual.widgets import Static
 
 from retinue.core.run import Run
 from retinue.ui.formats import FRAME_S
-from retinue.ui.tree import MOST_LINES, Lingering, Outlook, choose_runs, render_tree
+from retinue.ui.tree import MOST_LINES, FinishedRuns, TreeOptions, choose_runs, render_tree
 from retinue.ui.widgets.editor import Editor
 from retinue.ui.widgets.fleet import LEAST_ROWS, ROWS, FleetList
 
@@ -33,7 +33,7 @@ class AgentTree(Static):
         super().__init__(id=id, markup=False)
         self._lines: list[Text] = []
 
-    def show(self, runs: Sequence[Run], outlook: Outlook) -> None:
+    def show(self, runs: Sequence[Run], outlook: TreeOptions) -> None:
         lines = render_tree(runs, outlook)
         if lines == self._lines:
             return
@@ -43,7 +43,7 @@ class AgentTree(Static):
         self.update(Text("\n").join(lines), layout=is_other_size)
 
 
-class Muster:
+class PanelLayout:
     """Decides which runs the tree and the list show, and how many lines each may have."""
 
     def __init__(self, screen: "MainScreen") -> None:
@@ -51,7 +51,7 @@ class Muster:
         self._link = screen.app.link
         self._tree = screen.query_one(AgentTree)
         self._fleet = screen.query_one(FleetList)
-        self._lingering = Lingering()
+        self._lingering = FinishedRuns()
         self.is_moving = False
         """Whether runs are shown, whose figures change without events."""
 
@@ -66,7 +66,7 @@ class Muster:
         room = self._find_room() if shown or listed else 0
         rows = self._share(room, has_tree=bool(shown))
         self._fleet.show(listed, now_ms, frame, rows)
-        outlook = Outlook(
+        outlook = TreeOptions(
             max(0, self._screen.size.width - 4),
             now_ms,
             frame,

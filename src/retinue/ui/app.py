@@ -22,20 +22,20 @@ from textual.screen import ModalScreen, Screen
 from retinue.app import Request
 from retinue.core.errors import RetinueError, quote
 from retinue.core.messages import UserContent
+from retinue.ui.clipboard import Clipboard
 from retinue.ui.default_keys import KeyTable
 from retinue.ui.driver import SafeText, teach_keys
 from retinue.ui.formats import clean
 from retinue.ui.link import ScreenLink
-from retinue.ui.pasteboard import Pasteboard
 from retinue.ui.screens.main import MainScreen
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.viewer import RunViewer
 from retinue.ui.themes import DEFAULT, THEMES
-from retinue.ui.user_input import Speech
+from retinue.ui.user_input import UserInput
 from retinue.ui.widgets.editor import Editor
 
 if TYPE_CHECKING:
-    from retinue.app import Habits
+    from retinue.app import UserState
     from retinue.ui.commands.registry import SlashCommands
     from retinue.ui.shutdown import ShutdownWatch
 
@@ -61,7 +61,7 @@ class RetinueApp(App[int], inherit_bindings=False):
         self.request = request
         self.keys = KeyTable()
         self._wanted_keys: Mapping[str, tuple[str, ...]] = {}
-        self.habits: Habits | None = None
+        self.habits: UserState | None = None
         """Stored user preferences; None until they are read, and if there is no home directory."""
         self.double_escape = "tree"
         """The command that pressing Escape twice runs while the agent is idle."""
@@ -69,11 +69,11 @@ class RetinueApp(App[int], inherit_bindings=False):
         """The initial filter of the session tree."""
         self.external_editor = ""
         """The editor command from the user's settings."""
-        self.pasteboard = Pasteboard()
+        self.pasteboard = Clipboard()
         self.now_ms: Callable[[], int] = lambda: round(time.time() * 1000)
         """The clock for everything on screen that moves or counts; tests that compare screens freeze it."""
         self.link = ScreenLink(request)
-        self.speech = Speech(self)
+        self.speech = UserInput(self)
         self._first_words = first_words
         self.ended_badly = ""
         """The error to print on standard error after the UI has closed."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from textual.app import App
 
 
-class PatientFile:
+class TerminalOutput:
     """Terminal output that ignores write errors: if textual's writer thread died, the whole program would hang."""
 
     def __init__(self, file: TextIO) -> None:
@@ -46,7 +46,7 @@ class TerminalDriver(LinuxDriver):
 
     def __init__(self, app: "App[Any]", **named: Any) -> None:
         super().__init__(app, **named)
-        self._file: Any = PatientFile(sys.__stderr__)  # type: ignore[arg-type]
+        self._file: Any = TerminalOutput(sys.__stderr__)  # type: ignore[arg-type]
 
 
 def is_gone(fileno: int = 0) -> bool:
@@ -81,7 +81,7 @@ def _clean(segment: Segment) -> Segment:
     return Segment(safe, style, control)
 
 
-class Combined(Enum):
+class AltKeys(Enum):
     """Keys with Alt, by textual's names."""
 
     ENTER = "alt+enter"
@@ -92,13 +92,13 @@ class Combined(Enum):
 
 
 _SENT = {
-    "\x1b\r": Combined.ENTER,
-    "\x1b\x1d": Combined.BRACKET,
+    "\x1b\r": AltKeys.ENTER,
+    "\x1b\x1d": AltKeys.BRACKET,
     # textual maps these three to ctrl+left, ctrl+right and ctrl+w, so they could not be bound separately.
-    "\x1bb": Combined.B,
-    "\x1bf": Combined.F,
-    "\x1b\x7f": Combined.BACKSPACE,
-    "\x1b\x08": Combined.BACKSPACE,
+    "\x1bb": AltKeys.B,
+    "\x1bf": AltKeys.F,
+    "\x1b\x7f": AltKeys.BACKSPACE,
+    "\x1b\x08": AltKeys.BACKSPACE,
 }
 
 

@@ -28,7 +28,7 @@ def describe_scope(key: str, count: int) -> str:
 
 
 @dataclass(slots=True)
-class Twice:
+class DoublePress:
     """Detects a key that is pressed twice within a time."""
 
     within_s: float
@@ -51,15 +51,15 @@ DOUBLE_S = 0.6
 """Seconds within which a double press counts where no hint was shown."""
 
 
-class Stopping:
+class StopKeys:
     """Counts key presses and decides what the next one does."""
 
     def __init__(self, screen: "MainScreen") -> None:
         self._screen = screen
         self._link = screen.app.link
-        self._leaving = Twice(AGAIN_S)
-        self._ending_runs = Twice(AGAIN_S)
-        self._going_back = Twice(DOUBLE_S)
+        self._leaving = DoublePress(AGAIN_S)
+        self._ending_runs = DoublePress(AGAIN_S)
+        self._going_back = DoublePress(DOUBLE_S)
 
     @property
     def runs(self) -> int:

@@ -16,12 +16,12 @@ from retinue.app import Request
 from retinue.core.errors import RetinueError
 from retinue.core.events import Event
 from retinue.core.messages import Cost, Message, Usage, UserContent
+from retinue.ui.conversation_blocks import ConversationBlocks, SubagentStreams
 from retinue.ui.state import State, apply, open_state
-from retinue.ui.talk import Overheard, Talk
 
 if TYPE_CHECKING:
     from retinue.app import Retinue
-    from retinue.views.history import Backlog
+    from retinue.views.history import HistoryReader
     from retinue.views.session_cost import Stats
 
 LONG = 2000
@@ -40,10 +40,10 @@ class ScreenLink:
         self._notes: list[str] = []
         self.on_event = on_event
         """Called after each event was applied; must not block."""
-        self.state: State = open_state("", Talk())
+        self.state: State = open_state("", ConversationBlocks())
         self.version = 0
         """Grows with every event."""
-        self.overheard = Overheard()
+        self.overheard = SubagentStreams()
 
     def decide(self, approve: bool) -> None:
         """Set whether the folder's own configuration is used; call before `open`."""
@@ -82,7 +82,7 @@ class ScreenLink:
         """Rebuild the state, for another session or branch."""
         crew = self.crew
         messages, is_all = crew.chronicle.list_recent(LONG)
-        self.state = open_state(crew.run_id, Talk(crew.run_id, messages, is_whole=is_all))
+        self.state = open_state(crew.run_id, ConversationBlocks(crew.run_id, messages, is_whole=is_all))
         if len(crew.chronicle) < LONG:
             _take_stats(self.state, crew.chronicle.count())
         else:
@@ -95,7 +95,7 @@ class ScreenLink:
             self.state.talk.note(note, "warning")
         self._notes.clear()
 
-    def _read_later(self, state: State, backlog: "Backlog", shown: int) -> None:
+    def _read_later(self, state: State, backlog: "HistoryReader", shown: int) -> None:
         """Read the start of a long session in the background; its end is already shown."""
         loop = asyncio.get_running_loop()
 

@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import dataclass, field
 
-from retinue.app import Habits, open_folder
+from retinue.app import UserState, open_folder
 from retinue.core.errors import RetinueError
 from retinue.ui.formats import clean_line
 
@@ -21,9 +21,9 @@ class KeptState:
     tree_filter: str = "default"
 
 
-def read_habits() -> tuple[Habits, KeptState]:
+def read_habits() -> tuple[UserState, KeptState]:
     """Read the preferences. Raises RetinueError if there is no home directory."""
-    habits = Habits()
+    habits = UserState()
     keys, problems = habits.load_keys()
     wishes, more = habits.load_wishes()
     history = habits.history.load()

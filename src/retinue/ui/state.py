@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from retinue.core import events as ev
 from retinue.core.messages import AssistantMessage, Usage
 from retinue.core.run import Question
+from retinue.ui.conversation_blocks import ConversationBlocks
 from retinue.ui.formats import find_percent
-from retinue.ui.talk import Talk
 from retinue.ui.widgets.footer import FooterFacts
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class State:
     """What the screen shows of the main agent."""
 
     run_id: str
-    talk: Talk
+    talk: ConversationBlocks
     phase: Phase = "idle"
     """`waiting`: it has answered and waits for its subagents or for a retry."""
     is_resting: bool = False
@@ -49,7 +49,7 @@ class State:
         return self.phase != "idle"
 
 
-def open_state(run_id: str, talk: Talk, usage: Usage | None = None, context_tokens: int = 0) -> State:
+def open_state(run_id: str, talk: ConversationBlocks, usage: Usage | None = None, context_tokens: int = 0) -> State:
     """The state of an idle agent, with its earlier conversation and usage."""
     return State(run_id, talk, usage=usage or Usage(), context_tokens=context_tokens)
 

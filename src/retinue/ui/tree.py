@@ -7,8 +7,8 @@ from rich.text import Text
 
 from retinue.core.figures import format_duration, format_tokens
 from retinue.core.run import Reason, Run, Status
+from retinue.ui.conversation_blocks import NOTHING, CurrentActivity, describe_activity
 from retinue.ui.formats import SPINNER, clean_line, color_percent, find_percent
-from retinue.ui.talk import NOTHING, Glimpse, describe_activity
 
 MOST_LINES = 12
 RICH_COLUMNS = 88
@@ -21,7 +21,7 @@ _WRAPPED = (Reason.TURN_LIMIT_WRAPPED, Reason.LENGTH)
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class TreeOptions:
     """Everything besides the runs that decides how they are drawn."""
 
     width: int
@@ -29,7 +29,7 @@ class Outlook:
     frame: int = 0
     max_depth: int = 4
     find_window: Callable[[str], int] = lambda run_id: 0
-    glimpse: Callable[[str], Glimpse] = lambda run_id: NOTHING
+    glimpse: Callable[[str], CurrentActivity] = lambda run_id: NOTHING
     colors: dict[str, str] = field(default_factory=dict)
     """Theme colours by name."""
     mode: str = "auto"
@@ -49,7 +49,7 @@ class _Row:
     is_orphan: bool
 
 
-def render_tree(runs: Sequence[Run], outlook: Outlook) -> list[Text]:
+def render_tree(runs: Sequence[Run], outlook: TreeOptions) -> list[Text]:
     """The heading and the rows, at most `most_lines`; empty without runs or room."""
     most = outlook.most_lines
     if not runs or outlook.width < 6 or most < 2:
@@ -102,7 +102,7 @@ def _rank(run: Run) -> tuple[int, int]:
     return _RANKS.get(run.status, 2), run.started_ms or run.queued_ms
 
 
-def _render_heading(runs: Sequence[Run], outlook: Outlook, *, is_rich: bool) -> Text:
+def _render_heading(runs: Sequence[Run], outlook: TreeOptions, *, is_rich: bool) -> Text:
     running = sum(run.status is Status.RUNNING for run in runs)
     queued = sum(run.status is Status.QUEUED for run in runs)
     line = Text()
@@ -117,7 +117,7 @@ def _render_heading(runs: Sequence[Run], outlook: Outlook, *, is_rich: bool) -> 
     return line
 
 
-def _render_rows(rows: Sequence[_Row], outlook: Outlook, *, is_rich: bool) -> list[Text]:
+def _render_rows(rows: Sequence[_Row], outlook: TreeOptions, *, is_rich: bool) -> list[Text]:
     lines = []
     for row in rows:
         lines.append(_render_row(row, outlook))
@@ -132,7 +132,7 @@ def _count_lines(rows: Sequence[_Row], *, is_rich: bool) -> int:
     return len(rows) + (sum(row.run.status is Status.RUNNING for row in rows) if is_rich else 0)
 
 
-def _render_row(row: _Row, outlook: Outlook) -> Text:
+def _render_row(row: _Row, outlook: TreeOptions) -> Text:
     run = row.run
     sign, color = find_sign(run, outlook.frame)
     line = Text()
@@ -154,7 +154,7 @@ def _render_row(row: _Row, outlook: Outlook) -> Text:
     return line
 
 
-def render_figures(run: Run, outlook: Outlook) -> Text:
+def render_figures(run: Run, outlook: TreeOptions) -> Text:
     """` · ↻5≤30 · 7 tools · 12.3s · 33.8k token 41% ⇊1`; ` · on box-7` before it for a run on another machine."""
     text = Text(style="dim")
     if run.machine:
@@ -196,7 +196,7 @@ def name_status(run: Run) -> str:
     return "aborted" if run.status is Status.STOPPED and is_aborted else str(run.status)
 
 
-class Lingering:
+class FinishedRuns:
     """Decides how long finished runs stay visible: a success briefly, a failure longer.
 
     A round is a reply of the main agent that called tools: by then the finished run has been visible for a while.

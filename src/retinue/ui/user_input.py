@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
 
-class Speech:
+class UserInput:
     """Takes text from the editor; shows errors as notes in the conversation."""
 
     def __init__(self, app: "RetinueApp") -> None:

@@ -17,14 +17,14 @@ from retinue.sessions.view import Context
 from retinue.views.session_cost import Stats, count_stats
 
 
-class Prompted(Struct, rename="camel"):
+class ForkPoint(Struct, rename="camel"):
     """A user message from which the session can be forked."""
 
     entry_id: str
     text: str
 
 
-class Chronicle:
+class SessionHistory:
     """Access to the session of one main agent."""
 
     def __init__(self, main: LiveRun) -> None:
@@ -90,10 +90,10 @@ class Chronicle:
                 _label(nodes.get(str(entry.get("targetId"))), entry)
         return roots
 
-    def list_prompts(self) -> list[Prompted]:
+    def list_prompts(self) -> list[ForkPoint]:
         """User messages on all branches, oldest first."""
         said = [(entry.id, _to_text(entry)) for entry in self._session.all_entries()]
-        return [Prompted(entry_id, text) for entry_id, text in said if text]
+        return [ForkPoint(entry_id, text) for entry_id, text in said if text]
 
     def find_prompt(self, entry_id: str) -> tuple[str, str | None]:
         """The text of a user message and the id of the entry before it. Raises SessionError for any other id."""
@@ -109,9 +109,9 @@ class Chronicle:
                 return message.text.strip() or None
         return None
 
-    def open_backlog(self) -> "Backlog":
+    def open_backlog(self) -> "HistoryReader":
         """Return a reader for the whole conversation that can run in a thread."""
-        return Backlog(self, self._session)
+        return HistoryReader(self, self._session)
 
     def count(self) -> Stats:
         """Count statistics of the whole session, including context usage."""
@@ -122,10 +122,10 @@ class Chronicle:
         return count_stats(self._session, context, self._main.setup.model.info.context_window)
 
 
-class Backlog:
+class HistoryReader:
     """Reads the conversation as it was at creation: call `run` in a thread, then `settle` in the event loop."""
 
-    def __init__(self, chronicle: Chronicle, session: Session) -> None:
+    def __init__(self, chronicle: SessionHistory, session: Session) -> None:
         self._chronicle = chronicle
         self._session = session
         self._branch = session.present

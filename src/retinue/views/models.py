@@ -27,7 +27,7 @@ class ModelScope:
     """Patterns as in `enabledModels`; empty means all models, None means use the settings."""
 
 
-class Chosen(NamedTuple):
+class CycledModel(NamedTuple):
     """Result of `cycle`."""
 
     model: ModelInfo
@@ -81,7 +81,7 @@ class Selection:
             self._main.bus.publish(Warned(run_id=self._main.setup.run_id, text=choice.reason))
         return choice.info
 
-    def cycle(self, step: int = 1) -> Chosen | None:
+    def cycle(self, step: int = 1) -> CycledModel | None:
         """Switch to the next model (-1: the previous one) of `enabledModels`, or of all models if that is empty.
 
         Returns None if there is only one.
@@ -95,7 +95,7 @@ class Selection:
         place = refs.index(self.model.ref) if self.model.ref in refs else 0
         following = choices[(place + step) % len(choices)]
         self._take(following.info, following.thinking)
-        return Chosen(self.model, self.thinking, bool(scoped))
+        return CycledModel(self.model, self.thinking, bool(scoped))
 
     def think(self, level: ThinkingLevel) -> ThinkingLevel:
         """Set the thinking level, or the nearest one that the model supports; returns the level that was set."""

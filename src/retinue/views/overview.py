@@ -16,14 +16,14 @@ from retinue.settings.subagents import load_crew
 if TYPE_CHECKING:
     from retinue.core.diagnostics import Item
     from retinue.features.schedule.store import ScheduleStore
-    from retinue.settings.checkup import DoctorReport
     from retinue.settings.decisions import DecidedFolder
+    from retinue.settings.doctor_report import DoctorReport
     from retinue.settings.entry_approval import EntryApproval
     from retinue.settings.preferences import Preference as Preference
     from retinue.settings.preferences import Preferences as Preferences
-    from retinue.settings.roster import Portrait as Portrait
+    from retinue.settings.roster import AgentDetails as AgentDetails
     from retinue.settings.roster import Roster as Roster
-    from retinue.tools.rights_chain import Chain as Chain
+    from retinue.tools.rights_chain import RightsChain as RightsChain
 
 
 def open_roster(
@@ -34,7 +34,7 @@ def open_roster(
     `has_model` tells whether a model name can be resolved; by default this is checked for the next session.
     """
     from retinue.core.tool_table import SURFACE_TOOLS
-    from retinue.settings.rights_preview import Around
+    from retinue.settings.rights_preview import PreviewInput
     from retinue.settings.roster import Roster
 
     paths = find_paths(".", os.environ)
@@ -43,7 +43,7 @@ def open_roster(
     for text in (*(item.message for item in (*loaded.diagnostics, *crew.diagnostics)), loaded.trust.notice):
         if text:
             say(text)
-    around = Around(crew.layers, os.environ, SURFACE_TOOLS)
+    around = PreviewInput(crew.layers, os.environ, SURFACE_TOOLS)
     has_model = has_model or partial(_has_model, request, paths, loaded.settings)
     return Roster(paths, loaded, crew.settings, around=around, has_model=has_model)
 
@@ -86,7 +86,7 @@ def open_approval(name: str, request: Request, *, kind: str = "mcp") -> "EntryAp
 
 def run_checkup(request: Request, more: "Callable[[], Iterable[Item]]") -> "DoctorReport":
     """Check the whole configuration, then the items of `more`. Starts no agent and calls no model."""
-    from retinue.settings.checkup import DoctorReport, examine
+    from retinue.settings.doctor_report import DoctorReport, examine
 
     report = examine(os.environ, approve=request.approve, offline=request.offline)
     return DoctorReport((*report.items, *more()))
@@ -164,7 +164,7 @@ def refresh_models(request: Request, say: Callable[[str], None]) -> bool:
 
 def list_sessions(request: Request, *, everything: bool) -> list[dict[str, Any]]:
     """The sessions of this folder, newest first; with `everything`, of all folders and of subagents too."""
-    from retinue.sessions.entry import Stamp
+    from retinue.sessions.entry import TimestampFormat
     from retinue.sessions.search import list_directories
     from retinue.sessions.search import list_sessions as find_sessions
 
@@ -179,7 +179,7 @@ def list_sessions(request: Request, *, everything: bool) -> list[dict[str, Any]]
         cache=paths.own_dir / "sessions.json",
         cwd=None if everything else str(paths.cwd),
     )
-    stamp = Stamp()
+    stamp = TimestampFormat()
     return [
         {
             "id": info.id,

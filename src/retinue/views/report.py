@@ -32,7 +32,7 @@ class TimeSpan(Struct, frozen=True):
     label: str = ""
 
 
-class Chapter(Struct):
+class ConversationReport(Struct):
     """One conversation: that of the main agent or of a run."""
 
     id: str
@@ -60,7 +60,7 @@ class Chapter(Struct):
         return max((span.end_ms for span in self.spans), default=0)
 
 
-class Story(Struct):
+class SessionReport(Struct):
     """A whole session: the main conversation and its runs."""
 
     session_id: str
@@ -68,20 +68,20 @@ class Story(Struct):
     cwd: str
     created: str
     path: str
-    main: Chapter
-    runs: list[Chapter]
+    main: ConversationReport
+    runs: list[ConversationReport]
     """In the order they were requested."""
     damage: str = ""
 
     @property
-    def chapters(self) -> list[Chapter]:
+    def chapters(self) -> list[ConversationReport]:
         """All conversations, the main agent's first."""
         return [self.main, *self.runs]
 
-    def map_children(self) -> dict[str, list[Chapter]]:
+    def map_children(self) -> dict[str, list[ConversationReport]]:
         """Runs by the id of their parent, in order; runs with an unknown parent belong to the main agent."""
         known = {chapter.id for chapter in self.chapters}
-        below: dict[str, list[Chapter]] = {}
+        below: dict[str, list[ConversationReport]] = {}
         for run in self.runs:
             below.setdefault(run.parent_id if run.parent_id in known else self.main.id, []).append(run)
         return below
@@ -108,7 +108,7 @@ def find_session_file(reference: str, request: Request) -> str:
     return str(found)
 
 
-def read_story(path: str | Path) -> Story:
+def read_story(path: str | Path) -> SessionReport:
     """Read a session and the sessions of all its runs. Raises SessionError if the main session cannot be read."""
     from retinue.engine.clock import SystemClock, make_uuid
     from retinue.engine.journal import CREW
@@ -117,12 +117,12 @@ def read_story(path: str | Path) -> Story:
 
     session = Session.open(path, clock=SystemClock(), new_id=make_uuid, read_only=True)
     try:
-        main = Chapter("main", session.name, agent="main")
+        main = ConversationReport("main", session.name, agent="main")
         _read_session(session, main)
         remains = read_remains(session.customs(CREW))
         is_own = _is_own(Path(path))
         runs = [_read_run(run, Path(path), is_own=is_own) for run in remains.runs.values()]
-        return Story(
+        return SessionReport(
             session_id=session.id,
             title=session.name or _find_title(main.messages),
             cwd=session.cwd,
@@ -144,12 +144,12 @@ def _is_own(path: Path) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
-def _read_run(run: Run, main: Path, *, is_own: bool) -> Chapter:
+def _read_run(run: Run, main: Path, *, is_own: bool) -> ConversationReport:
     from retinue.engine.clock import SystemClock, make_uuid
     from retinue.sessions.log import Session
 
     outcome = run.outcome
-    chapter = Chapter(
+    chapter = ConversationReport(
         run.id,
         run.description,
         agent=run.agent,
@@ -175,7 +175,7 @@ def _read_run(run: Run, main: Path, *, is_own: bool) -> Chapter:
     return chapter
 
 
-def _read_session(session: object, chapter: Chapter) -> None:
+def _read_session(session: object, chapter: ConversationReport) -> None:
     """Fill a chapter with everything on the session's branch, including what was compacted."""
     from retinue.sessions.log import Session
     from retinue.sessions.view import parse_time_ms, to_messages

@@ -48,7 +48,7 @@ def _is_life(event: Event) -> bool:
     return isinstance(event, RunQueued | RunStarted | RunSteered | RunFinished)
 
 
-class Lookout:
+class SessionRuns:
     """Access to the runs of a session; empty without a manager."""
 
     def __init__(self, manager: Manager | None) -> None:

@@ -14,11 +14,11 @@ from retinue.settings.devkit import LSP_ACTIONS
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import find_paths
 from retinue.settings.request import Request
-from retinue.settings.subagents import CrewSettings, load_crew
+from retinue.settings.subagents import SubagentsConfig, load_crew
 from retinue.views.overview import open_roster
 
 if TYPE_CHECKING:
-    from retinue.settings.checkup import DoctorReport
+    from retinue.settings.doctor_report import DoctorReport
 
 COMMANDS = {
     "agents": "the agents there are",
@@ -106,7 +106,7 @@ class Toolkit:
     def _describe_lsp(self, words: list[str]) -> ToolkitAnswer:
         return ToolkitAnswer("Toolkit LSP", render_lsp(self._load()))
 
-    def _load(self) -> CrewSettings:
+    def _load(self) -> SubagentsConfig:
         paths = find_paths(".", os.environ)
         trusted = load_settings(paths, os.environ, approve=self._request.approve).trust.trusted
         return load_crew(paths, os.environ, trusted=trusted).settings
@@ -195,7 +195,7 @@ def render_counts(entries: Sequence[Activity]) -> str:
     return "\n".join(lines)
 
 
-def render_modules(own: CrewSettings) -> str:
+def render_modules(own: SubagentsConfig) -> str:
     """Render which modules are enabled."""
     hook = own.lsp.hook.mode if own.lsp.hook.enabled else "disabled"
     lsp = _tell(own.enabled and own.lsp.enabled) + f" (tool={'on' if own.lsp.tool.enabled else 'off'}, hook={hook})"
@@ -210,7 +210,7 @@ def render_modules(own: CrewSettings) -> str:
     return "\n".join([title, "=" * len(title), *(f"{name}: {state}" for name, state in lines.items())])
 
 
-def render_lsp(own: CrewSettings) -> str:
+def render_lsp(own: SubagentsConfig) -> str:
     """Render the settings for language servers."""
     lsp = own.lsp
     facts = {

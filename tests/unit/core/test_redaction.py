@@ -3,13 +3,13 @@ import random
 
 import pytest
 
-from retinue.core.redaction import MARK, Redactor, Sieve, collect_secrets
+from retinue.core.redaction import MARK, Redactor, StreamRedactor, collect_secrets
 
 SECRET = "cnry-77-q8Zt-very-secret"
 KEY = "-----BEGIN PRIVATE KEY-----\n" + "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n" * 20 + "-----END PRIVATE KEY-----\n"
 
 
-def sift(sieve: Sieve, data: bytes, sizes: list[int]) -> bytes:
+def sift(sieve: StreamRedactor, data: bytes, sizes: list[int]) -> bytes:
     found, at = b"", 0
     for size in sizes:
         found += sieve.feed(data[at : at + size])
@@ -24,22 +24,24 @@ def test_secret_is_found_across_pieces(line: str) -> None:
     print("seed", seed)
     dice = random.Random(seed)
     sizes = [dice.choice((1, 3, 17, 4096, 50_000)) for _ in range(200)]
-    clean = sift(Sieve(Redactor([SECRET]).redact), data, sizes)
+    clean = sift(StreamRedactor(Redactor([SECRET]).redact), data, sizes)
     assert clean == data.replace(SECRET.encode(), MARK.encode())
 
 
 def test_whole_key_is_found_across_pieces() -> None:
     data = f"before\n{KEY}after\n".encode()
-    assert sift(Sieve(Redactor(patterns=True).redact), data, [30] * 40) == b"before\n[redacted]\nafter\n"
+    assert sift(StreamRedactor(Redactor(patterns=True).redact), data, [30] * 40) == b"before\n[redacted]\nafter\n"
 
 
 def test_bytes_that_are_no_text_stay() -> None:
     data = os.urandom(10_000) + SECRET.encode() + os.urandom(10_000)
-    assert sift(Sieve(Redactor([SECRET]).redact), data, [7] * 500) == data.replace(SECRET.encode(), MARK.encode())
+    assert sift(StreamRedactor(Redactor([SECRET]).redact), data, [7] * 500) == data.replace(
+        SECRET.encode(), MARK.encode()
+    )
 
 
 def test_begun_key_does_not_hold_for_ever() -> None:
-    sieve = Sieve(Redactor(patterns=True).redact)
+    sieve = StreamRedactor(Redactor(patterns=True).redact)
     data = b"-----BEGIN nothing\n" + b"line\n" * 30_000
     assert len(sieve.feed(data)) > 100_000
 

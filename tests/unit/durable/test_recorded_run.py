@@ -2,7 +2,7 @@ import pytest
 
 from retinue.core.model import Draft, Failure, ModelRequest
 from retinue.core.tool import Refusing, ToolContext
-from retinue.durable.recorded_run import Recorded
+from retinue.durable.recorded_run import RecordFeature
 from retinue.durable.session_files import RecordError
 from retinue.engine.model_choice import unwrap
 from retinue.models.script_file import parse_script
@@ -24,7 +24,7 @@ class FakeKeeper:
 
 async def enter(tools, keeper, tmp_path):
     setup = build_setup("r", cwd=tmp_path, model=ScriptedModel(parse_script([{"text": "x"}])), tools=tools)
-    return await Recorded(keeper).enter(setup)
+    return await RecordFeature(keeper).enter(setup)
 
 
 async def test_renamed_tool_keeps_its_name(tmp_path):

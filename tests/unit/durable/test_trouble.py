@@ -1,7 +1,7 @@
 import psycopg.errors
 import pytest
 
-from retinue.durable.trouble import QUIET_S, Alarm, DurableTrouble, recognise, render_notice
+from retinue.durable.trouble import QUIET_S, DurableTrouble, TroubleNotifier, recognise, render_notice
 
 FULL = DurableTrouble("full", "no room", "room again")
 AWAY = DurableTrouble("away", "away", "room again")
@@ -11,7 +11,7 @@ FOLDER = DurableTrouble("folder", "no folder", "folder again")
 class Told:
     def __init__(self):
         self.said, self.now_s = [], 100.0
-        self.alarm = Alarm(self.said.append, clock=lambda: self.now_s)
+        self.alarm = TroubleNotifier(self.said.append, clock=lambda: self.now_s)
 
 
 def test_many_waiters_are_told_once():

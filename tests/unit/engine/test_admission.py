@@ -9,7 +9,7 @@ from retinue.engine.admission import Admission, SpawnRefused, to_request
 from retinue.engine.bus import Bus
 from retinue.engine.limits import Bounds, Limits
 from retinue.engine.request import RunRequest
-from retinue.engine.run_table import Register
+from retinue.engine.run_table import RunTable
 from retinue.testing.clock import FakeClock
 
 REQUEST = RunRequest(agent="a", task="look", description="d", surface="fleet", preface="Before. ")
@@ -18,7 +18,7 @@ READS = Grant(("read",), True)
 
 class Door:
     def __init__(self, main=None, **bounds):
-        self.runs = Register("main", Bus())
+        self.runs = RunTable("main", Bus())
         numbers = iter(range(9))
         self.admission = Admission(Bounds(**bounds), self.runs, FakeClock(), lambda: f"r{next(numbers)}", main)
 

@@ -7,14 +7,14 @@ from retinue.engine.model_choice import choose_level
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import Policy, RunConfig
 from retinue.settings.run_config import build_surfaces
-from retinue.settings.subagents import CrewSettings
+from retinue.settings.subagents import SubagentsConfig
 
 AGENT = Definition(name="a", dialect="codingcode", source="user", path="")
 REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
 STAYS = "its MCP servers are those of this machine; it runs as inprocess"
 
 
-POLICY = Policy(surfaces=build_surfaces(CrewSettings(), {}))
+POLICY = Policy(surfaces=build_surfaces(SubagentsConfig(), {}))
 CONFIG = RunConfig(lambda name, surface: AGENT, {}, policy=POLICY, runner="cluster", has_remote=True)
 
 

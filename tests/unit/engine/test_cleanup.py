@@ -8,7 +8,7 @@ from retinue.core.events import MessageFinished, RunForgotten, RunQueued
 from retinue.core.messages import CustomMessage
 from retinue.core.run import Run, Status
 from retinue.engine.bus import Bus
-from retinue.engine.cleanup import KEEP_S, Retention
+from retinue.engine.cleanup import KEEP_S, RunCleanup
 from retinue.engine.notify import CUSTOM_TYPE
 from retinue.testing.clock import FakeClock
 
@@ -29,7 +29,7 @@ class Crew:
         self.runs = {run.id: run for run in runs}
         self.works: list[Coroutine[Any, Any, None]] = []
         self.clock = FakeClock(auto=True)
-        self.retention = Retention(self, self, self.clock)  # type: ignore[arg-type]
+        self.retention = RunCleanup(self, self, self.clock)  # type: ignore[arg-type]
 
     def list_runs(self) -> list[Run]:
         return list(self.runs.values())

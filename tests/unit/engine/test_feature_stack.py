@@ -7,7 +7,7 @@ import pytest
 from retinue.core.errors import IsolationFailed, RetinueError
 from retinue.core.run import Outcome, Reason, Status
 from retinue.engine.loop import Ending
-from retinue.engine.setup import Enclosure, RunSetup
+from retinue.engine.setup import FeatureStack, RunSetup
 from retinue.testing.runs import build_setup
 
 DONE = Outcome(Status.COMPLETED, Reason.DONE, "text")
@@ -33,8 +33,8 @@ class Feature:
         return outcome
 
 
-async def enter(*features: Feature) -> tuple[Enclosure, RunSetup | Ending]:
-    enclosure = Enclosure()
+async def enter(*features: Feature) -> tuple[FeatureStack, RunSetup | Ending]:
+    enclosure = FeatureStack()
     return enclosure, await enclosure.enter(build_setup("r", Path("/"), MODEL, features=features))
 
 
@@ -84,5 +84,5 @@ async def test_what_is_not_undone_in_time_is_told() -> None:
 
 
 def test_run_that_left_nothing_has_crashed() -> None:
-    outcome = Enclosure().outcome
-    assert (outcome.status, outcome.reason, bool(Enclosure())) == (Status.FAILED, Reason.CRASH, False)
+    outcome = FeatureStack().outcome
+    assert (outcome.status, outcome.reason, bool(FeatureStack())) == (Status.FAILED, Reason.CRASH, False)

@@ -1,7 +1,7 @@
 import asyncio
 from pathlib import Path
 
-from retinue.engine.prompt import FRESH_S, Place, Surveys
+from retinue.engine.prompt import FRESH_S, Place, PlaceCache
 from retinue.testing.clock import FakeClock
 
 
@@ -10,7 +10,7 @@ class Looks:
         self.clock = FakeClock()
         self.seen = []
         self.gate = asyncio.Event()
-        self.surveys = Surveys(self.look, self.clock)
+        self.surveys = PlaceCache(self.look, self.clock)
 
     async def look(self, cwd):
         self.seen.append(str(cwd))

@@ -5,14 +5,14 @@ import pytest
 from retinue.core.errors import UsageError
 from retinue.core.events import Answered, Asked
 from retinue.core.run import Question
-from retinue.engine.questions import Desk
+from retinue.engine.questions import PendingQuestions
 
 QUESTION = Question(id="q1", run_id="r1", agent="writer", title="Run bash?", text="rm -rf build")
 
 
 def open_desk():
     events = []
-    return Desk(events.append), events
+    return PendingQuestions(events.append), events
 
 
 async def test_nobody_there_means_default():

@@ -21,9 +21,9 @@ from retinue.engine.admission import Admission, SpawnRefused
 from retinue.engine.clock import make_uuid
 from retinue.engine.limits import Bounds, Limits
 from retinue.engine.recovery import read_remains
-from retinue.engine.remote_children import Guests, narrow_grant
+from retinue.engine.remote_children import RemoteChildren, narrow_grant
 from retinue.engine.request import RunRequest, store_request
-from retinue.engine.run_table import Register
+from retinue.engine.run_table import RunTable
 from retinue.engine.runner import LiveRun
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
@@ -59,10 +59,10 @@ class Inn:
         session = Session.create(cwd="/", directory=None, path=self.main, clock=clock, new_id=make_uuid)
         session.append_custom("opened", {})
         self.root = LiveRun(build_setup("main", Path("/"), ScriptedModel(parse_script([]))), session, clock=clock)
-        self.runs = Register("main", self.root.bus)
+        self.runs = RunTable("main", self.root.bus)
         self.admission = Admission(Bounds(), self.runs, clock, make_uuid, self.main)
         self.live, self.ends, self.events = {"one": Follower(), "two": Follower()}, [], []
-        self.guests = Guests(
+        self.guests = RemoteChildren(
             self.runs, self.root, self.live, place=self.admission.find_file, ring=self.ends.append, clock=clock
         )
         for run_id in ("one", "two"):

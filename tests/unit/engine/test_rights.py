@@ -9,30 +9,30 @@ from retinue.core.errors import RetinueError
 from retinue.core.run import Grant, Run
 from retinue.core.tool import Effect
 from retinue.engine.request import RunRequest
-from retinue.engine.rights import CrewRights, RevokedTools, build_terms, list_doubts
+from retinue.engine.rights import RevokedTools, RightsTable, build_terms, list_doubts
 from retinue.engine.run_config import Additions, Policy
 from retinue.settings.run_config import build_surfaces
-from retinue.settings.subagents import CrewSettings
+from retinue.settings.subagents import SubagentsConfig
 from retinue.tools.policy import SUBAGENT_READONLY, Rights, ToolRefusal
 
 TOOLS = {name: SimpleNamespace(effect=effect) for name, effect in {"read": Effect.READ, "write": Effect.WRITE}.items()}
-SURFACES = build_surfaces(CrewSettings(), {})
+SURFACES = build_surfaces(SubagentsConfig(), {})
 AGENT = Definition(name="a", dialect="pi", source="user", path="a.md")
 REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
 
 
 def make(
     *root: str, revoked: RevokedTools | None = None, base_depth: int = 0, asked_here: Sequence[str] = ()
-) -> CrewRights:
+) -> RightsTable:
     policy = Policy(surfaces=SURFACES, base_depth=base_depth)
-    return CrewRights(policy, TOOLS, revoked or RevokedTools(), Rights(root), asked_here)  # type: ignore[arg-type]
+    return RightsTable(policy, TOOLS, revoked or RevokedTools(), Rights(root), asked_here)  # type: ignore[arg-type]
 
 
 def run(id: str, parent: str, depth: int, grant: Grant | None = None) -> Run:
     return Run(id=id, parent_id=parent, depth=depth, agent="a", description="d", grant=grant)
 
 
-def decide(rights: CrewRights, which: Run) -> tuple[str, ...]:
+def decide(rights: RightsTable, which: Run) -> tuple[str, ...]:
     return rights.decide(which, REQUEST, AGENT, Additions())[0].allowed
 
 

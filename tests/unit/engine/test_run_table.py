@@ -4,9 +4,9 @@ from retinue.core.events import RunFinished, RunRead, RunStarted, ToolFinished
 from retinue.core.messages import ToolResultMessage
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.engine.bus import Bus
-from retinue.engine.recovery import Remains
+from retinue.engine.recovery import StoredRuns
 from retinue.engine.request import RunRequest
-from retinue.engine.run_table import Register
+from retinue.engine.run_table import RunTable
 from retinue.testing.clock import EventCollector
 
 REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
@@ -16,7 +16,7 @@ class Book:
     def __init__(self, *ids):
         """Each run started the next."""
         self.bus, self.events = Bus(), EventCollector()
-        self.runs = Register("main", self.bus)
+        self.runs = RunTable("main", self.bus)
         for depth, (run_id, above) in enumerate(zip(ids, ("main", *ids), strict=False), 1):
             run = Run(id=run_id, parent_id=above, depth=depth, agent="a", description="d", surface="fleet")
             self.runs.add(run, replace(REQUEST, occasion=f"at {run_id}"))
@@ -128,6 +128,6 @@ def test_runs_of_an_earlier_process_are_taken_over():
         run_id: Run(id=run_id, parent_id=above, depth=depth, agent="a", description="d")
         for run_id, above, depth in (("a", "before", 1), ("b", "a", 2))
     }
-    book.runs.take_over(Remains(runs=made, requests=dict.fromkeys(made, REQUEST), said={"a": ["one"], "b": []}))
+    book.runs.take_over(StoredRuns(runs=made, requests=dict.fromkeys(made, REQUEST), said={"a": ["one"], "b": []}))
     assert [(run.id, run.parent_id) for run in book.runs.list_active()] == [("a", "main"), ("b", "a")]
     assert (book.runs.take_said("a"), book.runs.take_said("b"), book.events.kinds()) == (["one"], (), [])

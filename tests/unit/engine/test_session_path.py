@@ -8,7 +8,7 @@ from retinue.core.errors import RetinueError, UsageError
 from retinue.core.run import Run
 from retinue.engine.clock import make_uuid
 from retinue.engine.request import RunRequest
-from retinue.engine.session_path import PathBases, SessionKeeper, find_file_below, find_session_dir
+from retinue.engine.session_path import PathBases, SessionOpener, find_file_below, find_session_dir
 from retinue.sessions.log import Session
 from retinue.testing.clock import FakeClock
 
@@ -30,7 +30,7 @@ def test_resumed_run_goes_on_with_its_file(tmp_path: Path, elsewhere: bool) -> N
     above = make_session(tmp_path / "main.jsonl")
     file = tmp_path / ("own.jsonl" if elsewhere else "main/r/session.jsonl")
     request = replace(REQUEST, session_file=str(file)) if elsewhere else REQUEST
-    keeper = SessionKeeper(FakeClock(), None)
+    keeper = SessionOpener(FakeClock(), None)
     with pytest.raises(RetinueError, match='Agent "r" has no active session to resume'):
         keeper.open(make_run(2, started_ms=5), request, above, tmp_path)
     first = keeper.open(make_run(), request, above, tmp_path)
@@ -46,7 +46,7 @@ def test_resumed_run_goes_on_with_its_file(tmp_path: Path, elsewhere: bool) -> N
 @pytest.mark.parametrize(("attempt", "started_ms"), [(2, 0), (1, 5)])
 def test_run_that_wrote_nothing_may_have_no_file(tmp_path: Path, attempt: int, started_ms: int) -> None:
     above = make_session(tmp_path / "main.jsonl")
-    session = SessionKeeper(FakeClock(), None).open(make_run(attempt, started_ms), REQUEST, above, tmp_path)
+    session = SessionOpener(FakeClock(), None).open(make_run(attempt, started_ms), REQUEST, above, tmp_path)
     assert session.path == tmp_path / "main" / "r" / "session.jsonl"
     assert session.parent_session == str(above.path)
     session.close()
@@ -54,7 +54,7 @@ def test_run_that_wrote_nothing_may_have_no_file(tmp_path: Path, attempt: int, s
 
 
 def test_file_below_the_main_session_is_under_its_lock(tmp_path: Path) -> None:
-    above, keeper = make_session(tmp_path / "main.jsonl"), SessionKeeper(FakeClock(), None)
+    above, keeper = make_session(tmp_path / "main.jsonl"), SessionOpener(FakeClock(), None)
     for name, tree in (("main/own.jsonl", above.tree), ("mainly/own.jsonl", None)):
         request = replace(REQUEST, session_file=str(tmp_path / name))
         assert keeper.find_place(make_run(), request, above) == (tmp_path / name, tree)
@@ -62,7 +62,7 @@ def test_file_below_the_main_session_is_under_its_lock(tmp_path: Path) -> None:
 
 
 def test_session_without_file_is_kept_until_forgotten(tmp_path: Path) -> None:
-    above, keeper = make_session(tmp_path / "main.jsonl"), SessionKeeper(FakeClock(), None)
+    above, keeper = make_session(tmp_path / "main.jsonl"), SessionOpener(FakeClock(), None)
     request = replace(REQUEST, keeps_session=False)
     first = keeper.open(make_run(), request, above, tmp_path)
     assert (first.path, keeper.open(make_run(2, started_ms=5), request, above, tmp_path) is first) == (None, True)
@@ -74,7 +74,7 @@ def test_session_without_file_is_kept_until_forgotten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("orphans", [False, True])
 def test_run_of_an_agent_without_session(tmp_path: Path, orphans: bool) -> None:
-    keeper = SessionKeeper(FakeClock(), tmp_path if orphans else None)
+    keeper = SessionOpener(FakeClock(), tmp_path if orphans else None)
     path, tree = keeper.find_place(make_run(), REQUEST, make_session(None))
     assert (path, tree) == (tmp_path / "r" / "session.jsonl" if orphans else None, None)
 

@@ -6,7 +6,7 @@ import pytest
 
 from retinue.core.errors import ConfigError, ModelError
 from retinue.core.model import ModelInfo
-from retinue.models.auth import Credential, Keys, Vault, parse_auth
+from retinue.models.auth import Credential, Keys, SecretResolver, parse_auth
 from retinue.models.catalog import Provider, load_catalog
 
 MODEL = ModelInfo("house", "m", "openai-completions")
@@ -115,7 +115,7 @@ def test_key_with_blanks_is_refused_unseen() -> None:
     ],
 )
 def test_values_are_filled_in(value: str, text: str) -> None:
-    assert Vault({"A": "1"}).resolve(value, "x") == text
+    assert SecretResolver({"A": "1"}).resolve(value, "x") == text
 
 
 def test_command_runs_once(tmp_path: Path) -> None:
@@ -142,6 +142,6 @@ def test_command_runs_once(tmp_path: Path) -> None:
 def test_failing_command_is_told_without_output(command: str, problem: str) -> None:
     started = time.monotonic()
     with pytest.raises(ConfigError) as caught:
-        Vault(SHELL, timeout_s=0.3).resolve(f"!{command}", "key of provider house")
+        SecretResolver(SHELL, timeout_s=0.3).resolve(f"!{command}", "key of provider house")
     assert str(caught.value) == f"key of provider house: {problem}"
     assert time.monotonic() - started < 2

@@ -9,7 +9,7 @@ from retinue.core.errors import ModelError
 from retinue.core.messages import THINKING_LEVELS
 from retinue.core.model import ModelInfo
 from retinue.models.catalog import OFFLINE_MODEL, Provider, load_catalog
-from retinue.models.resolve import ModelChoice, ModelWishes, Names, choose_model, resolve_model, score_model
+from retinue.models.resolve import ModelChoice, Names, RequestedModel, choose_model, resolve_model, score_model
 
 
 def model(ref: str, name: str = "") -> ModelInfo:
@@ -163,25 +163,25 @@ def test_long_lists_are_cut() -> None:
 
 
 def choose(
-    wishes: ModelWishes, *usable: Provider, local: Sequence[ModelInfo] = (), keys: Sequence[str] = ()
+    wishes: RequestedModel, *usable: Provider, local: Sequence[ModelInfo] = (), keys: Sequence[str] = ()
 ) -> ModelChoice:
     return choose_model(wishes, build(*usable, OFFLINE), in_environment=keys, find_local=lambda: local)
 
 
 def test_flags_come_before_settings() -> None:
-    wishes = ModelWishes("swift:low", None, "brain", "acme")
+    wishes = RequestedModel("swift:low", None, "brain", "acme")
     assert choose(wishes, ACME) == ModelChoice(ACME.models[1], "low")
-    assert choose(ModelWishes(provider="acme"), ACME).info.ref == "acme/brain-4-6"
+    assert choose(RequestedModel(provider="acme"), ACME).info.ref == "acme/brain-4-6"
     with pytest.raises(ModelError, match="unknown model 'zzz'"):
-        choose(ModelWishes("zzz"), ACME)
+        choose(RequestedModel("zzz"), ACME)
 
 
 def test_settings_come_before_keys() -> None:
-    assert choose(ModelWishes(default_provider="gate", default_model="brain"), ACME, GATE) == ModelChoice(
+    assert choose(RequestedModel(default_provider="gate", default_model="brain"), ACME, GATE) == ModelChoice(
         GATE.models[1]
     )
-    assert choose(ModelWishes(default_model="acme/swift-5"), ACME, GATE) == ModelChoice(ACME.models[1])
-    assert choose(ModelWishes(enabled_models=("nothing", "gate/*free*:low")), ACME, GATE) == ModelChoice(
+    assert choose(RequestedModel(default_model="acme/swift-5"), ACME, GATE) == ModelChoice(ACME.models[1])
+    assert choose(RequestedModel(enabled_models=("nothing", "gate/*free*:low")), ACME, GATE) == ModelChoice(
         GATE.models[2], "low"
     )
 
@@ -197,12 +197,12 @@ def test_settings_come_before_keys() -> None:
     ],
 )
 def test_scope_comes_before_the_default(default: str, enabled: tuple[str, ...], expected: ModelChoice) -> None:
-    assert choose(ModelWishes(default_model=default, enabled_models=enabled), ACME, GATE) == expected
+    assert choose(RequestedModel(default_model=default, enabled_models=enabled), ACME, GATE) == expected
 
 
 def test_local_default_counts_in_scope() -> None:
     local = [model("ollama/tiny")]
-    wishes = ModelWishes(default_model="ollama/tiny", enabled_models=("acme/*", "ollama/tiny:low"))
+    wishes = RequestedModel(default_model="ollama/tiny", enabled_models=("acme/*", "ollama/tiny:low"))
     assert choose(wishes, ACME, local=local) == ModelChoice(local[0], "low")
 
 
@@ -212,12 +212,12 @@ USELESS = "the default model of the settings cannot be used (no key for provider
 @pytest.mark.parametrize(
     ("wishes", "text"),
     [
-        (ModelWishes(default_model="locked/vault-1"), USELESS),
-        (ModelWishes(enabled_models=("locked/*", "nope")), "none of the models in enabledModels can be used; "),
-        (ModelWishes(trouble="the model of this session cannot be used (x); "), "the model of this session"),
+        (RequestedModel(default_model="locked/vault-1"), USELESS),
+        (RequestedModel(enabled_models=("locked/*", "nope")), "none of the models in enabledModels can be used; "),
+        (RequestedModel(trouble="the model of this session cannot be used (x); "), "the model of this session"),
     ],
 )
-def test_useless_choice_leads_to_nobody_else(wishes: ModelWishes, text: str) -> None:
+def test_useless_choice_leads_to_nobody_else(wishes: RequestedModel, text: str) -> None:
     with pytest.raises(ModelError, match=f"^{re.escape(text)}.*name another one with --model$"):
         choose(wishes, ACME, local=[model("ollama/tiny")])
     choice = choose(wishes, local=[model("ollama/tiny")])
@@ -225,33 +225,33 @@ def test_useless_choice_leads_to_nobody_else(wishes: ModelWishes, text: str) -> 
 
 
 def test_session_goes_on_as_the_settings_say() -> None:
-    wishes = ModelWishes(default_model="acme/swift-5", trouble="the model of this session cannot be used (x); ")
+    wishes = RequestedModel(default_model="acme/swift-5", trouble="the model of this session cannot be used (x); ")
     assert choose(wishes, ACME, GATE).reason == "the model of this session cannot be used (x); using acme/swift-5"
 
 
 def test_environment_comes_before_other_keys() -> None:
-    assert choose(ModelWishes(), ACME, GATE, keys=["gate"]).info.ref == "gate/acme/swift-5.5"
-    assert choose(ModelWishes(), ACME, GATE).info.ref == "acme/brain-4-6"
+    assert choose(RequestedModel(), ACME, GATE, keys=["gate"]).info.ref == "gate/acme/swift-5.5"
+    assert choose(RequestedModel(), ACME, GATE).info.ref == "acme/brain-4-6"
 
 
 def test_local_server_comes_before_offline() -> None:
     local = [model("ollama/tiny")]
-    assert choose(ModelWishes(), local=local) == ModelChoice(
+    assert choose(RequestedModel(), local=local) == ModelChoice(
         local[0], reason="using ollama/tiny, which answers at http://x"
     )
-    assert choose(ModelWishes("ollama/tiny"), ACME, local=local) == ModelChoice(local[0])
-    assert choose(ModelWishes(provider="ollama"), ACME, local=local) == ModelChoice(local[0])
+    assert choose(RequestedModel("ollama/tiny"), ACME, local=local) == ModelChoice(local[0])
+    assert choose(RequestedModel(provider="ollama"), ACME, local=local) == ModelChoice(local[0])
 
 
 def test_offline_rules_are_the_last_resort() -> None:
-    choice = choose(ModelWishes())
+    choice = choose(RequestedModel())
     assert choice.info == OFFLINE_MODEL
     assert "no language model" in choice.reason
 
 
 def test_local_servers_are_not_asked_in_vain() -> None:
     names = build(ACME, OFFLINE)
-    found = choose_model(ModelWishes(), names, find_local=lambda: pytest.fail("asked"))
+    found = choose_model(RequestedModel(), names, find_local=lambda: pytest.fail("asked"))
     assert found.info.ref == "acme/brain-4-6"
 
 

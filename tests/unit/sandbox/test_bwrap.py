@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.sandbox.bwrap import Covers, build_arguments, sort_protected
+from retinue.sandbox.bwrap import CoveredPaths, build_arguments, sort_protected
 from retinue.sandbox.profile import PRIVATE_DIRS, Profile
 from retinue.sandbox.stubs import Stubs
 
@@ -69,7 +69,9 @@ def test_protected_paths_are_sorted(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     profile = Profile(str(tmp_path), "workspace_write", protected=tuple(str(tmp_path / name) for name in names))
     at = str(tmp_path)
-    found = Covers((f"{at}/.pi",), (f"{at}/.git/config",), (f"{at}/.mcp.json", f"{at}/.config"), (f"{at}/.agents",))
+    found = CoveredPaths(
+        (f"{at}/.pi",), (f"{at}/.git/config",), (f"{at}/.mcp.json", f"{at}/.config"), (f"{at}/.agents",)
+    )
     assert sort_protected(profile) == found
 
 
@@ -79,7 +81,7 @@ def test_stand_in_counts_as_missing(tmp_path: Path) -> None:
     alone = sort_protected(profile)
     neighbour = Stubs()
     neighbour.hold(alone.files, alone.folders)
-    assert sort_protected(profile) == alone == Covers(folders=(str(tmp_path / ".pi"), str(tmp_path / ".config")))
+    assert sort_protected(profile) == alone == CoveredPaths(folders=(str(tmp_path / ".pi"), str(tmp_path / ".config")))
     neighbour.release()
 
 
@@ -126,13 +128,13 @@ def test_exposed_place_is_seen_in_a_hidden_one(tmp_path: Path) -> None:
 
 
 def test_sockets_of_others_are_covered(tmp_path: Path) -> None:
-    arguments = build(Profile(str(tmp_path), "workspace_write"), covers=Covers(sockets=("/home/x/sock",)))
+    arguments = build(Profile(str(tmp_path), "workspace_write"), covers=CoveredPaths(sockets=("/home/x/sock",)))
     assert find(arguments, "--ro-bind", "/dev/null", "/home/x/sock")
 
 
 def test_missing_files_of_git_are_shut(tmp_path: Path) -> None:
     at = str(tmp_path)
-    covers = Covers(files=(f"{at}/config", f"{at}/.gitconfig"), folders=(f"{at}/.pi",))
+    covers = CoveredPaths(files=(f"{at}/config", f"{at}/.gitconfig"), folders=(f"{at}/.pi",))
     arguments = build(Profile(at, "workspace_write"), covers=covers)
     shut = [bool(find(arguments, "--ro-bind", "/dev/null", f"{at}/{name}")) for name in ("config", ".gitconfig", ".pi")]
     empty = [bool(find(arguments, "--ro-bind", *[f"{at}/{name}"] * 2)) for name in ("config", ".gitconfig", ".pi")]
@@ -143,14 +145,14 @@ def test_path_behind_a_link_is_no_place(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     profile = Profile(str(tmp_path), "workspace_write", protected=(str(tmp_path / "link" / "hooks"),))
-    assert sort_protected(profile) == Covers(links=profile.protected)
+    assert sort_protected(profile) == CoveredPaths(links=profile.protected)
 
 
 def test_path_below_a_file_needs_no_cover(tmp_path: Path) -> None:
     (tmp_path / ".git").touch()
     protected = (str(tmp_path / ".git" / "hooks"), str(tmp_path / ".pi"))
     found = sort_protected(Profile(str(tmp_path), "workspace_write", protected=protected))
-    assert found == Covers(folders=protected[1:])
+    assert found == CoveredPaths(folders=protected[1:])
 
 
 def test_what_is_around_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

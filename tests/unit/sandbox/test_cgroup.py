@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from retinue.sandbox.cgroup import Corral
-from retinue.sandbox.server import ThreadPen
+from retinue.sandbox.cgroup import ControlGroup
+from retinue.sandbox.server import RestrictedThread
 
 
 def list_groups(base: Path) -> list[str]:
@@ -21,7 +21,7 @@ def unified(tmp_path: Path) -> Path:
 
 
 def test_second_version_takes_processes(unified: Path) -> None:
-    corral = Corral(str(unified), most=7, is_root=True)
+    corral = ControlGroup(str(unified), most=7, is_root=True)
     assert (corral.is_useful, corral.takes_threads) == (True, False)
     (group,) = list_groups(unified)
     corral.admit(4711)
@@ -36,13 +36,13 @@ def test_second_version_takes_processes(unified: Path) -> None:
 def test_first_version_has_groups_below(name: str, tmp_path: Path) -> None:
     (tmp_path / name).mkdir()
     (tmp_path / name / "cgroup.procs").touch()
-    assert Corral(str(tmp_path), is_root=True).is_useful
+    assert ControlGroup(str(tmp_path), is_root=True).is_useful
     assert [entry.rpartition("-")[0] for entry in list_groups(tmp_path / name)] == [f"retinue-{os.getpid()}"]
 
 
 def test_untested_group_is_told(unified: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    told = [Corral(str(unified), is_root=is_root).describe() for is_root in (True, False)]
-    told.append(Corral(str(tmp_path_factory.mktemp("none")), is_root=True).describe())
+    told = [ControlGroup(str(unified), is_root=is_root).describe() for is_root in (True, False)]
+    told.append(ControlGroup(str(tmp_path_factory.mktemp("none")), is_root=True).describe())
     assert told == [
         "processes are bounded by a control group of version 2, which is untested: our tests had none",
         "processes are bounded by the kernel, for each sandbox",
@@ -51,11 +51,11 @@ def test_untested_group_is_told(unified: Path, tmp_path_factory: pytest.TempPath
 
 
 def test_thread_enters_the_group(unified: Path) -> None:
-    corral = Corral(str(unified), is_root=True)
+    corral = ControlGroup(str(unified), is_root=True)
     assert corral.is_useful
     group = unified / list_groups(unified)[0]
     (group / "tasks").touch()
-    pen = ThreadPen(corral, scoped=False)
+    pen = RestrictedThread(corral, scoped=False)
     inside = pen.run(threading.get_native_id)
     assert (corral.takes_threads, (group / "tasks").read_text()) == (True, str(inside))
     assert pen.run(threading.get_native_id) == inside != threading.get_native_id()
@@ -63,13 +63,13 @@ def test_thread_enters_the_group(unified: Path) -> None:
 
 
 def test_ordinary_user_needs_none(unified: Path) -> None:
-    corral = Corral(str(unified), is_root=False)
+    corral = ControlGroup(str(unified), is_root=False)
     corral.admit(1)
     assert (corral.is_useful, corral.takes_threads, list_groups(unified)) == (False, False, [])
 
 
 def test_machine_without_groups_has_none(tmp_path: Path) -> None:
-    corral = Corral(str(tmp_path), is_root=True)
+    corral = ControlGroup(str(tmp_path), is_root=True)
     assert (corral.is_useful, list(tmp_path.iterdir())) == (False, [])
 
 
@@ -77,14 +77,14 @@ def test_leftovers_of_dead_are_removed(unified: Path) -> None:
     (unified / "retinue-999999999-dead").mkdir()
     (unified / f"retinue-{os.getpid()}-live").mkdir()
     (unified / "system.slice").mkdir()
-    assert Corral(str(unified), is_root=True).is_useful
+    assert ControlGroup(str(unified), is_root=True).is_useful
     left = list_groups(unified)
     assert "retinue-999999999-dead" not in left
     assert {f"retinue-{os.getpid()}-live", "system.slice"} < {*left}
 
 
 def test_empty_group_goes_at_the_end(unified: Path) -> None:
-    corral = Corral(str(unified), is_root=True)
+    corral = ControlGroup(str(unified), is_root=True)
     assert corral.is_useful
     (unified / list_groups(unified)[0] / "pids.max").unlink()  # the kernel's own files are no hindrance
     corral.close()

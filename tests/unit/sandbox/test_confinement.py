@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.errors import ToolFailed
-from retinue.sandbox.cgroup import Corral, find_bound
+from retinue.sandbox.cgroup import ControlGroup, find_bound
 from retinue.sandbox.confinement import (
     BwrapConfinement,
     LandlockConfinement,
@@ -17,7 +17,7 @@ from retinue.sandbox.confinement import (
     remove_leftovers,
     to_filter,
 )
-from retinue.sandbox.profile import Profile, SandboxWishes, build_readonly, build_writing
+from retinue.sandbox.profile import Profile, SandboxSettings, build_readonly, build_writing
 from retinue.sandbox.seccomp import Filter, Sockets, build_filter, find_architecture
 from retinue.sandbox.server import ForkServer, ServerSpawner
 from retinue.sandbox.status import Backend, SandboxStatus
@@ -55,7 +55,7 @@ def use(box: OpenConfinement, work: Path) -> None:
 @pytest.mark.parametrize("writing", [False, True])
 @pytest.mark.parametrize("backend", ["bwrap", "landlock", "seatbelt"])
 def test_nothing_is_left_open(backend: Backend, writing: bool, work: Path) -> None:
-    profile = (build_writing if writing else build_readonly)(work, SandboxWishes())
+    profile = (build_writing if writing else build_readonly)(work, SandboxSettings())
     counts = []
     for _ in range(2):
         box = open_sandbox(WHOLE[backend], profile)
@@ -91,7 +91,7 @@ def test_command_of_root_has_a_warden_around(tmp_path: Path, work: Path) -> None
     (tmp_path / "cgroup.procs").touch()
     found = []
     for is_root in (False, True):
-        server = ForkServer(corral=Corral(str(tmp_path), is_root=is_root))
+        server = ForkServer(corral=ControlGroup(str(tmp_path), is_root=is_root))
         box = BwrapConfinement(WHOLE["bwrap"], Profile(str(work)), server)
         with box.wrap(["/bin/true"], {}, str(work)) as launch:
             found.append((launch.layers, isinstance(launch.spawner, ServerSpawner), launch.pen))
@@ -101,7 +101,7 @@ def test_command_of_root_has_a_warden_around(tmp_path: Path, work: Path) -> None
 
 
 def test_scoped_command_has_a_pen(tmp_path: Path, work: Path) -> None:
-    server = ForkServer(corral=Corral(str(tmp_path), is_root=False))
+    server = ForkServer(corral=ControlGroup(str(tmp_path), is_root=False))
     scoped = SandboxStatus("enforced", "bwrap", program="/bin/x", features=frozenset({"scope"}))
     box = BwrapConfinement(scoped, Profile(str(work)), server)
     with box.wrap(["/bin/true"], {}, str(work), pass_fds=(7,)) as launch:
@@ -256,7 +256,7 @@ def test_complaint_is_explained(backend: Backend, is_told: bool, work: Path) -> 
 
 
 def test_nested_configuration_is_found_for_each_command(work: Path) -> None:
-    box = open_sandbox(WHOLE["bwrap"], build_writing(work, SandboxWishes(writable=())))
+    box = open_sandbox(WHOLE["bwrap"], build_writing(work, SandboxSettings(writable=())))
     (work / "inner" / ".pi").mkdir(parents=True)
     with box.wrap(["/bin/true"], {}, str(work)) as launch:
         words = list(launch.argv)
@@ -267,10 +267,10 @@ def test_nested_configuration_is_found_for_each_command(work: Path) -> None:
 
 def test_protected_link_is_told(work: Path) -> None:
     (work / ".pi").symlink_to("/")
-    box = open_sandbox(WHOLE["bwrap"], build_writing(work, SandboxWishes()))
+    box = open_sandbox(WHOLE["bwrap"], build_writing(work, SandboxSettings()))
     assert box.notes == (f"'{work}/.pi' is a link, which cannot be protected",)
     box.close()
-    assert open_sandbox(WHOLE["seatbelt"], build_writing(work, SandboxWishes())).notes == ()
+    assert open_sandbox(WHOLE["seatbelt"], build_writing(work, SandboxSettings())).notes == ()
 
 
 @pytest.mark.parametrize("features", [frozenset(), frozenset({"disable-userns"})])
@@ -292,7 +292,7 @@ def test_filter_is_that_of_the_profile(features: frozenset[str], work: Path) -> 
 
 def test_missing_places_are_stood_in_for(work: Path) -> None:
     place, found = work / ".pi", Survey()
-    box = open_sandbox(WHOLE["bwrap"], build_writing(work, SandboxWishes(writable=())), survey=found)
+    box = open_sandbox(WHOLE["bwrap"], build_writing(work, SandboxSettings(writable=())), survey=found)
     with box.wrap(["/bin/true"], {}, str(work)):
         assert is_stub(str(place))
     deadline = time.monotonic() + 5
@@ -312,7 +312,7 @@ def test_place_that_cannot_be_protected_refuses_the_command(work: Path) -> None:
     place.chmod(0o1755)
     handle = os.open(place, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
-    box = open_sandbox(WHOLE["bwrap"], build_writing(work, SandboxWishes(writable=())), survey=found)
+    box = open_sandbox(WHOLE["bwrap"], build_writing(work, SandboxSettings(writable=())), survey=found)
     with pytest.raises(ToolFailed, match=r"/\.pi' cannot be protected: another program keeps it locked"):
         box.wrap(["/bin/true"], {}, str(work))
     os.close(handle)
@@ -330,7 +330,7 @@ def test_place_that_cannot_be_protected_refuses_the_command(work: Path) -> None:
     ],
 )
 def test_landlock_has_the_stricter_filter(profile: Profile, sockets: Sockets, tmp_path: Path) -> None:
-    server = ForkServer(corral=Corral(str(tmp_path), is_root=False))
+    server = ForkServer(corral=ControlGroup(str(tmp_path), is_root=False))
     box = LandlockConfinement(WHOLE["landlock"], profile, server)
     is_writer = not profile.is_readonly
     rules = Filter(sockets, tracing=is_writer, metadata=is_writer, namespaces=False, apart=False)
@@ -346,7 +346,7 @@ def test_landlock_has_the_stricter_filter(profile: Profile, sockets: Sockets, tm
 def test_server_of_others_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[ForkServer] = []
     monkeypatch.setattr(ForkServer, "close", lambda server: closed.append(server))
-    server = ForkServer(corral=Corral(str(tmp_path), is_root=False))
+    server = ForkServer(corral=ControlGroup(str(tmp_path), is_root=False))
     LandlockConfinement(WHOLE["landlock"], Profile("/"), server).close()
     assert closed == []
     LandlockConfinement(WHOLE["landlock"], Profile("/")).close()

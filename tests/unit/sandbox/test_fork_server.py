@@ -2,13 +2,13 @@ import os
 
 import pytest
 
-from retinue.sandbox.server import Remote
+from retinue.sandbox.server import ForkedProcess
 
 
-def open_remote() -> tuple[Remote, int]:
+def open_remote() -> tuple[ForkedProcess, int]:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
-    return Remote(reading), writing
+    return ForkedProcess(reading), writing
 
 
 def test_command_is_heard_line_by_line() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from retinue.core.launch import Launch, Stdio
 from retinue.sandbox import forkserver
-from retinue.sandbox.cgroup import Corral
+from retinue.sandbox.cgroup import ControlGroup
 from retinue.sandbox.landlock import (
     EXECUTE,
     IOCTL_DEV,
@@ -28,18 +28,18 @@ from retinue.sandbox.landlock import (
     read_abi,
 )
 from retinue.sandbox.seccomp import Filter, build_filter, find_architecture
-from retinue.sandbox.server import ForkServer, Remote, ServerSpawner
+from retinue.sandbox.server import ForkedProcess, ForkServer, ServerSpawner
 from tests.needs import need_backend
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    found = ForkServer(corral=Corral(str(tmp_path_factory.mktemp("groups")), is_root=False))
+    found = ForkServer(corral=ControlGroup(str(tmp_path_factory.mktemp("groups")), is_root=False))
     yield found
     found.close()
 
 
-def wait_for(remote: Remote) -> int | None:
+def wait_for(remote: ForkedProcess) -> int | None:
     deadline = time.monotonic() + 10
     while (code := remote.poll()) is None and time.monotonic() < deadline:
         select.select([remote.fileno()], [], [], 0.1)
@@ -216,7 +216,7 @@ def test_scoped_command_gets_no_more_rights(server: ForkServer) -> None:
 
 
 def test_killed_server_is_started_again(tmp_path: Path) -> None:
-    server = ForkServer(corral=Corral(str(tmp_path), is_root=False))
+    server = ForkServer(corral=ControlGroup(str(tmp_path), is_root=False))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(2):
         assert run(ServerSpawner(server), "/bin/true")[0] == 0
@@ -229,7 +229,7 @@ def test_killed_server_is_started_again(tmp_path: Path) -> None:
 
 
 def test_missing_server_is_told(tmp_path: Path) -> None:
-    server = ForkServer(["/missing/python"], Corral(str(tmp_path), is_root=False))
+    server = ForkServer(["/missing/python"], ControlGroup(str(tmp_path), is_root=False))
     before = len(os.listdir("/proc/self/fd"))
     held, lifeline = os.pipe()
     with pytest.raises(OSError, match="the fork server does not answer"):
@@ -241,7 +241,7 @@ def test_missing_server_is_told(tmp_path: Path) -> None:
 
 
 def test_server_ends_when_it_is_closed(tmp_path: Path) -> None:
-    server = ForkServer(corral=Corral(str(tmp_path), is_root=False))
+    server = ForkServer(corral=ControlGroup(str(tmp_path), is_root=False))
     assert run(ServerSpawner(server), "/bin/true")[0] == 0
     process = server._process
     begin = time.monotonic()

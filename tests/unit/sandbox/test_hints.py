@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from retinue.sandbox.hints import Hints
-from retinue.sandbox.profile import Profile, SandboxWishes, build_readonly, build_writing
+from retinue.sandbox.profile import Profile, SandboxSettings, build_readonly, build_writing
 from retinue.testing import make_repo
 
 ROFS = "touch: cannot touch '/usr/x': Read-only file system"
@@ -15,7 +15,7 @@ OFFLINE = "commands have no network: sandbox.network is off in the user's subage
 
 @pytest.mark.parametrize("output", [ROFS, DENIED, UNRESOLVED])
 def test_reader_is_told_once(output: str, tmp_path: Path) -> None:
-    hints = Hints(build_readonly(tmp_path, SandboxWishes()), has_mounts=True)
+    hints = Hints(build_readonly(tmp_path, SandboxSettings()), has_mounts=True)
     assert [hints.explain(text) for text in ("fine", output, output, ROFS)] == ["", READER, "", ""]
 
 
@@ -34,10 +34,10 @@ def test_fallback_refuses_in_other_words(tmp_path: Path) -> None:
 
 def test_missing_repository_is_named(tmp_path: Path) -> None:
     complaint = f"fatal: cannot copy 'a' to '{tmp_path}/.git/description': Read-only file system"
-    hints = Hints(build_writing(tmp_path, SandboxWishes()), has_mounts=True)
+    hints = Hints(build_writing(tmp_path, SandboxSettings()), has_mounts=True)
     told = hints.explain(complaint)
     assert told.startswith(
         f"'{tmp_path}' is no repository, and agents cannot make it one: a person has to run git init"
     )
     repo = make_repo(tmp_path / "repo", {"a": "b"})
-    assert "is no repository" not in Hints(build_writing(repo, SandboxWishes()), has_mounts=True).explain(complaint)
+    assert "is no repository" not in Hints(build_writing(repo, SandboxSettings()), has_mounts=True).explain(complaint)

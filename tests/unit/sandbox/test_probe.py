@@ -9,7 +9,7 @@ import pytest
 
 from retinue.sandbox import probe, seatbelt
 from retinue.sandbox.bwrap import FEATURES
-from retinue.sandbox.cgroup import Corral
+from retinue.sandbox.cgroup import ControlGroup
 from retinue.sandbox.landlock import SCOPE, has_scopes
 from retinue.sandbox.probe import Machine, Probe, find_program, find_status, try_landlock, try_seatbelt
 from retinue.sandbox.server import ForkServer
@@ -26,7 +26,7 @@ done
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ForkServer]:
     (tmp_path / "groups").mkdir()
-    found = ForkServer(corral=Corral(str(tmp_path / "groups"), is_root=False))
+    found = ForkServer(corral=ControlGroup(str(tmp_path / "groups"), is_root=False))
     yield found
     found.close()
 

@@ -7,7 +7,7 @@ import pytest
 from retinue.sandbox.gitdirs import GitDirs, read_git_dirs
 from retinue.sandbox.profile import (
     Profile,
-    SandboxWishes,
+    SandboxSettings,
     build_environment,
     build_readonly,
     build_writing,
@@ -19,22 +19,22 @@ from retinue.testing import make_repo
 
 
 @pytest.fixture
-def wishes(home: Path) -> SandboxWishes:
-    return SandboxWishes(home=str(home), agent_dir=str(home / ".pi" / "agent"))
+def wishes(home: Path) -> SandboxSettings:
+    return SandboxSettings(home=str(home), agent_dir=str(home / ".pi" / "agent"))
 
 
-def test_readonly_has_no_network(tmp_path: Path, wishes: SandboxWishes) -> None:
+def test_readonly_has_no_network(tmp_path: Path, wishes: SandboxSettings) -> None:
     profile = build_readonly(tmp_path, wishes)
     assert (profile.mode, profile.network, profile.writable, profile.protected) == ("read_only", False, (), ())
 
 
-def test_writing_follows_wishes(tmp_path: Path, wishes: SandboxWishes, home: Path) -> None:
+def test_writing_follows_wishes(tmp_path: Path, wishes: SandboxSettings, home: Path) -> None:
     profile = build_writing(tmp_path, wishes)
     assert (profile.mode, profile.network, profile.writable) == ("workspace_write", True, (str(home / ".cache"),))
 
 
 @pytest.mark.attack("C8")
-def test_missing_files_are_protected(tmp_path: Path, wishes: SandboxWishes) -> None:
+def test_missing_files_are_protected(tmp_path: Path, wishes: SandboxSettings) -> None:
     repo = make_repo(tmp_path / "repo", {"a.txt": "x"})
     names = [os.path.relpath(path, repo) for path in build_writing(repo, wishes).protected]
     assert {".pi", ".agents", ".vscode", ".mcp.json", ".git/hooks", ".git/config", ".git/config.worktree"} <= {*names}
@@ -42,7 +42,7 @@ def test_missing_files_are_protected(tmp_path: Path, wishes: SandboxWishes) -> N
 
 
 @pytest.mark.attack("C8", "G1")
-def test_nested_submodules_are_protected(tmp_path: Path, wishes: SandboxWishes) -> None:
+def test_nested_submodules_are_protected(tmp_path: Path, wishes: SandboxSettings) -> None:
     repo = make_repo(tmp_path / "repo", {"a.txt": "x"})
     names = ("plain", "vendor/deep/lib", "plain/modules/in/side")
     for name in names:
@@ -57,7 +57,7 @@ def test_nested_submodules_are_protected(tmp_path: Path, wishes: SandboxWishes) 
 
 
 @pytest.mark.attack("I7", "C8")
-def test_own_configuration_is_protected_where_links_lead(tmp_path: Path, wishes: SandboxWishes, home: Path) -> None:
+def test_own_configuration_is_protected_where_links_lead(tmp_path: Path, wishes: SandboxSettings, home: Path) -> None:
     places = (".pi/agent/subagents.json", ".pi/agent/extensions/x.py", ".codingcode/hooks.yaml")
     for name in places:
         (home / name).parent.mkdir(parents=True, exist_ok=True)
@@ -66,11 +66,11 @@ def test_own_configuration_is_protected_where_links_lead(tmp_path: Path, wishes:
     assert {str(tmp_path / Path(name).name) for name in places} <= {*build_writing(tmp_path, wishes).protected}
 
 
-def test_folder_without_repository_stays_one(tmp_path: Path, wishes: SandboxWishes) -> None:
+def test_folder_without_repository_stays_one(tmp_path: Path, wishes: SandboxSettings) -> None:
     assert str(tmp_path / ".git") in build_writing(tmp_path, wishes).protected
 
 
-def test_copy_writes_its_own_part(tmp_path: Path, wishes: SandboxWishes) -> None:
+def test_copy_writes_its_own_part(tmp_path: Path, wishes: SandboxSettings) -> None:
     repo = make_repo(tmp_path / "repo", {"a.txt": "x"})
     copy = tmp_path / "copy"
     subprocess.run(["git", "-C", repo, "worktree", "add", "-q", "--detach", copy], check=True)
@@ -83,7 +83,7 @@ def test_copy_writes_its_own_part(tmp_path: Path, wishes: SandboxWishes) -> None
 
 
 @pytest.mark.attack("A5")
-def test_foreign_pointer_grants_nothing(tmp_path: Path, wishes: SandboxWishes) -> None:
+def test_foreign_pointer_grants_nothing(tmp_path: Path, wishes: SandboxSettings) -> None:
     repo = make_repo(tmp_path / "repo", {"a.txt": "x"})
     subprocess.run(["git", "-C", repo, "worktree", "add", "-q", "--detach", tmp_path / "copy"], check=True)
     thief = tmp_path / "thief"
@@ -108,7 +108,7 @@ def make_pointer(work: Path, own: Path, common: Path) -> None:
 
 
 @pytest.mark.attack("I10", "A5")
-def test_folder_called_worktrees_widens_nothing(tmp_path: Path, wishes: SandboxWishes) -> None:
+def test_folder_called_worktrees_widens_nothing(tmp_path: Path, wishes: SandboxSettings) -> None:
     work = make_repo(tmp_path / "worktrees", {"a.txt": "x"})
     (work / ".git" / "commondir").write_text("../..\n")
     for folder in ("objects", "logs", "refs"):
@@ -123,7 +123,7 @@ def test_folder_called_worktrees_widens_nothing(tmp_path: Path, wishes: SandboxW
 
 @pytest.mark.attack("I10", "A5")
 @pytest.mark.parametrize("kind", ["elsewhere", "no repository", "linked", "in the cache", "in the workspace"])
-def test_crafted_record_widens_nothing(tmp_path: Path, wishes: SandboxWishes, home: Path, kind: str) -> None:
+def test_crafted_record_widens_nothing(tmp_path: Path, wishes: SandboxSettings, home: Path, kind: str) -> None:
     work, common = tmp_path / "w", tmp_path / "main"
     common = {"in the cache": home / ".cache" / "r", "in the workspace": work / "r"}.get(kind, common)
     own = work / "record" if kind == "elsewhere" else common / "worktrees" / "x"
@@ -141,7 +141,7 @@ def test_crafted_record_widens_nothing(tmp_path: Path, wishes: SandboxWishes, ho
 
 
 @pytest.mark.attack("I10")
-def test_pointer_alone_shows_nothing(tmp_path: Path, wishes: SandboxWishes) -> None:
+def test_pointer_alone_shows_nothing(tmp_path: Path, wishes: SandboxSettings) -> None:
     other = make_repo(tmp_path / "other", {"a.txt": "x"})
     work = tmp_path / "w"
     work.mkdir()
@@ -149,7 +149,7 @@ def test_pointer_alone_shows_nothing(tmp_path: Path, wishes: SandboxWishes) -> N
     assert [path for path in build_readonly(work, wishes).visible if is_below(path, [str(tmp_path)])] == []
 
 
-def test_submodule_shows_its_repository(tmp_path: Path, wishes: SandboxWishes) -> None:
+def test_submodule_shows_its_repository(tmp_path: Path, wishes: SandboxSettings) -> None:
     source, top = make_repo(tmp_path / "source", {"a.txt": "x"}), make_repo(tmp_path / "top", {"b.txt": "x"})
     add = ["submodule", "add", "-q", str(source), "sub"]
     subprocess.run(["git", "-C", top, "-c", "protocol.file.allow=always", *add], check=True)
@@ -161,10 +161,10 @@ def test_pipe_is_no_pointer(tmp_path: Path) -> None:
     assert read_git_dirs(str(tmp_path)) == GitDirs()
 
 
-def test_secrets_are_real_paths(tmp_path: Path, home: Path, wishes: SandboxWishes) -> None:
+def test_secrets_are_real_paths(tmp_path: Path, home: Path, wishes: SandboxSettings) -> None:
     (tmp_path / "keys").mkdir()
     (home / ".ssh").symlink_to(tmp_path / "keys")
-    found = list_secrets(SandboxWishes(home=str(home), secrets=("~/own", "/etc/x")))
+    found = list_secrets(SandboxSettings(home=str(home), secrets=("~/own", "/etc/x")))
     assert {str(tmp_path / "keys"), str(home / "own"), "/etc/x", str(home / ".netrc")} <= {*found}
 
 
@@ -192,8 +192,8 @@ def test_prefix_is_no_parent(path: str, answer: bool) -> None:
 
 
 def test_named_place_is_not_protected(tmp_path: Path) -> None:
-    around = build_writing(tmp_path, SandboxWishes(writable=(str(tmp_path),)))
-    itself = build_writing(tmp_path, SandboxWishes(writable=(str(tmp_path / ".git"),)))
+    around = build_writing(tmp_path, SandboxSettings(writable=(str(tmp_path),)))
+    itself = build_writing(tmp_path, SandboxSettings(writable=(str(tmp_path / ".git"),)))
     assert [str(tmp_path / ".git") in profile.protected for profile in (around, itself)] == [True, False]
     assert {*around.protected} - {*itself.protected} == {str(tmp_path / ".git")}
 
@@ -214,7 +214,7 @@ def test_nearest_word_counts(secrets: tuple[str, ...], exposed: tuple[str, ...],
     assert Profile("/w", protected=secrets, writable=exposed).is_protected("/w/keys/a/b") is answer
 
 
-def test_missing_pointer_of_a_repository_is_forbidden(tmp_path: Path, wishes: SandboxWishes) -> None:
+def test_missing_pointer_of_a_repository_is_forbidden(tmp_path: Path, wishes: SandboxSettings) -> None:
     repo = make_repo(tmp_path / "repo", {"a.txt": "x"})
     pointer = repo / ".git" / "commondir"
     assert build_writing(repo, wishes).forbidden == (str(pointer),)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from retinue.sandbox import stubs as stubs_module
-from retinue.sandbox.stubs import Standby, Stubs, is_stub
+from retinue.sandbox.stubs import KeptStubs, Stubs, is_stub
 
 HOLD = """
 import sys
@@ -123,7 +123,7 @@ def test_failed_hold_keeps_the_others(tmp_path: Path) -> None:
 
 
 def test_next_command_finds_the_node(tmp_path: Path) -> None:
-    standby, path = Standby(rest_s=60), tmp_path / "folder"
+    standby, path = KeptStubs(rest_s=60), tmp_path / "folder"
     standby.hold([], [str(path)])
     standby.let_go()
     first = path.stat().st_ino
@@ -134,7 +134,7 @@ def test_next_command_finds_the_node(tmp_path: Path) -> None:
 
 
 def test_node_goes_after_a_while(tmp_path: Path) -> None:
-    standby, path = Standby(rest_s=0.02), tmp_path / "folder"
+    standby, path = KeptStubs(rest_s=0.02), tmp_path / "folder"
     standby.hold([], [str(path)])
     standby.hold([], [str(path)])
     standby.let_go()
@@ -148,7 +148,7 @@ def test_node_goes_after_a_while(tmp_path: Path) -> None:
 
 
 def test_removed_node_is_made_again(tmp_path: Path) -> None:
-    standby, path = Standby(), tmp_path / "folder"
+    standby, path = KeptStubs(), tmp_path / "folder"
     standby.hold([], [str(path)])
     path.rmdir()
     standby.hold([], [str(path)])

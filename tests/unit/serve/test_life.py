@@ -2,7 +2,7 @@ import json
 
 from retinue.core import events as ev
 from retinue.core.run import Outcome, Reason, Run, Status
-from retinue.serve.jsonl import JsonFace
+from retinue.serve.jsonl import JsonFrontend
 
 RUN = Run(id="r", parent_id="m", depth=1, agent="Explore", description="d")
 DONE = Outcome(Status.COMPLETED, Reason.DONE)
@@ -10,7 +10,7 @@ DONE = Outcome(Status.COMPLETED, Reason.DONE)
 
 def show(events, life=None):
     written = []
-    face = JsonFace(written.append, life)
+    face = JsonFrontend(written.append, life)
     for event in events:
         face(event)
     return [json.loads(line) for line in written]

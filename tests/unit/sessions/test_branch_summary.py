@@ -2,7 +2,7 @@ import pytest
 
 from retinue.core.errors import CompactionFailed
 from retinue.core.messages import AssistantMessage, TextContent, ToolCall, ToolResultMessage, Usage, UserMessage
-from retinue.sessions.compaction import PREAMBLE, BranchSummary, Parting, has_words, prepare_parting, sum_up
+from retinue.sessions.compaction import PREAMBLE, BranchSummary, BranchSummaryInput, has_words, prepare_parting, sum_up
 from retinue.sessions.entry import Entry
 from retinue.sessions.log import Session
 from retinue.testing.clock import FakeClock
@@ -81,7 +81,7 @@ async def test_summary_names_files():
         asked.append(prompt)
         return reply("notes")
 
-    done = await sum_up(Parting([UserMessage("left", 1)], ["a.py"], []), summarise, "the tests")
+    done = await sum_up(BranchSummaryInput([UserMessage("left", 1)], ["a.py"], []), summarise, "the tests")
     text = f"{PREAMBLE}notes\n\n<read-files>\na.py\n</read-files>"
     assert done == BranchSummary(text, Usage(), {"readFiles": ["a.py"], "modifiedFiles": []})
     assert "[User]: left" in asked[0] and asked[0].endswith("special attention to: the tests")
@@ -93,7 +93,7 @@ async def test_failed_summary_is_none(stop):
         return reply("notes", stop=stop)
 
     with pytest.raises(CompactionFailed):
-        await sum_up(Parting([UserMessage("left", 1)], [], []), summarise)
+        await sum_up(BranchSummaryInput([UserMessage("left", 1)], [], []), summarise)
 
 
 def test_call_of_a_left_branch_is_answered():

@@ -24,8 +24,8 @@ from retinue.core.messages import (
 from retinue.sessions import entry
 from retinue.sessions.entry import (
     EntryHead,
-    MendedEntry,
-    Stamp,
+    RepairedEntry,
+    TimestampFormat,
     check_session_id,
     decode_entry,
     decode_head,
@@ -115,7 +115,7 @@ def test_many_small_values_are_bounded(monkeypatch: Any) -> None:
 
 
 def test_stamp_renders_iso_times() -> None:
-    stamp = Stamp()
+    stamp = TimestampFormat()
     times = [stamp.render(ms) for ms in (0, 1_700_000_000_001, 1_700_000_000_999, 1_700_000_001_000)]
     assert times == [
         "1970-01-01T00:00:00.000Z",
@@ -208,7 +208,7 @@ CALL = {"type": "toolCall", "id": "c", "name": "n"}
 )
 def test_what_is_lost_is_told(message: Any, lost: str) -> None:
     found = decode_entry(encode_json({"type": "message", "id": "a", "message": message}))
-    assert isinstance(found, MendedEntry) and found.lost == (lost,)
+    assert isinstance(found, RepairedEntry) and found.lost == (lost,)
 
 
 def test_rest_of_an_odd_message_is_kept() -> None:
@@ -218,7 +218,7 @@ def test_rest_of_an_odd_message_is_kept() -> None:
     called = decode_message(encode_json({"role": "assistant", "content": [{**CALL, "arguments": 5}]}))
     assert isinstance(called, AssistantMessage) and called.calls == [ToolCall("c", "n", {})]
     entry_without_message = decode_entry(b'{"type":"label","id":5}')
-    assert isinstance(entry_without_message, MendedEntry) and entry_without_message.lost == ()
+    assert isinstance(entry_without_message, RepairedEntry) and entry_without_message.lost == ()
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_odd_usage_is_mended(stored: Any, usage: Usage) -> None:
 
 
 def test_time_before_1970_is_rendered() -> None:
-    assert Stamp().render(-500) == "1969-12-31T23:59:59.500Z"
+    assert TimestampFormat().render(-500) == "1969-12-31T23:59:59.500Z"
 
 
 def test_checkpoint_of_an_odd_entry_is_a_system_message() -> None:

@@ -15,7 +15,7 @@ from retinue.core.errors import SessionLocked
 from retinue.core.messages import UserMessage
 from retinue.sessions import lock
 from retinue.sessions.files import Files
-from retinue.sessions.lock import STALE_AFTER_S, Holder, Lock, note_path, read_note, read_start_time
+from retinue.sessions.lock import STALE_AFTER_S, Lock, LockHolder, note_path, read_note, read_start_time
 from retinue.sessions.log import Session
 from retinue.sessions.tree import SessionTree, find_main
 from retinue.testing.clock import FakeClock
@@ -39,15 +39,15 @@ def no_flock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_note(path: Path, pid: int, host: str = HERE, started: str = "") -> Path:
-    note_path(path).write_bytes(msgspec.json.encode(Holder(pid, started, host)))
+    note_path(path).write_bytes(msgspec.json.encode(LockHolder(pid, started, host)))
     return note_path(path)
 
 
 def test_process_is_told_by_its_start() -> None:
-    me = Holder.me()
+    me = LockHolder.me()
     assert (me.pid, me.host, me.is_alive) == (os.getpid(), HERE, True)
-    assert [Holder(me.pid, "1", host).is_alive for host in (HERE, "elsewhere")] == [False, True]
-    assert [Holder(pid, "", HERE).is_alive for pid in (me.pid, 2**22 + 1)] == [True, False]
+    assert [LockHolder(me.pid, "1", host).is_alive for host in (HERE, "elsewhere")] == [False, True]
+    assert [LockHolder(pid, "", HERE).is_alive for pid in (me.pid, 2**22 + 1)] == [True, False]
     assert read_start_time(2**22 + 1) == ""
 
 
@@ -126,7 +126,7 @@ def _name_inode(path: Path) -> str:
 def test_note_of_another_process_is_left(path: Path) -> None:
     tree = SessionTree()
     tree.lock(path)
-    assert read_note(path) == Holder.me()
+    assert read_note(path) == LockHolder.me()
     note = write_note(path, os.getppid())
     tree.close()
     assert note.exists()
@@ -143,11 +143,11 @@ class TestNoteAsLock:
         tree.close()
         SessionTree().lock(path)
 
-    @pytest.mark.parametrize("content", [b"", b"{}", msgspec.json.encode(Holder(2**22 + 1, "", HERE))])
+    @pytest.mark.parametrize("content", [b"", b"{}", msgspec.json.encode(LockHolder(2**22 + 1, "", HERE))])
     def test_note_of_nobody_is_replaced(self, path: Path, content: bytes) -> None:
         note_path(path).write_bytes(content)
         SessionTree().lock(path)
-        assert read_note(path) == Holder.me()
+        assert read_note(path) == LockHolder.me()
 
     def test_living_process_is_named(self, path: Path) -> None:
         note = write_note(path, os.getppid())
@@ -162,7 +162,7 @@ class TestNoteAsLock:
             SessionTree().lock(path)
         monkeypatch.setattr(time, "time", lambda: 1900.5)
         SessionTree().lock(path)
-        assert read_note(path) == Holder.me()
+        assert read_note(path) == LockHolder.me()
 
     @pytest.mark.parametrize(("others", "is_refused"), [(2, False), (3, True)])
     def test_race_for_the_note_ends(self, path: Path, others: int, is_refused: bool) -> None:

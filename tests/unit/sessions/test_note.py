@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from retinue.sessions.entry import EntryIds, Note, render_notes
+from retinue.sessions.entry import EntryIds, NewEntry, render_notes
 
 
 def test_ids_are_eight_digits_and_differ() -> None:
@@ -17,7 +17,7 @@ def test_ids_are_eight_digits_and_differ() -> None:
 
 @pytest.mark.parametrize("leaf", [None, "abc", "a-b", 'say "hi"', "ä", ""])
 def test_notes_hang_on_each_other(leaf: str | None) -> None:
-    lines = render_notes([Note("n1", "label", {"x": 1}, 0), Note("n2", "custom", {"y": [2]}, 1)], leaf)
+    lines = render_notes([NewEntry("n1", "label", {"x": 1}, 0), NewEntry("n2", "custom", {"y": [2]}, 1)], leaf)
     assert [(line.entry_id, line.kind, line.data[-2:]) for line in lines] == [
         ("n1", "label", b"}\n"),
         ("n2", "custom", b"}\n"),

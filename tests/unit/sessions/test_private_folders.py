@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.sessions.files import Files, FleetingFiles, make_private
+from retinue.sessions.files import Files, UnsyncedFiles, make_private
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def test_disk_is_waited_for_unless_content_is_kept_elsewhere(tmp_path: Path, mon
     synced: list[str] = []
     for name in ("fsync", "fdatasync"):
         monkeypatch.setattr(os, name, lambda fd, name=name: synced.append(name))
-    for files in (Files(), FleetingFiles()):
+    for files in (Files(), UnsyncedFiles()):
         fd = files.open(tmp_path / "f", os.O_RDWR | os.O_CREAT)
         files.sync(fd)
         files.sync_directory(tmp_path)

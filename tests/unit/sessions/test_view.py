@@ -18,7 +18,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.transcript import interrupt_call
-from retinue.sessions.entry import Entry, MendedEntry
+from retinue.sessions.entry import Entry, RepairedEntry
 from retinue.sessions.view import TOOL_RESULT, Context, build_context, parse_time_ms, read_choice, replay_system
 
 STAMP = "2023-11-14T22:13:20.000Z"
@@ -224,7 +224,7 @@ INTERRUPTED = "the call 'c1' of read has no result; the model is told that it wa
         ([Entry("message", "a")], ["entry 'a' holds no message"]),
         ([Entry("message", "a"), edit("e", "a", None)], []),
         ([Entry("message", "a"), edit("e", "a", {"content": "x"})], ["entry 'a' holds no message"]),
-        ([MendedEntry("message", "a", lost=("a part",))], ["a part (entry 'a') cannot be read"]),
+        ([RepairedEntry("message", "a", lost=("a part",))], ["a part (entry 'a') cannot be read"]),
         ([Entry("branch_summary", "b")], ["the summary of entry 'b' cannot be read"]),
         ([Entry("label", "b")], []),
         ([said("a", reply("c1"))], [INTERRUPTED]),

@@ -1,10 +1,10 @@
 import pytest
 
 from retinue.core.tool import Effect
-from retinue.features.approvals.gate import Subject
+from retinue.features.approvals.gate import ApprovalSubject
 from retinue.features.approvals.rules import PRESETS, Rule, describe_call, find_rule, is_about
 from retinue.settings.approvals import fork_dispatched, open_book, parse_rules
-from retinue.settings.subagents import CrewSettings
+from retinue.settings.subagents import SubagentsConfig
 
 
 def read(*rules):
@@ -47,17 +47,17 @@ def test_mistakes_restrict_more(raw, rules, told):
 
 
 def test_users_refusal_beats_a_preset_question():
-    settings = CrewSettings(approvals="ask", approval_rules=({"action": "deny", "pattern": "*.env"},))
+    settings = SubagentsConfig(approvals="ask", approval_rules=({"action": "deny", "pattern": "*.env"},))
     book, _ = open_book(settings)
     call = describe_call(("read",), {"path": "/x/.env"}, "/")
-    assert book.judge(Subject(call, Effect.READ)).action == "deny"
+    assert book.judge(ApprovalSubject(call, Effect.READ)).action == "deny"
 
 
 def test_users_permission_does_not_beat_a_preset():
-    settings = CrewSettings(approvals="ask", approval_rules=({"action": "allow", "tool": "bash"},))
+    settings = SubagentsConfig(approvals="ask", approval_rules=({"action": "allow", "tool": "bash"},))
     book, _ = open_book(settings)
     found = [
-        book.judge(Subject(describe_call(("bash",), {"command": command}, "/"), Effect.EXECUTE)).action
+        book.judge(ApprovalSubject(describe_call(("bash",), {"command": command}, "/"), Effect.EXECUTE)).action
         for command in ("make test", "sudo make")
     ]
     assert found == ["allow", "deny"]
@@ -74,7 +74,7 @@ def test_users_permission_does_not_beat_a_preset():
     ],
 )
 def test_modes_of_main_and_dispatched(approvals, main, child):
-    book, _ = open_book(CrewSettings(approvals=approvals))
+    book, _ = open_book(SubagentsConfig(approvals=approvals))
     forked = fork_dispatched(book, readonly=False)
     assert (book.mode, forked.mode) == (main, child)
     assert [rule for rule in forked.rules if rule in PRESETS] == list(PRESETS)

@@ -10,11 +10,11 @@ import pytest
 
 import retinue
 from retinue.settings.schema import SETTINGS, Settings
-from retinue.settings.subagents import CREW_SETTINGS, CrewSettings
+from retinue.settings.subagents import CREW_SETTINGS, SubagentsConfig
 
 SOURCE = Path(retinue.__file__).parent
 DECLARED = ("settings/schema.py", "settings/subagents.py", "settings/devkit.py", "sandbox/profile.py")
-SHOWN = ("settings/checkup.py", "views/toolkit.py", "settings/preferences.py")
+SHOWN = ("settings/doctor_report.py", "views/toolkit.py", "settings/preferences.py")
 """What shows settings to a person and acts on none."""
 READ = re.compile(r"^(\S+?):\d+:\d+: error\[[\w-]+\] .*?`(?:Self@)?(\w+)` has no attribute `(\w+)`", re.M)
 
@@ -26,7 +26,7 @@ def find_place(holder, field):
 
 def list_declared():
     places = {find_place(Settings(), item.field): item.key for item in SETTINGS}
-    return places | {find_place(CrewSettings(), item.field): item.key for item in CREW_SETTINGS}
+    return places | {find_place(SubagentsConfig(), item.field): item.key for item in CREW_SETTINGS}
 
 
 def remove_fields(path, places):

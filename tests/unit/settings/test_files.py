@@ -6,7 +6,7 @@ import pytest
 
 from retinue.core.errors import ConfigError
 from retinue.core.launch import Territory
-from retinue.settings.files import Bound, load_json, read_bounded
+from retinue.settings.files import FileBound, load_json, read_bounded
 from retinue.tools.paths import find_real_path
 
 
@@ -77,7 +77,7 @@ def test_file_that_is_swapped_is_not_read(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "open", swap)
     with pytest.raises(ConfigError, match=r"leads to .*secret, outside of"):
-        read_bounded(root / "a", 10, Bound(str(root), Territory()))
+        read_bounded(root / "a", 10, FileBound(str(root), Territory()))
 
 
 @pytest.mark.attack("I2")

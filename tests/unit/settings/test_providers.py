@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.errors import ModelError
-from retinue.models.resolve import ModelWishes
+from retinue.models.resolve import RequestedModel
 from retinue.settings.paths import find_paths
 from retinue.settings.providers import is_local_allowed, load_registry
 
@@ -26,8 +26,8 @@ def load(tmp_path: Path, agent_dir: Path):
 
 def test_no_files_and_keys_mean_offline(load) -> None:
     registry, diagnostics = load()
-    assert (registry.choose(ModelWishes()).info.ref, diagnostics) == ("offline/rules", [])
-    assert registry.unlock(registry.choose(ModelWishes()).info)[1] == ""
+    assert (registry.choose(RequestedModel()).info.ref, diagnostics) == ("offline/rules", [])
+    assert registry.unlock(registry.choose(RequestedModel()).info)[1] == ""
 
 
 def test_files_make_models_usable(load, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,15 +43,15 @@ def test_files_make_models_usable(load, monkeypatch: pytest.MonkeyPatch) -> None
 def test_environment_beats_stored_keys(load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GEMINI_API_KEY", "k")
     registry, _ = load(auth='{"anthropic": {"type": "api_key", "key": "k2"}}')
-    assert registry.choose(ModelWishes()).info.provider == "google"
+    assert registry.choose(RequestedModel()).info.provider == "google"
 
 
 def test_flag_key_stays_with_one_provider(load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROQ_API_KEY", "env")
     registry, _ = load(api_key="flag")
     with pytest.raises(ModelError, match="--api-key needs --model or --provider"):
-        registry.choose(ModelWishes())
-    info = registry.choose(ModelWishes(provider="mistral")).info
+        registry.choose(RequestedModel())
+    info = registry.choose(RequestedModel(provider="mistral")).info
     assert registry.unlock(info)[1] == "flag"
     assert {model.provider for model in registry.candidates} == {"mistral", "groq", "offline"}
     assert registry.unlock(registry.resolve("groq/gpt-oss-120b").info)[1] == "env"

@@ -6,14 +6,14 @@ from retinue.settings.layers import LoadedSettings
 from retinue.settings.paths import Paths
 from retinue.settings.roster import Roster
 from retinue.settings.schema import Settings
-from retinue.settings.subagents import CrewSettings
+from retinue.settings.subagents import SubagentsConfig
 from retinue.settings.trust import Trust
 
 
 @pytest.fixture
 def roster(tmp_path):
     paths = Paths(tmp_path, tmp_path, tmp_path / "agent", tmp_path)
-    return Roster(paths, LoadedSettings(Settings(), Trust(False, "a test"), (), ()), CrewSettings())
+    return Roster(paths, LoadedSettings(Settings(), Trust(False, "a test"), (), ()), SubagentsConfig())
 
 
 def write(roster, name):

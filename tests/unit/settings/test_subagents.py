@@ -8,7 +8,7 @@ import pytest
 from retinue.settings.checks import read_field
 from retinue.settings.devkit import LspHook
 from retinue.settings.paths import find_paths
-from retinue.settings.subagents import CREW_SETTINGS, IGNORED, CrewSettings, LoadedCrew, load_crew
+from retinue.settings.subagents import CREW_SETTINGS, IGNORED, LoadedSubagents, SubagentsConfig, load_crew
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def load(tmp_path: Path, agent_dir: Path) -> Any:
     devkit = agent_dir / "extensions" / "devkit-pi"
     devkit.mkdir(parents=True)
 
-    def run(user: Any = None, project_file: Any = None, kit: Any = None, *, trusted: bool = True) -> LoadedCrew:
+    def run(user: Any = None, project_file: Any = None, kit: Any = None, *, trusted: bool = True) -> LoadedSubagents:
         files = {agent_dir / "subagents.json": user, project / ".pi" / "subagents.json": project_file}
         for path, content in {**files, devkit / "config.json": kit}.items():
             if content is not None:
@@ -28,11 +28,11 @@ def load(tmp_path: Path, agent_dir: Path) -> Any:
     return run
 
 
-def texts(loaded: LoadedCrew) -> list[str]:
+def texts(loaded: LoadedSubagents) -> list[str]:
     return [item.message.partition(".json: ")[2] for item in loaded.diagnostics]
 
 
-def get(loaded: LoadedCrew, key: str) -> Any:
+def get(loaded: LoadedSubagents, key: str) -> Any:
     return read_field(loaded.settings, next(item for item in CREW_SETTINGS if item.key == key))
 
 
@@ -43,14 +43,14 @@ def nest(key: str, value: Any) -> Any:
 
 
 def test_nothing_gives_the_defaults(load: Any) -> None:
-    assert (load().settings, load().diagnostics) == (CrewSettings(), ())
+    assert (load().settings, load().diagnostics) == (SubagentsConfig(), ())
 
 
 def test_every_key_is_a_field_once() -> None:
     keys, fields = [item.key for item in CREW_SETTINGS], [item.field for item in CREW_SETTINGS]
     assert (len(set(keys)), len(set(fields))) == (len(keys), len(fields))
     assert not IGNORED & set(keys)
-    assert [read_field(CrewSettings(), item) for item in CREW_SETTINGS]
+    assert [read_field(SubagentsConfig(), item) for item in CREW_SETTINGS]
 
 
 @pytest.mark.spec("fleet:B96")
@@ -62,7 +62,7 @@ def test_project_beats_user_per_key(load: Any) -> None:
 @pytest.mark.spec("fleet:B96")
 def test_bad_values_drop_one_by_one(load: Any) -> None:
     loaded = load({"maxConcurrent": 0, "graceTurns": 1001, "waitTimeoutSeconds": 30, "widgetMode": "none"})
-    assert loaded.settings == CrewSettings(wait_timeout_seconds=30)
+    assert loaded.settings == SubagentsConfig(wait_timeout_seconds=30)
     assert texts(loaded) == [
         "maxConcurrent: found 0; expected a whole number from 1 to 1024",
         "graceTurns: found 1001; expected a whole number from 1 to 1000",
@@ -80,7 +80,7 @@ def test_malformed_file_is_left_out(load: Any, where: str) -> None:
 
 def test_untrusted_project_file_stays_closed(load: Any) -> None:
     loaded = load(None, "not even JSON", trusted=False)
-    assert (loaded.settings, loaded.diagnostics) == (CrewSettings(), ())
+    assert (loaded.settings, loaded.diagnostics) == (SubagentsConfig(), ())
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_untrusted_project_file_stays_closed(load: Any) -> None:
 )
 def test_project_cannot_widen_rights(load: Any, key: str, value: Any) -> None:
     loaded = load(None, nest(key, value))
-    assert loaded.settings == CrewSettings()
+    assert loaded.settings == SubagentsConfig()
     assert texts(loaded) == [f"{key}: ignored, it can only be set in the user's own settings file"]
     assert get(load(nest(key, value), "{}"), key) == (tuple(value) if isinstance(value, list) else value)
 
@@ -137,7 +137,7 @@ def test_devkit_types_fall_back_per_key(load: Any) -> None:
         "web": {"debug": True, "maxResults": 1.5},
     }
     settings = load(None, None, kit).settings
-    assert settings.subagents == CrewSettings().subagents
+    assert settings.subagents == SubagentsConfig().subagents
     assert (settings.web.debug, settings.web.max_results) == ("minimal", 5)
 
 
@@ -158,7 +158,7 @@ def test_hook_is_off_either_way(load: Any, hook: Any) -> None:
     ],
 )
 def test_each_switch_takes_lsp_away(load: Any, change: Any) -> None:
-    assert (load(change).settings.has_child_lsp, CrewSettings().has_child_lsp) == (False, True)
+    assert (load(change).settings.has_child_lsp, SubagentsConfig().has_child_lsp) == (False, True)
 
 
 @pytest.mark.spec("devkit:11")

@@ -1,7 +1,7 @@
 import pytest
 
 from retinue.settings.devkit import KeyedProvider, WebSettings
-from retinue.settings.subagents import CrewSettings
+from retinue.settings.subagents import SubagentsConfig
 from retinue.settings.web import export_search_keys
 
 ENVIRONMENT = {"A_KEY": "a", "B_KEY": "b", "C_KEY": "", "PATH": "/bin"}
@@ -30,4 +30,4 @@ OFF, EMPTY = KeyedProvider("https://t.test/", "B_KEY"), KeyedProvider("https://t
     ],
 )
 def test_processes_get_the_keys_they_need(web, tools, names):
-    assert list(export_search_keys(CrewSettings(web=web), ENVIRONMENT, tools)) == names
+    assert list(export_search_keys(SubagentsConfig(web=web), ENVIRONMENT, tools)) == names

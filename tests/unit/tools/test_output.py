@@ -4,11 +4,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.tools.shell.output import Output, Spill
+from retinue.tools.shell.output import Output, OutputFile
 
 
 def collect(folder: Path | None, pieces: list[bytes], cap: int = 1 << 20) -> Output:
-    output = Output(Spill(folder, cap=cap))
+    output = Output(OutputFile(folder, cap=cap))
     for piece in pieces:
         output.add(piece)
     output.finish()

@@ -7,7 +7,7 @@ from retinue.ui.menus.kinds import draw_kind, list_deeds
 from retinue.ui.menus.runs import describe_job, draw_job, draw_run, mark_job, tell_when, title_runs
 from retinue.ui.renderers.report import find_report_sign
 from retinue.ui.screens.picker import PickerRow
-from retinue.ui.tree import Outlook, find_sign, name_status, render_tree
+from retinue.ui.tree import TreeOptions, find_sign, name_status, render_tree
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROW = {"name": "a", "source": "project", "enabled": True, "readonly": True, "model": "haiku", "description": "does"}
@@ -101,5 +101,5 @@ def test_run_names_its_worker():
     run = Run(id="r", parent_id="m", depth=1, agent="Explore", description="look", status=Status.RUNNING)
     run.worker, run.started_ms = "box-7", 1000
     assert draw_run(run, 3500).note == "look · on box-7 · 2.5s · thinking…"
-    (_, line, *_) = render_tree([run], Outlook(80, 3500))
+    (_, line, *_) = render_tree([run], TreeOptions(80, 3500))
     assert line.plain == "└─ ⠋ Explore  look · on box-7 · 2.5s"

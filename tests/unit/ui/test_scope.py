@@ -1,5 +1,5 @@
 from retinue.core.run import Run, Status
-from retinue.ui.interrupt import Twice, count_working, describe_runs, describe_scope
+from retinue.ui.interrupt import DoublePress, count_working, describe_runs, describe_scope
 
 
 def test_scope_counts_what_works():
@@ -20,7 +20,7 @@ def test_scope_reads_like_a_sentence():
 
 
 def test_only_a_quick_second_press_counts():
-    key = Twice(2.0)
+    key = DoublePress(2.0)
     assert [key.press(now_s) for now_s in (10, 11, 11.5, 14, 15.9, 20)] == [False, True, False, False, True, False]
     key.arm(30)
     assert (key.press(31), key.press(32)) == (True, False)

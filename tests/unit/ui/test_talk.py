@@ -15,7 +15,7 @@ from retinue.core.messages import (
 )
 from retinue.core.model import Delta
 from retinue.ui.blocks import CommandBlock, NoteBlock, ReplyBlock, ReportBlock, SummaryBlock, ToolBlock, UserBlock
-from retinue.ui.talk import Talk
+from retinue.ui.conversation_blocks import ConversationBlocks
 
 CALL = ToolCall("c1", "read", {"path": "a"})
 RESULT = ToolResultMessage("c1", "read", [TextContent("one")], False, 3, details={"lines": 1})
@@ -32,14 +32,14 @@ def strip(talk):
 
 
 def play(*events, run_id="r"):
-    talk = Talk(run_id)
+    talk = ConversationBlocks(run_id)
     for event in events:
         talk.apply(event)
     return talk
 
 
 def test_messages_become_blocks():
-    talk = Talk(
+    talk = ConversationBlocks(
         "r",
         [
             SystemMessage("prompt", 0),
@@ -103,7 +103,7 @@ def test_changed_call_is_shown_as_made():
     )
     assert strip(talk) == [ToolBlock("c1", "read", {"path": "b"}, "running", changes="changed by fixer")]
     result = ToolResultMessage("c1", "read", [TextContent("one")], False, 3, details=change)
-    again = Talk("r", [reply(CALL, stop="toolUse"), result])
+    again = ConversationBlocks("r", [reply(CALL, stop="toolUse"), result])
     (block,) = strip(again)
     assert (block.arguments, block.changes) == ({"path": "b"}, "changed by fixer; result changed by scrub")
 
@@ -111,7 +111,7 @@ def test_changed_call_is_shown_as_made():
 def test_errors_and_aborts_differ():
     failed = reply(stop="error", error_message="overloaded")
     aborted = reply(TextContent("half"), stop="aborted", error_message="Request was aborted")
-    talk = Talk("r", [failed, aborted])
+    talk = ConversationBlocks("r", [failed, aborted])
     assert strip(talk) == [ReplyBlock(error="overloaded", model="m"), ReplyBlock("half", is_aborted=True, model="m")]
 
 
@@ -119,7 +119,9 @@ def test_reports_become_boxes():
     details = {"id": "x", "description": "look", "others": [{"id": "y"}]}
     report = CustomMessage("subagent-notification", "<task-notification>", True, 1, details=details)
     hidden = CustomMessage("note", "secret", False, 1)
-    assert strip(Talk("r", [report, hidden])) == [ReportBlock([details, {"id": "y"}], "<task-notification>")]
+    assert strip(ConversationBlocks("r", [report, hidden])) == [
+        ReportBlock([details, {"id": "y"}], "<task-notification>")
+    ]
 
 
 def test_remarks_are_noted():
@@ -142,7 +144,7 @@ def test_remarks_are_noted():
 
 def test_what_is_before_comes_later():
     said = [UserMessage(f"m{n}", n) for n in range(6)]
-    talk = Talk("r", said[4:], is_whole=False)
+    talk = ConversationBlocks("r", said[4:], is_whole=False)
     talk.apply(ev.MessageFinished(run_id="r", message=UserMessage("now", 9)))
     talk.put_earlier(said[:4])
     assert talk.is_whole and talk.recall(2) == 2 and talk.recall(9) == 2

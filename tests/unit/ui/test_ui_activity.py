@@ -4,8 +4,8 @@ from retinue.core import events as ev
 from retinue.core.messages import TextContent, ToolResultMessage, Usage
 from retinue.core.model import Delta
 from retinue.core.run import Run, Status
-from retinue.ui.talk import NOTHING, Glimpse, Overheard, describe_activity
-from retinue.ui.tree import Outlook, render_tree
+from retinue.ui.conversation_blocks import NOTHING, CurrentActivity, SubagentStreams, describe_activity
+from retinue.ui.tree import TreeOptions, render_tree
 
 
 def run(activity="thinking"):
@@ -31,7 +31,7 @@ def run(activity="thinking"):
     ],
 )
 def test_tools_are_told_as_verbs(tools, words):
-    assert describe_activity(run("read"), Glimpse(tuple(tools), "I look.")) == words
+    assert describe_activity(run("read"), CurrentActivity(tuple(tools), "I look.")) == words
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,13 @@ def test_tools_are_told_as_verbs(tools, words):
     ],
 )
 def test_answer_is_told_before_thinking(activity, opening, words):
-    assert describe_activity(run(activity), Glimpse((), opening)) == words
+    assert describe_activity(run(activity), CurrentActivity((), opening)) == words
 
 
 def test_activity_stands_under_its_row():
-    lines = render_tree([run()], Outlook(100, 5001, glimpse=lambda run_id: Glimpse((), f"answer of {run_id}")))
+    lines = render_tree(
+        [run()], TreeOptions(100, 5001, glimpse=lambda run_id: CurrentActivity((), f"answer of {run_id}"))
+    )
     assert [line.plain for line in lines[1:]] == ["└─ ⠋ Explore  look", "   ⎿ answer of r1"]
 
 
@@ -64,7 +66,7 @@ class Crew:
 
 
 def test_glimpse_follows_a_reply_and_its_tools():
-    overheard, crew = Overheard(), Crew()
+    overheard, crew = SubagentStreams(), Crew()
     overheard.hear(ev.RunStarted(run_id="r1", at_ms=1), crew)
     result = ToolResultMessage("c1", "read", [TextContent("x")], False, 1)
     seen = []
@@ -78,4 +80,10 @@ def test_glimpse_follows_a_reply_and_its_tools():
         crew.play(event)
         seen.append(overheard.glimpse("r1"))
     words = "I read."
-    assert seen == [NOTHING, Glimpse((), "I "), Glimpse((), words), Glimpse(("read",), words), Glimpse((), words)]
+    assert seen == [
+        NOTHING,
+        CurrentActivity((), "I "),
+        CurrentActivity((), words),
+        CurrentActivity(("read",), words),
+        CurrentActivity((), words),
+    ]

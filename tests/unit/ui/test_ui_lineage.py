@@ -1,6 +1,6 @@
 import pytest
 
-from retinue.ui.screens.tree_picker import Leaf, list_leaves
+from retinue.ui.screens.tree_picker import TreeRow, list_leaves
 
 
 def say(entry_id, parent, role, text, **more):
@@ -52,7 +52,7 @@ def test_folded_branch_counts_what_it_hides():
 
 
 def test_mark_is_shown_safely():
-    assert list_leaves(make_tree(), "h")[1] == Leaf(
+    assert list_leaves(make_tree(), "h")[1] == TreeRow(
         "b", "agent: I look.", False, "here\\x1b", "2026-01-02 03:04", is_present=True
     )
 

@@ -2,7 +2,7 @@ import pytest
 
 from retinue.core.messages import Usage
 from retinue.core.run import Run, Status
-from retinue.ui.tree import Outlook, render_tree
+from retinue.ui.tree import TreeOptions, render_tree
 
 ABOUT = "review the diff of the branch before it is merged"
 
@@ -16,7 +16,7 @@ def make_runs(count):
 
 
 def draw(count, width, **more):
-    return [line.plain for line in render_tree(make_runs(count), Outlook(width, 5001, mode="compact", **more))]
+    return [line.plain for line in render_tree(make_runs(count), TreeOptions(width, 5001, mode="compact", **more))]
 
 
 @pytest.mark.parametrize(("most", "lines"), [(12, 12), (5, 5), (2, 2), (1, 0), (-3, 0)])

@@ -2,7 +2,7 @@ import pytest
 
 from retinue.features.activity import Activity
 from retinue.settings.devkit import Lsp, LspHook, LspToolSettings
-from retinue.settings.subagents import CrewSettings
+from retinue.settings.subagents import SubagentsConfig
 from retinue.views.toolkit import render_agents, render_counts, render_logs, render_lsp, render_modules
 
 
@@ -62,7 +62,7 @@ def test_agents_are_grouped_by_source():
 
 
 def test_modules_tell_their_state():
-    own = CrewSettings(lsp=Lsp(tool=LspToolSettings(enabled=False), hook=LspHook(enabled=False, mode="disabled")))
+    own = SubagentsConfig(lsp=Lsp(tool=LspToolSettings(enabled=False), hook=LspHook(enabled=False, mode="disabled")))
     assert render_modules(own).splitlines()[2:] == [
         "subagents: enabled",
         "web: enabled",
@@ -74,5 +74,7 @@ def test_modules_tell_their_state():
 
 
 def test_one_switch_ends_all_modules():
-    states = [line.split(": ")[1].split()[0] for line in render_modules(CrewSettings(enabled=False)).splitlines()[2:]]
+    states = [
+        line.split(": ")[1].split()[0] for line in render_modules(SubagentsConfig(enabled=False)).splitlines()[2:]
+    ]
     assert states == ["disabled"] * 5

@@ -26,7 +26,7 @@ MAX_TOLD = 64_000
 """Maximum characters of a result or reply that are sent."""
 
 
-class Called(Struct, frozen=True, kw_only=True, rename="camel"):
+class SentCall(Struct, frozen=True, kw_only=True, rename="camel"):
     """A tool call as it is sent for approval."""
 
     id: str
@@ -47,7 +47,7 @@ class Called(Struct, frozen=True, kw_only=True, rename="camel"):
         return ToolCall(self.id, self.name, self.arguments)
 
 
-class Given(Struct, frozen=True, kw_only=True, rename="camel"):
+class SentResult(Struct, frozen=True, kw_only=True, rename="camel"):
     """The result of a call, truncated."""
 
     content: list[UserContent]
@@ -59,7 +59,7 @@ class Given(Struct, frozen=True, kw_only=True, rename="camel"):
         return ToolResult(list(self.content), UNSET, self.is_error, self.ends_run)
 
 
-class Case(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ApprovalRequest(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """An approval request or a notice."""
 
     key: str
@@ -68,8 +68,8 @@ class Case(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
     """Whether the run waits for the decision."""
     origin: Origin | None = None
     """The child that this is about; None for the run itself."""
-    call: Called | None = None
-    given: Given | None = None
+    call: SentCall | None = None
+    given: SentResult | None = None
     facts: dict[str, Any] = {}
     """Other data, depending on the kind."""
 
@@ -89,11 +89,11 @@ class Case(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
         return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()
 
 
-class Ruling(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ApprovalDecision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The decision about a request."""
 
     passes: bool = True
-    given: Given | None = None
+    given: SentResult | None = None
     """Replaces the result of the call."""
     details: Any = None
     words: str = ""
@@ -109,7 +109,7 @@ class RemoteVerdict(Struct, frozen=True, kw_only=True, rename="camel"):
     """A decision on its way to the worker, with what it was about."""
 
     key: str
-    ruling: Ruling
+    ruling: ApprovalDecision
     digest: str = ""
     run_id: str = ""
     call_id: str = ""
@@ -117,9 +117,9 @@ class RemoteVerdict(Struct, frozen=True, kw_only=True, rename="camel"):
 
 def describe_tool(
     call: ToolCall, tool: Tool, cwd: str, forms: tuple[str, ...], made: Amendment | None = None
-) -> Called:
+) -> SentCall:
     name, shown = tool.spec.own_name, call.name
-    return Called(
+    return SentCall(
         id=call.id,
         name=name,
         shown=shown,
@@ -131,7 +131,7 @@ def describe_tool(
     )
 
 
-def bound_result(result: ToolResult) -> Given:
+def bound_result(result: ToolResult) -> SentResult:
     """Truncate a result for sending: the beginning of its text, without images."""
     left, content = MAX_TOLD, list[UserContent]()
     for block in result.content:
@@ -141,19 +141,19 @@ def bound_result(result: ToolResult) -> Given:
             piece = block.text[:left]
             left -= len(piece)
             content.append(TextContent(piece if len(piece) == len(block.text) else f"{piece}\n[cut here]"))
-    return Given(content=content, is_error=result.is_error, ends_run=result.ends_run)
+    return SentResult(content=content, is_error=result.is_error, ends_run=result.ends_run)
 
 
-def to_given(result: ToolResult) -> Given:
+def to_given(result: ToolResult) -> SentResult:
     """Convert a replacing result, untruncated."""
-    return Given(content=list(result.content), is_error=result.is_error, ends_run=result.ends_run)
+    return SentResult(content=list(result.content), is_error=result.is_error, ends_run=result.ends_run)
 
 
 RULING = "ruling"
 """Message kind of decisions among the messages to a run."""
 
 
-async def bring_case(database: Database, run: str, epoch: int, case: Case) -> None:
+async def bring_case(database: Database, run: str, epoch: int, case: ApprovalRequest) -> None:
     """Store a request and notify the run's front end. Raises RunTakenOver if another worker owns the run."""
     rows = await database.fetch(
         "WITH held AS (SELECT id, face FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NULL FOR SHARE),"
@@ -171,7 +171,7 @@ async def bring_case(database: Database, run: str, epoch: int, case: Case) -> No
         raise RunTakenOver(f"run {run} is another worker's now")
 
 
-async def list_cases(database: Database, run: str) -> list[Case]:
+async def list_cases(database: Database, run: str) -> list[ApprovalRequest]:
     """Return a run's undecided requests, without those that an earlier worker waited for."""
     rows = await database.fetch(
         "SELECT c.data FROM retinue.cases c JOIN retinue.runs r ON r.id = c.id"
@@ -179,10 +179,10 @@ async def list_cases(database: Database, run: str) -> list[Case]:
         " AND NOT EXISTS (SELECT 1 FROM retinue.words w WHERE w.key = c.key) ORDER BY c.seq",
         run,
     )
-    return [msgspec.json.decode(bytes(data), type=Case) for (data,) in rows]
+    return [msgspec.json.decode(bytes(data), type=ApprovalRequest) for (data,) in rows]
 
 
-async def settle_case(database: Database, run: str, case: Case, ruling: Ruling) -> None:
+async def settle_case(database: Database, run: str, case: ApprovalRequest, ruling: ApprovalDecision) -> None:
     """Send a decision to the run; only the first one for a request counts."""
     if not case.waits:
         await database.fetch("DELETE FROM retinue.cases WHERE key = %s", case.key)

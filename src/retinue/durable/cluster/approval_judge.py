@@ -14,15 +14,15 @@ from retinue.core.messages import Usage
 from retinue.core.model import Model, ToolSpec
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Amendment, Effect, Tool, ToolContext, ToolResult
-from retinue.durable.cluster.approval import Called, Case, Ruling, Wants, to_given
-from retinue.durable.cluster.remote_approvals import JudgedEnd, JudgedModel
+from retinue.durable.cluster.approval import ApprovalDecision, ApprovalRequest, SentCall, Wants, to_given
+from retinue.durable.cluster.remote_approvals import RemotelyApprovedModel, RemoteStopReview
 from retinue.durable.cluster.sender import Cluster
 from retinue.engine.calls import CallHook, describe_quarrel
 from retinue.engine.loop import Ending
 from retinue.engine.run_config import Origin
-from retinue.engine.setup import Enclosure, Reviewer, RunSetup
-from retinue.features.approvals.gate import Gate
-from retinue.features.hooks.feature import CallWatch, HookedModel, StopReview
+from retinue.engine.setup import FeatureStack, Reviewer, RunSetup
+from retinue.features.approvals.gate import ApprovalGate
+from retinue.features.hooks.feature import HookedModel, StopReview, ToolCallHooks
 
 _ANY: Wants = {"call": True, "result": True}
 """For a hook that does not declare what it wants."""
@@ -43,14 +43,14 @@ OpenBelow = Callable[[Origin], Awaitable[RunSetup]]
 """Builds the setup of a child that a run on a worker has started, with its features not entered yet."""
 
 
-class Court:
+class ApprovalJudge:
     """Decides for one run and the children it starts."""
 
     def __init__(self, setup: RunSetup, open_below: OpenBelow | None = None) -> None:
         """`setup` includes the local guards of the run; `open_below` builds the setup of its children."""
-        self._own = Bench(setup)
+        self._own = RunHooks(setup)
         self._open_below = open_below
-        self._below: dict[str, _Guest] = {}
+        self._below: dict[str, _ChildHooks] = {}
         self._opening = asyncio.Lock()
 
     @property
@@ -61,16 +61,16 @@ class Court:
     def spare(self, tool: str, text: str) -> None:
         self._own.spare(tool, text)
 
-    async def judge(self, case: Case) -> Ruling:
+    async def judge(self, case: ApprovalRequest) -> ApprovalDecision:
         """Return the decision; a failing hook means refusal. MUST NOT raise."""
         try:
             if case.origin is None:
                 return await self._own.judge(case)
             if case.kind == "leave":
                 await self._dismiss(case.origin.run_id, msgspec.convert(case.facts["outcome"], type=Outcome))
-                return Ruling()
+                return ApprovalDecision()
             bench = await self._find_below(case.origin)
-            return bench if isinstance(bench, Ruling) else await bench.judge(case)
+            return bench if isinstance(bench, ApprovalDecision) else await bench.judge(case)
         except Exception as error:
             text = f"it could not be judged: {type(error).__name__}: {quote(str(error), 500)}"
             return _refuse(case, ToolResult.of(text, {}, is_error=True))
@@ -80,12 +80,12 @@ class Court:
         for run_id in list(self._below):
             await self._dismiss(run_id, Outcome(Status.INTERRUPTED, Reason.PARENT))
 
-    async def _find_below(self, origin: Origin) -> "Bench | Ruling":
+    async def _find_below(self, origin: Origin) -> "RunHooks | ApprovalDecision":
         async with self._opening:
             guest = self._below.get(origin.run_id)
             if guest is None:
                 assert self._open_below is not None, "nobody was told to ask"
-                guest = self._below[origin.run_id] = _Guest(await self._open_below(origin))
+                guest = self._below[origin.run_id] = _ChildHooks(await self._open_below(origin))
             return await guest.enter()
 
     async def _dismiss(self, run_id: str, outcome: Outcome) -> None:
@@ -94,29 +94,29 @@ class Court:
             await guest.leave(outcome)
 
 
-class _Guest:
+class _ChildHooks:
     """The hooks of a child on a worker, with its features."""
 
     def __init__(self, setup: RunSetup) -> None:
         self._setup = setup
-        self._around = Enclosure()
-        self._bench: Bench | None = None
+        self._around = FeatureStack()
+        self._bench: RunHooks | None = None
 
-    async def enter(self) -> "Bench | Ruling":
+    async def enter(self) -> "RunHooks | ApprovalDecision":
         if self._bench is None:
             entered = await self._around.enter(self._setup)
             if isinstance(entered, Ending):
                 text = entered.error or "what stands around the run could not be entered"
                 given = to_given(ToolResult.of(text, {}, is_error=True))
-                return Ruling(passes=False, given=given, words=text, wants=_ANY)
-            self._bench = Bench(entered)
+                return ApprovalDecision(passes=False, given=given, words=text, wants=_ANY)
+            self._bench = RunHooks(entered)
         return self._bench
 
     async def leave(self, outcome: Outcome) -> None:
         await self._around.leave(outcome, self._setup.limits.cleanup_s)
 
 
-class Bench:
+class RunHooks:
     """The hooks and reviewers of one run, in order."""
 
     def __init__(self, setup: RunSetup) -> None:
@@ -137,13 +137,13 @@ class Bench:
     def spare(self, tool: str, text: str) -> None:
         """Remember that the user has just allowed a call with this text."""
         for gate in self._hooks:
-            if isinstance(gate, Gate):
+            if isinstance(gate, ApprovalGate):
                 gate.spare(tool, text)
 
-    async def judge(self, case: Case) -> Ruling:
+    async def judge(self, case: ApprovalRequest) -> ApprovalDecision:
         match case.kind:
             case "enter":
-                return Ruling(wants=self.wants)
+                return ApprovalDecision(wants=self.wants)
             case "call":
                 return await self._judge_call(case)
             case "result":
@@ -153,12 +153,12 @@ class Bench:
             case "reply":
                 for guard in self._models:
                     await guard.finish(_read_reply(case.facts))
-                return Ruling()
+                return ApprovalDecision()
             case "stop":
                 return await self._judge_end(case)
-        return Ruling()
+        return ApprovalDecision()
 
-    async def _judge_call(self, case: Case) -> Ruling:
+    async def _judge_call(self, case: ApprovalRequest) -> ApprovalDecision:
         called = case.call
         assert called is not None
         tool, call = self._find_tool(called)
@@ -167,61 +167,61 @@ class Bench:
             key = f"hook {place}"
             if made is not None and made.keys[-1:] == (key,):
                 continue  # a hook is not asked again about its own change
-            if isinstance(hook, Gate):
+            if isinstance(hook, ApprovalGate):
                 hook.know(call.id, self._translate(called), made)
             answer = await hook.before(call, tool)
             if isinstance(answer, Amendment):
                 # Only the worker can say what the changed call means; it is decided when the worker asks again.
-                return _change(case, answer if isinstance(hook, Gate) else _sign(answer, key, made), made)
+                return _change(case, answer if isinstance(hook, ApprovalGate) else _sign(answer, key, made), made)
             if answer is not None:
                 return _refuse(case, answer)
-        return Ruling()
+        return ApprovalDecision()
 
-    async def _judge_result(self, case: Case) -> Ruling:
+    async def _judge_result(self, case: ApprovalRequest) -> ApprovalDecision:
         called, given = case.call, case.given
         assert called is not None and given is not None
         tool, call = self._find_tool(called)
         first = result = given.to_result()
         for hook in self._hooks:
-            if isinstance(hook, CallWatch):
+            if isinstance(hook, ToolCallHooks):
                 result = await hook.tell_end(call, result, int(case.facts.get("durationMs", 0)))
             else:
                 result = await hook.after(call, tool, result)
         if result is first:
-            return Ruling()
-        return Ruling(given=to_given(result), details=_to_plain(result.details))
+            return ApprovalDecision()
+        return ApprovalDecision(given=to_given(result), details=_to_plain(result.details))
 
-    async def _judge_step(self, case: Case) -> Ruling:
+    async def _judge_step(self, case: ApprovalRequest) -> ApprovalDecision:
         for guard in self._models:
             if words := await guard.begin(dict(case.facts)):
-                return Ruling(passes=False, words=words)
-        return Ruling()
+                return ApprovalDecision(passes=False, words=words)
+        return ApprovalDecision()
 
-    async def _judge_end(self, case: Case) -> Ruling:
+    async def _judge_end(self, case: ApprovalRequest) -> ApprovalDecision:
         outcome = Outcome(Status.COMPLETED, Reason.DONE, text=str(case.facts.get("content", "")))
         for review in self._ends:
             verdict = await review.review(outcome)
             if isinstance(verdict, str):
-                return Ruling(words=verdict)
+                return ApprovalDecision(words=verdict)
             if isinstance(verdict, Outcome) and verdict.status is Status.FAILED:
-                return Ruling(error=verdict.error or "it was refused")
-        return Ruling()
+                return ApprovalDecision(error=verdict.error or "it was refused")
+        return ApprovalDecision()
 
-    def _find_tool(self, called: Called) -> tuple[Tool, Any]:
+    def _find_tool(self, called: SentCall) -> tuple[Tool, Any]:
         """Return tool and call under their local names, or a placeholder for a tool that is missing here."""
         tools = self._setup.tools
         for visible in (called.shown, *tools):
             if visible in tools and tools[visible].spec.own_name == called.name:
                 return tools[visible], msgspec.structs.replace(called.to_call(), name=visible)
-        return _Stranger(called.name, called.effect), called.to_call()
+        return _WorkerTool(called.name, called.effect), called.to_call()
 
-    def _translate(self, called: Called) -> tuple[str, ...]:
+    def _translate(self, called: SentCall) -> tuple[str, ...]:
         """Return the texts of a call with the worker's folder replaced by the local one."""
         here = str(self._setup.cwd)
         return tuple(form.replace(called.cwd, here) if called.cwd else form for form in called.forms)
 
 
-class _Stranger:
+class _WorkerTool:
     """Placeholder for a tool that only the worker has: hooks need its name and effect."""
 
     hint = ""
@@ -238,26 +238,28 @@ class _Stranger:
 
 def is_end(reviewer: Reviewer) -> bool:
     """Return whether a reviewer can make a run continue at its end, so that the worker must ask it."""
-    return isinstance(reviewer, StopReview | JudgedEnd)
+    return isinstance(reviewer, StopReview | RemoteStopReview)
 
 
 def _list_guards(model: Model) -> list[ModelGuard]:
     """Return the hooks around a model, outermost first."""
     found, inner = list[ModelGuard](), [model]
     while inner:
-        if isinstance(each := inner.pop(), HookedModel | JudgedModel):
+        if isinstance(each := inner.pop(), HookedModel | RemotelyApprovedModel):
             found.append(each)
         inner += filter(None, (getattr(each, "inner_model", None) or getattr(each, "model", None),))
     return found
 
 
-def _refuse(case: Case, result: ToolResult) -> Ruling:
+def _refuse(case: ApprovalRequest, result: ToolResult) -> ApprovalDecision:
     words = "\n".join(getattr(block, "text", "") for block in result.content)
     if case.kind == "stop":
-        return Ruling(error=words)
+        return ApprovalDecision(error=words)
     if case.kind == "result":
-        return Ruling()
-    return Ruling(passes=False, given=to_given(result), details=_to_plain(result.details), words=words, wants=_ANY)
+        return ApprovalDecision()
+    return ApprovalDecision(
+        passes=False, given=to_given(result), details=_to_plain(result.details), words=words, wants=_ANY
+    )
 
 
 def _sign(answer: Amendment, key: str, made: Amendment | None) -> Amendment:
@@ -267,7 +269,7 @@ def _sign(answer: Amendment, key: str, made: Amendment | None) -> Amendment:
     return Amendment(answer.arguments, (*past.by, *answer.by), (*past.keys, key), word, reason)
 
 
-def _change(case: Case, change: Amendment, made: Amendment | None) -> Ruling:
+def _change(case: ApprovalRequest, change: Amendment, made: Amendment | None) -> ApprovalDecision:
     """Have the changed call approved again; refuse it if hooks keep changing each other's changes."""
     if made is not None and change.keys[-1] in made.keys:
         return _refuse(case, ToolResult.of(describe_quarrel(change.by), {}, is_error=True))
@@ -286,10 +288,10 @@ def _read_reply(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {**facts, "usage": msgspec.convert(facts["usage"], type=Usage)}
 
 
-class Hearing:
+class ApprovalListener:
     """Handles the approval requests of one run while this front end follows it."""
 
-    def __init__(self, cluster: Cluster, run: str, court: Court, is_attended: Callable[[], bool]) -> None:
+    def __init__(self, cluster: Cluster, run: str, court: ApprovalJudge, is_attended: Callable[[], bool]) -> None:
         """`is_attended` tells whether a user could be asked."""
         self._cluster = cluster
         self._run = run
@@ -325,7 +327,7 @@ class Hearing:
         await self._court.close()
         await self._cluster.forget_cases(self._run)
 
-    async def _hear(self, case: Case) -> None:
+    async def _hear(self, case: ApprovalRequest) -> None:
         try:
             if case.waits:
                 await self._rule(case)
@@ -336,7 +338,7 @@ class Hearing:
         finally:
             self._busy.pop(case.key, None)
 
-    async def _rule(self, case: Case) -> None:
+    async def _rule(self, case: ApprovalRequest) -> None:
         had_face = self._is_attended()
         ruling = await self._court.judge(case)
         if had_face and not ruling.passes and not self._is_attended():

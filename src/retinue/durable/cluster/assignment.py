@@ -18,7 +18,7 @@ MAX_QUEUES = 4
 """Deeper runs share the last queue."""
 
 
-class Cover(Struct, frozen=True, kw_only=True, rename="camel"):
+class SessionContent(Struct, frozen=True, kw_only=True, rename="camel"):
     """The initial content of a run's session."""
 
     id: str = ""
@@ -34,7 +34,7 @@ class Cover(Struct, frozen=True, kw_only=True, rename="camel"):
     """Session file at the first front end; empty for none."""
 
 
-class Home(Struct, frozen=True, kw_only=True):
+class SenderPlaces(Struct, frozen=True, kw_only=True):
     """Original places of a run on a worker: its folder and session file at the first front end."""
 
     run_id: str
@@ -43,7 +43,7 @@ class Home(Struct, frozen=True, kw_only=True):
     file: str
 
     @classmethod
-    def of(cls, assignment: "Assignment", workspace: Path) -> "Home":
+    def of(cls, assignment: "Assignment", workspace: Path) -> "SenderPlaces":
         cover = assignment.cover
         cwd = cover.cwd or assignment.cwd
         return cls(run_id=assignment.run_id, workspace=str(workspace), cwd=cwd, file=cover.file)
@@ -74,7 +74,7 @@ class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
     """The model's name for each tool → the tool's own name; empty if they are equal."""
     refusals: dict[str, str] = {}
     """Answers to calls of tools that could not be given."""
-    cover: Cover = Cover()
+    cover: SessionContent = SessionContent()
     model: str
     """`provider/id`; the worker uses its own key."""
     thinking: ThinkingLevel

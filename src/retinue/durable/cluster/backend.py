@@ -12,16 +12,16 @@ from retinue.core.clock import Clock
 from retinue.core.events import Warned
 from retinue.core.run import Question
 from retinue.engine.external.command_line import ProcessPurpose
-from retinue.engine.external.program import Premises
+from retinue.engine.external.program import ProcessContext
 from retinue.engine.manager import Manager
-from retinue.engine.questions import Desk
+from retinue.engine.questions import PendingQuestions
 from retinue.engine.run_config import Origin, RemoteRequest
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import find_file_below
 from retinue.engine.setup import RunSetup
 
 if TYPE_CHECKING:  # loaded when the first run is sent
-    from retinue.durable.cluster.assignment import Cover
+    from retinue.durable.cluster.assignment import SessionContent
     from retinue.durable.cluster.sender import Cluster
     from retinue.durable.cluster.shared_budget import SharedBudget
 
@@ -34,7 +34,7 @@ class ClusterPorts:
     """Opens the connection; its argument receives messages about what is waited for."""
     find_width: Callable[[], int]
     """Returns how many runs of one parent may work at once."""
-    build_premises: Callable[[Path], Premises]
+    build_premises: Callable[[Path], ProcessContext]
     """Builds what a run in a folder needs to know of the user's environment."""
     find_labels: Callable[[RemoteRequest, LiveRun], Mapping[str, Any]]
     """Returns the custom entries at the start of a run's session, given the main agent."""
@@ -42,7 +42,7 @@ class ClusterPorts:
     """Adds hooks and approvals for a child of a run on a worker."""
     guards_below: Callable[[], bool]
     """Returns whether there are any at the moment."""
-    desk: Desk
+    desk: PendingQuestions
     clock: Clock
     is_usual: bool = False
     """Whether runs are sent whose definition names no runner."""
@@ -65,7 +65,7 @@ class ClusterBackend:
         return self._ports.find_width()
 
     def send(self, setup: RunSetup, remote_request: RemoteRequest, manager: Manager) -> LiveRun:
-        from retinue.durable.cluster.remote_run import Journey, RemoteRun
+        from retinue.durable.cluster.remote_run import RemoteRun, SendContext
 
         ports, desk, guests, run_id = self._ports, self._ports.desk, manager.guests, setup.run_id
         cluster = self._connect(manager)
@@ -73,20 +73,20 @@ class ClusterBackend:
             remote_request.lease.root.draw_on(self._budget)
         premises = ports.build_premises(setup.cwd)
         if remote_request.request.isolation is not None:
-            from retinue.features.worktree.feature import Abroad
+            from retinue.features.worktree.feature import RemoteWorktree
 
-            setup = setup.change(features=(Abroad(), *setup.features))
+            setup = setup.change(features=(RemoteWorktree(), *setup.features))
 
         async def ask(question: Question) -> str:
             return await desk.ask(question)
 
-        journey = Journey(
+        journey = SendContext(
             post=ProcessPurpose(remote_request, setup.model.info.ref, setup.thinking),
             premises=premises,
             cluster=cluster,
             attempt=remote_request.attempt,
-            ask=ask if desk.has_face else None,
-            is_attended=lambda: desk.has_face,
+            ask=ask if desk.has_frontend else None,
+            is_attended=lambda: desk.has_frontend,
             open_below=partial(ports.open_below, setup),
             guards_below=ports.guards_below,
             cover=self._cover(setup, remote_request, manager.root, cluster),
@@ -111,11 +111,13 @@ class ClusterBackend:
             self._cluster = cluster
         return self._cluster
 
-    def _cover(self, setup: RunSetup, remote_request: RemoteRequest, main: LiveRun, cluster: "Cluster") -> "Cover":
+    def _cover(
+        self, setup: RunSetup, remote_request: RemoteRequest, main: LiveRun, cluster: "Cluster"
+    ) -> "SessionContent":
         """Return the initial content of the run's session, like that of a local one."""
-        from retinue.durable.cluster.assignment import Cover
+        from retinue.durable.cluster.assignment import SessionContent
 
-        cover = Cover(parent=remote_request.parent_session, name=setup.name, file=remote_request.session_file)
+        cover = SessionContent(parent=remote_request.parent_session, name=setup.name, file=remote_request.session_file)
         if (home := cluster.home) is not None:
             # The session is delivered to where the sending run belongs, so it must name paths of that place.
             file = find_file_below(home.file, home.run_id, setup.run_id) if home.file else ""

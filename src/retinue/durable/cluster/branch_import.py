@@ -18,8 +18,8 @@ from retinue.core.run import BRANCH_PREFIX
 from retinue.durable.cluster.assignment import Assignment, unpack_assignment
 from retinue.durable.cluster.database import Database
 from retinue.durable.cluster.repository import MAX_BUNDLE, Workspace, find_workspace
-from retinue.durable.cluster.snapshots import Link, apply_chain
-from retinue.durable.cluster.workspace_bundle import Parcel, check_bundle, check_parcel, drop_sent, release
+from retinue.durable.cluster.snapshots import SnapshotLink, apply_chain
+from retinue.durable.cluster.workspace_bundle import WorkspaceBundle, check_bundle, check_parcel, drop_sent, release
 from retinue.durable.recorded_run import SNAPSHOT
 from retinue.durable.session_files import SESSION
 from retinue.features.worktree.copies import hold_registry
@@ -35,7 +35,7 @@ FindBundle = Callable[[], Awaitable[bytes | None]]
 
 async def land(
     repo: Path,
-    parcel: Parcel,
+    parcel: WorkspaceBundle,
     snapshots: Sequence[bytes],
     branch: str,
     *,
@@ -68,7 +68,7 @@ async def land(
     async def find() -> bytes | None:
         return bundle if find_bundle is None else await find_bundle()
 
-    landing = _Landing(workspace, parcel, f"{_LANDING_REFS}/{secrets.token_hex(8)}")
+    landing = _BranchImport(workspace, parcel, f"{_LANDING_REFS}/{secrets.token_hex(8)}")
     try:
         link = await landing.fetch(snapshots, find)
         name = await landing.settle(link, branch, description) if link is not None else parcel.branch
@@ -78,14 +78,14 @@ async def land(
     return name
 
 
-class _Landing:
-    def __init__(self, workspace: Workspace, parcel: Parcel, ref: str) -> None:
+class _BranchImport:
+    def __init__(self, workspace: Workspace, parcel: WorkspaceBundle, ref: str) -> None:
         self.repository = workspace.open()
         self._workspace = workspace
         self._parcel = parcel
         self._ref = ref
 
-    async def fetch(self, snapshots: Sequence[bytes], find_bundle: FindBundle) -> Link | None:
+    async def fetch(self, snapshots: Sequence[bytes], find_bundle: FindBundle) -> SnapshotLink | None:
         """Fetch all snapshots into the repository, kept by a temporary ref."""
         commit = self._parcel.commit
         if commit:
@@ -106,7 +106,7 @@ class _Landing:
         await self.repository.take_bundle(bundle)
         await self.repository.check_whole(parcel.commit, parcel.known)
 
-    async def settle(self, link: Link, branch: str, description: str) -> str:
+    async def settle(self, link: SnapshotLink, branch: str, description: str) -> str:
         """Create the branch at the run's last commit, with its uncommitted changes on top."""
         repository, parcel = self.repository, self._parcel
         head = link.table.head_commit or parcel.commit
@@ -148,7 +148,7 @@ class _Landing:
             return False
         return (await repository.ask("update-ref", f"refs/heads/{name}", tip, before)).ok
 
-    async def _save_others(self, link: Link, tip: str, branch: str) -> None:
+    async def _save_others(self, link: SnapshotLink, tip: str, branch: str) -> None:
         """Store other commits of the run: branches of its children as branches, the rest under hidden refs."""
         known = [sha for sha in (tip, self._parcel.commit) if sha]
         for name, sha in link.table.refs.items():
@@ -209,7 +209,7 @@ async def fetch_work(database: Database, run: str, repo: Path) -> str:
         raise RetinueError(f"run {quote(run)} has not ended; its changes come home by themselves when it does")
     try:
         assignment = unpack_assignment(rows[0][0])
-        parcel = msgspec.convert(assignment.parcel, type=Parcel)
+        parcel = msgspec.convert(assignment.parcel, type=WorkspaceBundle)
     except msgspec.DecodeError as error:
         raise RetinueError(f"run {quote(run)} was sent by another version of retinue: {error}; use that one") from error
     states = await database.fetch(

@@ -16,7 +16,7 @@ from retinue.durable.cluster.dbos_queues import QUEUES, TABLE
 from retinue.durable.cluster.schema import VERSION
 
 if TYPE_CHECKING:
-    from retinue.durable.cluster.cleanup import Pruned
+    from retinue.durable.cluster.cleanup import PruneResult
 
 MOST_RUNS = 1000
 SHOWN_GONE = "1 hour"
@@ -182,7 +182,7 @@ def read_cluster(url: str) -> "ClusterState":
     return asyncio.run(_hurry(look, database.describe()))
 
 
-def prune_cluster(url: str, days: int, say: Callable[[str], None], *, everything: bool = False) -> "Pruned":
+def prune_cluster(url: str, days: int, say: Callable[[str], None], *, everything: bool = False) -> "PruneResult":
     """Delete the data of runs that finished longer ago; runs not taken by a front end only with `everything`.
 
     `say` receives what the database waits for. Raises RetinueError.
@@ -190,12 +190,12 @@ def prune_cluster(url: str, days: int, say: Callable[[str], None], *, everything
     from retinue.durable.cluster.cleanup import prune
     from retinue.durable.cluster.database import Database
     from retinue.durable.cluster.dbos_queues import WaitingRuns
-    from retinue.durable.trouble import Alarm
+    from retinue.durable.trouble import TroubleNotifier
 
-    async def remove() -> "Pruned":
+    async def remove() -> "PruneResult":
         async with (
             Database(url, name="retinue cluster", patience_s=0, creates=False) as database,
-            WaitingRuns(url, Alarm(say)) as waiting,
+            WaitingRuns(url, TroubleNotifier(say)) as waiting,
         ):
             return await prune(database, waiting, days, everything=everything)
 

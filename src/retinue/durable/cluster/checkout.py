@@ -25,7 +25,7 @@ from retinue.durable.cluster.snapshots import (
     restore_table,
     stat_file,
 )
-from retinue.durable.cluster.workspace_bundle import Parcel, check_bundle, check_parcel, exclude
+from retinue.durable.cluster.workspace_bundle import WorkspaceBundle, check_bundle, check_parcel, exclude
 from retinue.features.worktree.copies import is_directory, is_link
 from retinue.features.worktree.saved_work import AUTHOR, list_some, to_variables
 from retinue.features.worktree.traces import find_nested
@@ -51,7 +51,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 class Checkout:
     """One run's workspace. Close it at the end; after a kill, `prune_cache` removes the folder."""
 
-    def __init__(self, parcel: Parcel, site: Path, held: list[int], max_bytes: int) -> None:
+    def __init__(self, parcel: WorkspaceBundle, site: Path, held: list[int], max_bytes: int) -> None:
         """Internal: use `open` or `restore`. `held` are locks that last as long as the workspace."""
         self.parcel = parcel
         self.root = site / "tree"
@@ -82,7 +82,7 @@ class Checkout:
     @classmethod
     async def open(
         cls,
-        parcel: Parcel,
+        parcel: WorkspaceBundle,
         bundle: bytes | None,
         folder: Path,
         *,
@@ -99,7 +99,7 @@ class Checkout:
     @classmethod
     async def restore(
         cls,
-        parcel: Parcel,
+        parcel: WorkspaceBundle,
         bundle: bytes | None,
         snapshots: Sequence[bytes],
         folder: Path,
@@ -335,7 +335,7 @@ def _write_ref(git_dir: str, name: str, commit: str) -> None:
     path.write_bytes(commit.encode() + b"\n")
 
 
-def _configure(git_dir: str, parcel: Parcel) -> None:
+def _configure(git_dir: str, parcel: WorkspaceBundle) -> None:
     """Configure author and remote for the run's own use of git."""
     name, email = parcel.author or AUTHOR
     text = f"[user]\n\tname = {_escape(name)}\n\temail = {_escape(email)}\n"

@@ -12,7 +12,7 @@ from retinue.durable.cluster.dbos_queues import WaitingRuns
 from retinue.durable.recorded_run import SNAPSHOT
 
 
-class Left(msgspec.Struct, frozen=True, rename="camel"):
+class KeptRun(msgspec.Struct, frozen=True, rename="camel"):
     """A run that is kept because the database holds the only copy of something."""
 
     id: str
@@ -24,10 +24,10 @@ class Left(msgspec.Struct, frozen=True, rename="camel"):
     """Whether it has changes that are in no repository."""
 
 
-class Pruned(msgspec.Struct, frozen=True):
+class PruneResult(msgspec.Struct, frozen=True):
     removed: dict[str, int]
     """Number of rows by kind."""
-    kept: list[Left]
+    kept: list[KeptRun]
 
     def to_json(self) -> dict[str, Any]:
         made: dict[str, Any] = msgspec.to_builtins(self)
@@ -47,13 +47,13 @@ WHERE r.finished < now() - make_interval(days => %s) ORDER BY r.finished, r.id
 """
 
 
-async def prune(database: Database, waiting: WaitingRuns, days: int, *, everything: bool = False) -> Pruned:
+async def prune(database: Database, waiting: WaitingRuns, days: int, *, everything: bool = False) -> PruneResult:
     """Delete the data of runs that finished more than `days` ago.
 
     What no front end has taken is kept, unless `everything` is set.
     """
     rows = await database.fetch(_FIND, days)
-    kept = [] if everything else [Left(row[0], row[1], row[3], row[4], row[5]) for row in rows if row[6]]
+    kept = [] if everything else [KeptRun(row[0], row[1], row[3], row[4], row[5]) for row in rows if row[6]]
     stays = {left.id for left in kept}
     rows = [row for row in rows if row[0] not in stays]
     ids, runs = [row[0] for row in rows], sorted({row[1] for row in rows})
@@ -69,7 +69,7 @@ async def prune(database: Database, waiting: WaitingRuns, days: int, *, everythi
             for name, sql in _REMOVALS.items()
         }
 
-    return Pruned(await database.transact(remove), kept)
+    return PruneResult(await database.transact(remove), kept)
 
 
 _REMOVALS = {

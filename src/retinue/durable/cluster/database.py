@@ -1,7 +1,7 @@
 """Connections to the shared Postgres, and encoding of JSON columns.
 
-If the database is away or refuses for a fixable reason, each query waits until it succeeds, and an `Alarm` notifies the
-user. Must not know tables beyond their version.
+If the database is away or refuses for a fixable reason, each query waits until it succeeds, and a `TroubleNotifier` tells
+the user. Must not know tables beyond their version.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import msgspec
 
 from retinue.core.errors import ConfigError, RetinueError, quote
 from retinue.durable.cluster.schema import STEPS, VERSION
-from retinue.durable.trouble import RIGHTS, Alarm, first_line, recognise
+from retinue.durable.trouble import RIGHTS, TroubleNotifier, first_line, recognise
 from retinue.models.convert import clean_text
 
 if TYPE_CHECKING:
@@ -69,14 +69,14 @@ class Database:
         patience_s: float | None = None,
         creates: bool = True,
         upgrade: "Upgrade | None" = None,
-        alarm: Alarm | None = None,
+        alarm: TroubleNotifier | None = None,
     ) -> None:
         """`patience_s`: how long a query waits for a database that is away; None for ever, with an `alarm`.
 
         `creates`: whether missing tables are created. Without `upgrade` older tables are refused.
         """
         self.url = url
-        self.alarm = alarm or Alarm()
+        self.alarm = alarm or TroubleNotifier()
         self.waits_for_rights = False
         """Whether missing rights are waited for; set by processes that execute runs of others."""
         self._name = name

@@ -16,7 +16,7 @@ from retinue.core.errors import ConfigError
 from retinue.durable.cluster.assignment import MAX_QUEUES, Assignment
 from retinue.durable.cluster.database import RETRY_S, DatabaseAway, describe_address
 from retinue.durable.cluster.schema import VERSION
-from retinue.durable.trouble import Alarm, first_line, recognise
+from retinue.durable.trouble import TroubleNotifier, first_line, recognise
 
 if TYPE_CHECKING:
     from dbos import DBOSClient
@@ -56,9 +56,9 @@ def import_engine() -> Any:
 class WaitingRuns:
     """The queues for the sender of runs."""
 
-    def __init__(self, url: str, alarm: Alarm | None = None) -> None:
+    def __init__(self, url: str, alarm: TroubleNotifier | None = None) -> None:
         self._url = url
-        self._alarm = alarm or Alarm()
+        self._alarm = alarm or TroubleNotifier()
         self._client: DBOSClient | None = None
         self._connecting = Lock()
         self._is_closed = False
@@ -119,7 +119,7 @@ class WaitingRuns:
             while not self._is_closed:
                 try:
                     return await self._in_thread(partial(self._try, work))
-                except Refused as error:
+                except DatabaseRefused as error:
                     self._alarm.note(who, recognise(error.cause, self._alarm.subject))
                 await asyncio.sleep(RETRY_S)
         finally:
@@ -127,7 +127,7 @@ class WaitingRuns:
         raise DatabaseAway(f"the queues in {describe_address(self._url)} are closed")
 
     def _try(self, work: "Callable[[DBOSClient], Value]") -> Value:
-        """Call once. Raises Refused if it may succeed later."""
+        """Call once. Raises DatabaseRefused if it may succeed later."""
         from sqlalchemy.exc import DBAPIError
 
         try:
@@ -136,7 +136,7 @@ class WaitingRuns:
             cause = error.orig or error
             if not _is_passing(cause):
                 raise ConfigError(recognise(cause, f"the database {describe_address(self._url)}").text) from error
-            raise Refused(cause) from error
+            raise DatabaseRefused(cause) from error
 
     async def _in_thread(self, work: Callable[[], Value]) -> Value:
         """Run in a thread; the caller can be cancelled but not the thread, which `__aexit__` waits for."""
@@ -177,7 +177,7 @@ class WaitingRuns:
         return client
 
 
-class Refused(Exception):
+class DatabaseRefused(Exception):
     """Raised when the database cannot execute a call now."""
 
     def __init__(self, cause: BaseException) -> None:
@@ -185,10 +185,12 @@ class Refused(Exception):
         self.cause = cause
 
 
-class Taking:
+class WorkerQueues:
     """The queues for a worker, which receives run ids. One per process."""
 
-    def __init__(self, url: str, worker: str, perform: Callable[[str], Awaitable[None]], alarm: Alarm) -> None:
+    def __init__(
+        self, url: str, worker: str, perform: Callable[[str], Awaitable[None]], alarm: TroubleNotifier
+    ) -> None:
         self._url = url
         self._worker = worker
         self._perform = perform

@@ -18,7 +18,7 @@ from retinue.core.errors import quote
 from retinue.durable.cluster.database import MIGRATION_LOCK, RETRY_S, Database
 from retinue.durable.cluster.dbos_queues import TABLE, WaitingRuns
 from retinue.durable.cluster.upgrade import LEASE_S
-from retinue.durable.trouble import Alarm, DurableTrouble, recognise, render_notice
+from retinue.durable.trouble import DurableTrouble, TroubleNotifier, recognise, render_notice
 
 if TYPE_CHECKING:
     from retinue.durable.cluster.database import Connection
@@ -135,7 +135,7 @@ class Membership:
             await asyncio.sleep(BEAT_S)
 
     @property
-    def _alarm(self) -> Alarm:
+    def _alarm(self) -> TroubleNotifier:
         return self._database.alarm
 
     def _note(self, error: BaseException) -> DurableTrouble:

@@ -14,7 +14,7 @@ from retinue.core.errors import RetinueError, quote
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.cluster.assignment import Assignment, pack_assignment, unpack_assignment
 from retinue.durable.cluster.database import Database, pack_json, to_column
-from retinue.durable.session_files import Piece
+from retinue.durable.session_files import RecordPart
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CHECK = "SELECT id, face FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NULL FOR SHARE"
@@ -73,19 +73,19 @@ class Claim:
         await claim.tell([])  # notifies the front end which worker has the run
         return claim
 
-    async def read(self) -> list[tuple[Piece, int]]:
+    async def read(self) -> list[tuple[RecordPart, int]]:
         """Return the record of the run in order, each piece with its attempt."""
         rows = await self._database.fetch(
             "SELECT kind, path, place, data, attempt FROM retinue.records WHERE run = %s ORDER BY seq",
             self.assignment.run_id,
         )
-        return [(Piece(kind, path, place, bytes(data)), attempt) for kind, path, place, data, attempt in rows]
+        return [(RecordPart(kind, path, place, bytes(data)), attempt) for kind, path, place, data, attempt in rows]
 
     async def check(self) -> None:
         """Raise RunTakenOver if another worker owns the run."""
         await self.keep([])
 
-    async def keep(self, pieces: Sequence[Piece]) -> None:
+    async def keep(self, pieces: Sequence[RecordPart]) -> None:
         """Store pieces, all or none. Raises RunTakenOver."""
         assignment = self.assignment
         values: tuple[Any, ...] = (assignment.id, self.epoch)

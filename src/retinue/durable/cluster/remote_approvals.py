@@ -20,10 +20,10 @@ from retinue.core.schema import fit_arguments
 from retinue.core.tool import Amendment, Tool, ToolResult
 from retinue.durable.cluster.approval import (
     MAX_TOLD,
-    Case,
+    ApprovalDecision,
+    ApprovalRequest,
     Kind,
     RemoteVerdict,
-    Ruling,
     Wants,
     bound_result,
     describe_tool,
@@ -32,14 +32,14 @@ from retinue.engine.calls import Answer
 from retinue.engine.run_config import Origin
 from retinue.engine.setup import RunSetup
 from retinue.features.approvals.rules import describe_call
-from retinue.features.hooks.feature import CallWatch
+from retinue.features.hooks.feature import ToolCallHooks
 
-Submit = Callable[[Case], Awaitable[None]]
+Submit = Callable[[ApprovalRequest], Awaitable[None]]
 _ANY: Wants = {"call": True, "step": True, "stop": True}
 """The points that every run passes next, whatever it does."""
 
 
-class Appeals:
+class RemoteApprovals:
     """Sends approval requests of a run and its children to the front end."""
 
     def __init__(
@@ -56,9 +56,9 @@ class Appeals:
         """
         self.wants: Wants = dict(wants or {})
         self.is_on = is_on
-        self._below: list[Judged] = []
+        self._below: list[RemoteApprovalFeature] = []
         self._submit = submit
-        self._waiting: dict[str, asyncio.Future[Ruling]] = {}
+        self._waiting: dict[str, asyncio.Future[ApprovalDecision]] = {}
         self._spare: dict[str, list[RemoteVerdict]] = {}
         """Decisions for an earlier worker that died before it could use them."""
         self._is_open = False
@@ -72,22 +72,22 @@ class Appeals:
             for judged in self._below:
                 judged.awaken(self.wants)
 
-    def surround(self, origin: Origin) -> "Judged":
+    def surround(self, origin: Origin) -> "RemoteApprovalFeature":
         """Return the approvals feature for a child, whose calls the front end decides about now or later."""
-        judged = Judged(self, wants=None if self.is_on else {}, origin=origin)
+        judged = RemoteApprovalFeature(self, wants=None if self.is_on else {}, origin=origin)
         self._below.append(judged)
         return judged
 
-    def part(self, judged: "Judged") -> None:
+    def part(self, judged: "RemoteApprovalFeature") -> None:
         """Forget a child that has ended."""
         if judged in self._below:
             self._below.remove(judged)
 
-    async def ask(self, case: Case) -> Ruling:
+    async def ask(self, case: ApprovalRequest) -> ApprovalDecision:
         """Wait for a decision without a time limit. Raises RunTakenOver if another worker owns the run."""
         if (known := self._find_spare(case)) is not None:
             return known.ruling
-        future: asyncio.Future[Ruling] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ApprovalDecision] = asyncio.get_running_loop().create_future()
         self._waiting[case.key] = future
         try:
             await self._submit(case)
@@ -95,7 +95,7 @@ class Appeals:
         finally:
             self._waiting.pop(case.key, None)
 
-    async def tell(self, case: Case) -> None:
+    async def tell(self, case: ApprovalRequest) -> None:
         """Notify the front end without waiting."""
         await self._submit(case)
 
@@ -118,7 +118,7 @@ class Appeals:
         for digest, verdicts in list(self._spare.items()):
             self._spare[digest] = [each for each in verdicts if each.run_id or each.call_id not in used]
 
-    def _find_spare(self, case: Case) -> RemoteVerdict | None:
+    def _find_spare(self, case: ApprovalRequest) -> RemoteVerdict | None:
         """Return an unused decision on the identical call; for a child only if the call id matches too."""
         if (call := case.call) is None:
             return None
@@ -129,12 +129,12 @@ class Appeals:
         return None
 
 
-class Judged:
+class RemoteApprovalFeature:
     """The feature of a run whose front end decides about its calls."""
 
     name = "judgement"
 
-    def __init__(self, appeals: Appeals, *, wants: Wants | None = None, origin: Origin | None = None) -> None:
+    def __init__(self, appeals: RemoteApprovals, *, wants: Wants | None = None, origin: Origin | None = None) -> None:
         """`wants`: what the front end decides; None for a child, whose front end is asked at its start.
 
         Read at each use, because a front end may want more while the run works.
@@ -151,17 +151,17 @@ class Judged:
         """Add hooks at each point that the front end decides about, now or possibly later."""
         if self._origin is not None:
             self._origin = msgspec.structs.replace(self._origin, run_id=setup.run_id)
-        line = ApprovalLine(self._appeals, self._origin, self._catch_up)
+        line = ApprovalClient(self._appeals, self._origin, self._catch_up)
         if self._asks_first:
             merge_wants(self._wants, _read_wants(await line.ask("enter")))
             self._has_entered = True
         # Watches must come last, because they see the call as it is really made.
-        watches = [hook for hook in setup.hooks if isinstance(hook, CallWatch)]
-        others = [hook for hook in setup.hooks if not isinstance(hook, CallWatch)]
+        watches = [hook for hook in setup.hooks if isinstance(hook, ToolCallHooks)]
+        others = [hook for hook in setup.hooks if not isinstance(hook, ToolCallHooks)]
         return setup.change(
-            hooks=(*others, JudgedCalls(line, self._wants, str(setup.cwd)), *watches),
-            model=JudgedModel(setup.model, line, self._wants, setup),
-            reviewers=(*setup.reviewers, JudgedEnd(line, self._wants)),
+            hooks=(*others, RemoteCallHook(line, self._wants, str(setup.cwd)), *watches),
+            model=RemotelyApprovedModel(setup.model, line, self._wants, setup),
+            reviewers=(*setup.reviewers, RemoteStopReview(line, self._wants)),
         )
 
     def awaken(self, wants: Wants) -> None:
@@ -172,7 +172,7 @@ class Judged:
         merge_wants(self._wants, _ANY | wants)
         self._has_entered = True
 
-    async def _catch_up(self, line: "ApprovalLine") -> None:
+    async def _catch_up(self, line: "ApprovalClient") -> None:
         """Ask what is wanted, as at the start of a run: the agent file may have hooks at the front end."""
         known, self._known = self._known, None
         if known is None:
@@ -190,18 +190,20 @@ class Judged:
         self._appeals.part(self)
         if self._has_entered:
             told = msgspec.structs.replace(outcome, text=outcome.text[:MAX_TOLD], session_file="")
-            await ApprovalLine(self._appeals, self._origin).tell("leave", facts={"outcome": msgspec.to_builtins(told)})
+            await ApprovalClient(self._appeals, self._origin).tell(
+                "leave", facts={"outcome": msgspec.to_builtins(told)}
+            )
         return outcome
 
 
-class ApprovalLine:
+class ApprovalClient:
     """Sends requests about one run to its front end."""
 
     def __init__(
         self,
-        appeals: Appeals,
+        appeals: RemoteApprovals,
         origin: Origin | None,
-        catch_up: "Callable[[ApprovalLine], Awaitable[None]] | None" = None,
+        catch_up: "Callable[[ApprovalClient], Awaitable[None]] | None" = None,
     ) -> None:
         """`catch_up` refreshes what is wanted, if that has changed."""
         self._appeals = appeals
@@ -213,18 +215,18 @@ class ApprovalLine:
         if self._catch_up is not None:
             await self._catch_up(self)
 
-    async def ask(self, kind: Kind, **parts: Any) -> Ruling:
-        return await self._appeals.ask(Case(key=uuid4().hex, kind=kind, origin=self._origin, **parts))
+    async def ask(self, kind: Kind, **parts: Any) -> ApprovalDecision:
+        return await self._appeals.ask(ApprovalRequest(key=uuid4().hex, kind=kind, origin=self._origin, **parts))
 
     async def tell(self, kind: Kind, **parts: Any) -> None:
         """Send a notice without waiting."""
-        await self._appeals.tell(Case(key=uuid4().hex, kind=kind, waits=False, origin=self._origin, **parts))
+        await self._appeals.tell(ApprovalRequest(key=uuid4().hex, kind=kind, waits=False, origin=self._origin, **parts))
 
 
-class JudgedCalls:
+class RemoteCallHook:
     """Asks about each call. Must be the last hook, so that calls refused on the worker are not sent."""
 
-    def __init__(self, line: ApprovalLine, wants: Wants, cwd: str) -> None:
+    def __init__(self, line: ApprovalClient, wants: Wants, cwd: str) -> None:
         self._wants = wants
         self._line = line
         self._cwd = cwd
@@ -237,7 +239,7 @@ class JudgedCalls:
 
     async def before(self, call: ToolCall, tool: Tool) -> Answer:
         """Return None if the call may be made, a refusal, or arguments that hooks of the front end have changed."""
-        made, ruling = None, Ruling()
+        made, ruling = None, ApprovalDecision()
         await self._line.open()
         wants = self._wants
         if wants.get("call", False):
@@ -280,10 +282,10 @@ class JudgedCalls:
         return describe_tool(call, tool, self._cwd, seen.real, made)
 
 
-class JudgedModel:
+class RemotelyApprovedModel:
     """A model that is called only if the front end allows it."""
 
-    def __init__(self, model: Model, line: ApprovalLine, wants: Wants, setup: RunSetup) -> None:
+    def __init__(self, model: Model, line: ApprovalClient, wants: Wants, setup: RunSetup) -> None:
         self.inner_model = model
         """The wrapped model."""
         self._wants = wants
@@ -299,9 +301,9 @@ class JudgedModel:
     def info(self) -> ModelInfo:
         return self.inner_model.info
 
-    def rewrap(self, model: Model) -> "JudgedModel":
+    def rewrap(self, model: Model) -> "RemotelyApprovedModel":
         """Wrap another model in the same way."""
-        return JudgedModel(model, self._line, self._wants, self._setup)
+        return RemotelyApprovedModel(model, self._line, self._wants, self._setup)
 
     async def begin(self, facts: dict[str, Any]) -> str:
         """Return why the model must not be called; empty if it may."""
@@ -334,10 +336,10 @@ class JudgedModel:
         return reply
 
 
-class JudgedEnd:
+class RemoteStopReview:
     """Lets the front end make a run continue that would stop."""
 
-    def __init__(self, line: ApprovalLine, wants: Wants) -> None:
+    def __init__(self, line: ApprovalClient, wants: Wants) -> None:
         self._line = line
         self._wants = wants
 
@@ -367,7 +369,7 @@ def merge_wants(wants: Wants, more: Wants) -> None:
         wants[kind] = wants.get(kind, False) or waits
 
 
-def _read_wants(ruling: Ruling) -> Wants:
+def _read_wants(ruling: ApprovalDecision) -> Wants:
     """Return what is wanted of a run that begins; everything if the front end could not say."""
     return ruling.wants if ruling.passes else _ANY | ruling.wants
 
@@ -385,7 +387,7 @@ def describe_reply(ref: str, reply: Reply) -> dict[str, Any]:
     }
 
 
-def _to_result(ruling: Ruling) -> ToolResult | None:
+def _to_result(ruling: ApprovalDecision) -> ToolResult | None:
     if ruling.given is None:
         return None
     given = ruling.given

@@ -26,17 +26,17 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, TextContent, UserContent
 from retinue.core.run import BRANCH_PREFIX, Outcome, Question, Reason, Status
 from retinue.durable.cluster.approval import Wants
-from retinue.durable.cluster.approval_judge import Court, Hearing, OpenBelow, is_end
-from retinue.durable.cluster.assignment import Assignment, Cover, WordKind
+from retinue.durable.cluster.approval_judge import ApprovalJudge, ApprovalListener, OpenBelow, is_end
+from retinue.durable.cluster.assignment import Assignment, SessionContent, WordKind
 from retinue.durable.cluster.branch_import import land
 from retinue.durable.cluster.remote_approvals import merge_wants
 from retinue.durable.cluster.sender import Cluster
-from retinue.durable.cluster.session_copy import Find, HomeFile, bring_files
-from retinue.durable.cluster.workspace_bundle import Parcel, release
+from retinue.durable.cluster.session_copy import Find, SenderSession, bring_files
+from retinue.durable.cluster.workspace_bundle import WorkspaceBundle, release
 from retinue.durable.session_files import SESSION
 from retinue.engine.clock import make_uuid
 from retinue.engine.external.command_line import ProcessPurpose
-from retinue.engine.external.program import Premises
+from retinue.engine.external.program import ProcessContext
 from retinue.engine.loop import Ending
 from retinue.engine.runner import LiveRun
 from retinue.engine.scope import run_shielded
@@ -61,11 +61,11 @@ Ask = Callable[[Question], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Journey:
+class SendContext:
     """What is needed to send a run, besides its setup."""
 
     post: ProcessPurpose
-    premises: Premises
+    premises: ProcessContext
     cluster: Cluster
     attempt: int
     ask: Ask | None = None
@@ -76,7 +76,7 @@ class Journey:
     """Builds the local guards of the run's children."""
     guards_below: Callable[[], bool] = lambda: False
     """Whether there are any at the moment."""
-    cover: Cover = field(default_factory=Cover)
+    cover: SessionContent = field(default_factory=SessionContent)
     """The initial content of its session, except the id."""
     hear_below: Callable[[Event], None] = lambda event: None
     """Receives events of the run's children."""
@@ -87,7 +87,7 @@ class Journey:
 class RemoteRun(LiveRun):
     """A run on a worker. Its local session is a copy in memory of the events received."""
 
-    def __init__(self, setup: RunSetup, journey: Journey, *, clock: Clock) -> None:
+    def __init__(self, setup: RunSetup, journey: SendContext, *, clock: Clock) -> None:
         identity = find_session_id(setup.run_id, journey.post.remote_request.session_file)
         memory = Session.create(cwd=setup.cwd, directory=None, session_id=identity, clock=clock, new_id=make_uuid)
         features = [feature for feature in setup.features if feature.name not in _THERE]
@@ -95,7 +95,7 @@ class RemoteRun(LiveRun):
         super().__init__(setup.change(features=features, limits=limits), memory, clock=clock)
         self._limits = setup.limits
         remote_request = journey.post.remote_request
-        self._home = HomeFile(remote_request.session_file, is_shared=bool(remote_request.request.session_file))
+        self._home = SenderSession(remote_request.session_file, is_shared=bool(remote_request.request.session_file))
         self._finalises = any(feature.name == "finalising" for feature in setup.features)
         self._journey = journey
         self._words: asyncio.Queue[tuple[WordKind, dict[str, Any]]] = asyncio.Queue()
@@ -136,7 +136,7 @@ class RemoteRun(LiveRun):
     async def _work(self, blocks: list[UserContent]) -> Ending:
         self._begin()
         self._ended, self._text, self._worker = None, "", ""
-        court = Court(self.setup, self._journey.open_below)
+        court = ApprovalJudge(self.setup, self._journey.open_below)
         # Reviewers that can make the run continue are asked by the worker, where it continues.
         self.setup = self.setup.change(reviewers=[each for each in self.setup.reviewers if not is_end(each)])
         try:
@@ -146,7 +146,7 @@ class RemoteRun(LiveRun):
             return Ending(Reason.ERROR, error=str(error))
         return Ending(self._ended.reason, error=self._ended.error)
 
-    async def _travel(self, sent: Assignment, court: Court) -> Outcome:
+    async def _travel(self, sent: Assignment, court: ApprovalJudge) -> Outcome:
         """Send the run, follow it and import its results."""
         cluster, remote_request = self._journey.cluster, self._journey.post.remote_request
         past = await asyncio.to_thread(self._home.read) or cluster.recall(self.setup.run_id)
@@ -201,10 +201,10 @@ class RemoteRun(LiveRun):
             finalises=self._finalises,
         )
 
-    async def _accompany(self, sent: Assignment, court: Court) -> Outcome:
+    async def _accompany(self, sent: Assignment, court: ApprovalJudge) -> Outcome:
         """Process events, messages and approvals until the run ends."""
         run, self._seq = sent.id, 0
-        session = Hearing(self._journey.cluster, sent.id, court, self._journey.is_attended)
+        session = ApprovalListener(self._journey.cluster, sent.id, court, self._journey.is_attended)
         async with asyncio.TaskGroup() as group:
             speaking = group.create_task(self._speak(run))
             asked: dict[str, asyncio.Task[None]] = {}
@@ -237,7 +237,7 @@ class RemoteRun(LiveRun):
         await self._journey.cluster.forget_events(run)
         return _strip(news.outcome)
 
-    async def _oversee(self, sent: Assignment, court: Court, session: Hearing) -> None:
+    async def _oversee(self, sent: Assignment, court: ApprovalJudge, session: ApprovalListener) -> None:
         """Handle approvals as soon as there are local guards, even if there were none when the run was sent."""
         wants, below = dict(sent.judged), sent.judged_below
         async with asyncio.TaskGroup() as group:
@@ -275,7 +275,7 @@ class RemoteRun(LiveRun):
         except RetinueError:
             return
 
-    async def _pass_on(self, question: Question, court: Court) -> None:
+    async def _pass_on(self, question: Question, court: ApprovalJudge) -> None:
         """Ask the local user a question of the run, under the run's name."""
         ask = self._journey.ask
         agent = self._journey.post.remote_request.definition.name
@@ -290,7 +290,7 @@ class RemoteRun(LiveRun):
         cluster = self._journey.cluster
         try:
             if await cluster.withdraw(sent.id):
-                await release(self.setup.cwd, msgspec.convert(sent.parcel, type=Parcel))
+                await release(self.setup.cwd, msgspec.convert(sent.parcel, type=WorkspaceBundle))
                 return
             await cluster.say(sent.id, "stop", {"reason": str(self._scope.reason or Reason.USER)})
             while self._ended is None:
@@ -315,7 +315,7 @@ class RemoteRun(LiveRun):
             self._publish(Warned(run_id=setup.run_id, text=text))
         branch, problem = "", ""
         states = await cluster.read_states(assignment)
-        parcel = msgspec.convert(assignment.parcel, type=Parcel)
+        parcel = msgspec.convert(assignment.parcel, type=WorkspaceBundle)
         try:
             branch = await land(
                 setup.cwd,
@@ -367,7 +367,7 @@ def find_session_id(run_id: str, session_file: str) -> str:
 
 def _read_id(path: Path) -> str:
     try:
-        head = HomeFile(str(path), is_shared=False).read_head()
+        head = SenderSession(str(path), is_shared=False).read_head()
         return check_session_id(str(msgspec.json.decode(head, type=dict)["id"]))
     except (KeyError, msgspec.DecodeError, RetinueError):
         return ""

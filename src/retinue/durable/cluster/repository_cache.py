@@ -19,7 +19,7 @@ import msgspec
 
 from retinue.core.errors import RetinueError, quote
 from retinue.durable.cluster.repository import SHA, Repository, check_address, hide_secrets
-from retinue.durable.cluster.workspace_bundle import Parcel
+from retinue.durable.cluster.workspace_bundle import WorkspaceBundle
 from retinue.sandbox.open_beneath import remove_tree
 from retinue.sessions.files import make_private
 from retinue.tools.git import FETCH_TIMEOUT_S, fetch_git
@@ -43,7 +43,7 @@ _SETTLING_S = 60.0
 class RepositoryCache:
     """The cached repository of one project. `hold` it while anything depends on it."""
 
-    def __init__(self, folder: Path, parcel: Parcel) -> None:
+    def __init__(self, folder: Path, parcel: WorkspaceBundle) -> None:
         origin = parcel.remote or parcel.project or parcel.commit
         # A shallow repository must not be mistaken for a complete one.
         key = hashlib.sha256(msgspec.json.encode([origin, parcel.shallow])).hexdigest()[:32]

@@ -16,17 +16,17 @@ import msgspec
 
 from retinue.core.events import Event
 from retinue.core.run import Outcome
-from retinue.durable.cluster.approval import Case, Ruling, forget_cases, list_cases, settle_case
-from retinue.durable.cluster.assignment import CHANNEL, Assignment, Home, WordKind, unpack_assignment
+from retinue.durable.cluster.approval import ApprovalDecision, ApprovalRequest, forget_cases, list_cases, settle_case
+from retinue.durable.cluster.assignment import CHANNEL, Assignment, SenderPlaces, WordKind, unpack_assignment
 from retinue.durable.cluster.branch_import import note_heard, take_session
 from retinue.durable.cluster.database import Database, pack_json, unpack_json
 from retinue.durable.cluster.dbos_queues import WaitingRuns, prepare_engine
 from retinue.durable.cluster.record import submit
-from retinue.durable.cluster.shared_budget import Purse, open_leases
-from retinue.durable.cluster.workspace_bundle import Parcel, pack
+from retinue.durable.cluster.shared_budget import RemainingBudget, open_leases
+from retinue.durable.cluster.workspace_bundle import WorkspaceBundle, pack
 from retinue.durable.recorded_run import SNAPSHOT
 from retinue.durable.session_files import SESSION
-from retinue.durable.trouble import MARK, Alarm, recognise
+from retinue.durable.trouble import MARK, TroubleNotifier, recognise
 from retinue.engine.budget import Lease
 
 LOOK_S = 1.0
@@ -44,7 +44,7 @@ ON CONFLICT DO NOTHING
 _decoder = msgspec.json.Decoder(Event)
 
 
-class News(msgspec.Struct, frozen=True):
+class NewEvents(msgspec.Struct, frozen=True):
     """New events of a run."""
 
     events: list[Event]
@@ -61,17 +61,17 @@ async def keep_nothing() -> None:
 class Cluster:
     """The cluster for the runs of one main agent."""
 
-    def __init__(self, url: str, *, use_remote: bool = True, alarm: Alarm | None = None) -> None:
+    def __init__(self, url: str, *, use_remote: bool = True, alarm: TroubleNotifier | None = None) -> None:
         """`use_remote`: workers fetch what a repository's remote has; else everything is sent.
 
         `alarm` reports what runs wait for if it is neither a worker nor the run itself.
         """
-        self._alarm = alarm or Alarm()
+        self._alarm = alarm or TroubleNotifier()
         self._use_remote = use_remote
         self.face = f"retinue_face_{secrets.token_hex(8)}"
         self._before_send: Callable[[], Awaitable[None]] = keep_nothing
         self._above: tuple[str, ...] = ()
-        self.home: Home | None = None
+        self.home: SenderPlaces | None = None
         """Original places of the run that sends others from a worker; None at the first front end."""
         self._is_shared = False
         self._database = Database(url, name="retinue", alarm=self._alarm)
@@ -83,11 +83,13 @@ class Cluster:
         self._news: dict[str, asyncio.Event] = {}
         self._brought: dict[str, asyncio.Event] = {}
         self._leased: set[str] = set()
-        self._packed: dict[Path, tuple[float, Parcel, bytes]] = {}
+        self._packed: dict[Path, tuple[float, WorkspaceBundle, bytes]] = {}
         self._recalled: dict[str, bytes] = {}
         """Sessions that are not stored, for runs that this process resumes."""
 
-    def share(self, before_send: Callable[[], Awaitable[None]], above: tuple[str, ...], home: Home) -> "Cluster":
+    def share(
+        self, before_send: Callable[[], Awaitable[None]], above: tuple[str, ...], home: SenderPlaces
+    ) -> "Cluster":
         """Return a view with the same connections for one of several runs on a worker.
 
         `before_send` updates its own record before it sends others; `above` are its leases; `home` is where it belongs.
@@ -190,16 +192,16 @@ class Cluster:
         await self._waiting.add(assignment)
         return assignment
 
-    def find_purse(self, keys: Sequence[str], run_id: str) -> Purse | None:
+    def find_purse(self, keys: Sequence[str], run_id: str) -> RemainingBudget | None:
         """Return the budget that local runs share with sent ones; None if no sent run draws on these leases."""
         shared = self.find_shared(keys)
-        return Purse(self._database, run_id, shared) if shared else None
+        return RemainingBudget(self._database, run_id, shared) if shared else None
 
     def find_shared(self, keys: Sequence[str]) -> list[str]:
         """Return those of the leases that sent runs draw on."""
         return [key for key in keys if key in self._leased]
 
-    async def follow(self, run: str, seq: int) -> News:
+    async def follow(self, run: str, seq: int) -> NewEvents:
         """Wait for events of a run after `seq`."""
         flag = self._news.setdefault(run, asyncio.Event())
         while True:
@@ -216,7 +218,7 @@ class Cluster:
             if told or ended is not None:
                 events = [_decoder.decode(line) for _, data in told for line in data.splitlines() if line]
                 outcome = None if ended is None else unpack_json(ended, Outcome)
-                return News(events, told[-1][0] if told else seq, rows[0][1], outcome)
+                return NewEvents(events, told[-1][0] if told else seq, rows[0][1], outcome)
             await self._await(flag)
 
     async def say(self, run: str, kind: WordKind, data: dict[str, Any]) -> None:
@@ -233,7 +235,7 @@ class Cluster:
             run,
         )
 
-    async def read_cases(self, run: str) -> list[Case]:
+    async def read_cases(self, run: str) -> list[ApprovalRequest]:
         """Return the undecided approval requests and notices of a run and its children."""
         return await list_cases(self._database, run)
 
@@ -243,7 +245,7 @@ class Cluster:
         await self._await(flag)
         flag.clear()
 
-    async def settle(self, run: str, case: Case, ruling: Ruling) -> None:
+    async def settle(self, run: str, case: ApprovalRequest, ruling: ApprovalDecision) -> None:
         """Send the decision about a request to the run, once."""
         await settle_case(self._database, run, case, ruling)
 
@@ -304,7 +306,7 @@ class Cluster:
                 await prepare_engine(self._url)
             self._opened.set()
 
-    async def _pack(self, cwd: Path, branch: str) -> tuple[Parcel, bytes]:
+    async def _pack(self, cwd: Path, branch: str) -> tuple[WorkspaceBundle, bytes]:
         if branch:
             return await pack(cwd, branch=branch, use_remote=self._use_remote)
         async with self._opening:

@@ -24,7 +24,7 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MAX_HEAD = 64 * 1024
 
 
-class HomeFile:
+class SenderSession:
     """The session file of a run on the sender."""
 
     def __init__(self, path: str, *, is_shared: bool) -> None:
@@ -187,4 +187,4 @@ def _write(path: Path, data: bytes) -> None:
     # Only we create this folder, so a link in its place is an attack.
     if path.parent.is_symlink():
         raise SessionError(f"{quote(str(path.parent), 200)} is a link")
-    HomeFile(str(path), is_shared=False).write(data)
+    SenderSession(str(path), is_shared=False).write(data)

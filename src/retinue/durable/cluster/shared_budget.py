@@ -41,7 +41,7 @@ async def open_leases(database: Database, lease: Lease) -> tuple[str, ...]:
     return tuple(one.key for one in chain)
 
 
-class Purse:
+class RemainingBudget:
     """What one run and its ancestors may still spend."""
 
     def __init__(self, database: Database, run: str, leases: Sequence[str], claim: Claim | None = None) -> None:
@@ -53,10 +53,10 @@ class Purse:
         self.rest = (0.0, 0.0)
         """Tokens and dollars that were free before the last reservation."""
 
-    def join(self, leases: Sequence[str]) -> "Purse | None":
+    def join(self, leases: Sequence[str]) -> "RemainingBudget | None":
         """Return a copy with these additional leases; None if there are none at all."""
         joined = {*self._leases, *leases}
-        return Purse(self._database, self._run, [*joined], self._claim) if joined else None
+        return RemainingBudget(self._database, self._run, [*joined], self._claim) if joined else None
 
     async def recover(self) -> None:
         """Count what a dead worker had reserved as spent."""
@@ -132,7 +132,7 @@ class Purse:
 class SharedBudget:
     """The leases in the database, for the root lease of a process to draw on."""
 
-    def __init__(self, find_purse: Callable[[Sequence[str]], Purse | None], *, is_limit: bool) -> None:
+    def __init__(self, find_purse: Callable[[Sequence[str]], RemainingBudget | None], *, is_limit: bool) -> None:
         """`find_purse` receives the keys of local leases; it returns None if no other process draws on them.
 
         `is_limit`: everything in this process draws on some lease.
@@ -141,7 +141,7 @@ class SharedBudget:
         self.is_limit = is_limit
         self.rest = (_INFINITE, _INFINITE)
         """Tokens and dollars that were left at the last query."""
-        self._holds: dict[int, tuple[Purse, str]] = {}
+        self._holds: dict[int, tuple[RemainingBudget, str]] = {}
         self._last = 0
 
     async def reserve(self, price: Price, size: int, wanted: int, keys: Sequence[str]) -> tuple[int, int]:

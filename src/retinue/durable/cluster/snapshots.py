@@ -67,7 +67,7 @@ def _is_branch(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class SnapshotLink:
     commit: str
     tree: str
     date: str
@@ -75,7 +75,7 @@ class Link:
     table: BranchTable
 
 
-async def read_link(repository: Repository, commit: str) -> Link:
+async def read_link(repository: Repository, commit: str) -> SnapshotLink:
     """Read a snapshot. Raises RetinueError if the commit is not one."""
     raw = os.fsdecode((await repository.run("cat-file", "commit", commit)).out)
     header, _, message = raw.partition("\n\n")
@@ -83,10 +83,10 @@ async def read_link(repository: Repository, commit: str) -> Link:
     made = _DATE.search(header)
     if made is None or not SHA.fullmatch(tree) or not message.startswith(SUBJECT):
         raise RetinueError(f"commit {commit} is not a snapshot of a run")
-    return Link(commit, tree, f"@{made[1]}", BranchTable.parse(message))
+    return SnapshotLink(commit, tree, f"@{made[1]}", BranchTable.parse(message))
 
 
-async def apply_chain(repository: Repository, ref: str, begin: str, bundles: Sequence[bytes]) -> Link | None:
+async def apply_chain(repository: Repository, ref: str, begin: str, bundles: Sequence[bytes]) -> SnapshotLink | None:
     """Add a chain of snapshots to a repository and move a ref along; None if there are none.
 
     The first snapshot is based on `begin`, to which the ref MUST point already; without it the first one is complete.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class WorkerWish:
+class WorkerOptions:
     database: str = ""
     """The address; empty for that of the environment or the user's settings."""
     slots: int = 20
@@ -26,17 +26,22 @@ class WorkerWish:
 
 
 async def work(
-    wish: WorkerWish, url: str, folder: Path, open_agent: "OpenAgent", stop: asyncio.Event, say: Callable[[str], None]
+    wish: WorkerOptions,
+    url: str,
+    folder: Path,
+    open_agent: "OpenAgent",
+    stop: asyncio.Event,
+    say: Callable[[str], None],
 ) -> None:
     """Run a worker for the database at `url` until `stop` is set; runs work below `folder`. Raises RetinueError."""
     from importlib.metadata import version
 
     from retinue.durable.cluster.worker import Worker
     from retinue.durable.cluster.worker_host import WorkerHost
-    from retinue.durable.trouble import Alarm
+    from retinue.durable.trouble import TroubleNotifier
     from retinue.models.certificates import import_aiohttp
 
-    alarm = Alarm(say)
+    alarm = TroubleNotifier(say)
     worker = Worker(
         url,
         WorkerHost(url, alarm, open_agent).open,

@@ -22,22 +22,22 @@ from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Event
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.terminal import escape_line
-from retinue.durable.cluster.approval import Case, bring_case
+from retinue.durable.cluster.approval import ApprovalRequest, bring_case
 from retinue.durable.cluster.assignment import CHANNEL, Assignment, RunMessage
 from retinue.durable.cluster.checkout import Checkout
 from retinue.durable.cluster.database import Database, unpack_json
-from retinue.durable.cluster.dbos_queues import ROOM, Taking, WaitingRuns, prepare_engine
+from retinue.durable.cluster.dbos_queues import ROOM, WaitingRuns, WorkerQueues, prepare_engine
 from retinue.durable.cluster.membership import Membership
 from retinue.durable.cluster.record import Claim, RunTakenOver
 from retinue.durable.cluster.repository_cache import prune_cache
-from retinue.durable.cluster.shared_budget import Purse
+from retinue.durable.cluster.shared_budget import RemainingBudget
 from retinue.durable.cluster.upgrade import upgrade_tables
-from retinue.durable.cluster.worker_events import Teller
+from retinue.durable.cluster.worker_events import EventBatches
 from retinue.durable.cluster.worker_folder import FolderWatch, is_ours
-from retinue.durable.cluster.workspace_bundle import Parcel, read_bundle
-from retinue.durable.recorded_run import SNAPSHOT, Recorded, RunRecorder, Snapshot, States
-from retinue.durable.session_files import SESSION, Mirror, Piece
-from retinue.durable.trouble import Alarm, recognise
+from retinue.durable.cluster.workspace_bundle import WorkspaceBundle, read_bundle
+from retinue.durable.recorded_run import SNAPSHOT, RecordFeature, RunRecorder, Snapshot, WorkspaceSnapshots
+from retinue.durable.session_files import SESSION, RecordPart, SessionFolder
+from retinue.durable.trouble import TroubleNotifier, recognise
 
 DROP_S = 10.0
 CACHE_BYTES = 20 << 30
@@ -57,15 +57,15 @@ class WorkerJob:
     sessions: Path
     """The folder of its session."""
     workspace: Path
-    recorded: Recorded
+    recorded: RecordFeature
     keep: Callable[[], Awaitable[None]]
     """Updates the record."""
     goes_on: bool
     """Whether the session already contains the task."""
     hear: Callable[[Event], None]
-    submit: Callable[[Case], Awaitable[None]]
+    submit: Callable[[ApprovalRequest], Awaitable[None]]
     """Sends an approval request to the front end."""
-    purse: Purse
+    purse: RemainingBudget
     """The budgets that it draws on."""
     former: tuple[str, ...] = ()
     """Workspaces on workers that had it before."""
@@ -73,7 +73,7 @@ class WorkerJob:
     """Environment variables that say which parts of the worker's folder it may see."""
 
 
-class Hosted(Protocol):
+class ActiveRun(Protocol):
     """A run being executed."""
 
     async def work(self) -> Outcome: ...
@@ -83,7 +83,7 @@ class Hosted(Protocol):
         ...
 
 
-Host = Callable[[WorkerJob], Hosted]
+Host = Callable[[WorkerJob], ActiveRun]
 
 
 class Worker:
@@ -96,7 +96,7 @@ class Worker:
         slots: int,
         total: int | None = None,
         version: str = "",
-        alarm: Alarm | None = None,
+        alarm: TroubleNotifier | None = None,
     ) -> None:
         """`alarm` reports what this worker does and waits for to its operator."""
         self._url = url
@@ -105,12 +105,12 @@ class Worker:
         self._slots = slots
         self._total = total
         self._version = version
-        self._alarm = alarm or Alarm()
+        self._alarm = alarm or TroubleNotifier()
         self._say = self._alarm.say
         self._watch = FolderWatch(folder, self._alarm)
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._dropped: set[str] = set()
-        self._hosted: dict[str, Hosted] = {}
+        self._hosted: dict[str, ActiveRun] = {}
         self._heard: dict[str, int] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -139,7 +139,7 @@ class Worker:
         await member.join(self._version)
         # Running work is not abandoned for a problem that someone can fix.
         database.waits_for_rights = True
-        taking = Taking(self._url, self.name, lambda run: self._perform(database, run), self._alarm)
+        taking = WorkerQueues(self._url, self.name, lambda run: self._perform(database, run), self._alarm)
         await database.await_room(ROOM)
         await taking.open(self._slots, self._total)
         self._say(f"worker {self.name} takes up to {self._slots} runs from {database.describe()}")
@@ -216,9 +216,9 @@ class Worker:
 
     async def _work(self, database: Database, claim: Claim) -> None:
         assignment = claim.assignment
-        purse = Purse(database, assignment.id, assignment.leases, claim)
+        purse = RemainingBudget(database, assignment.id, assignment.leases, claim)
         await purse.recover()
-        teller = Teller(claim)
+        teller = EventBatches(claim)
         folder = self._folder / "runs" / f"{assignment.id}-{claim.epoch}"
         try:
             async with asyncio.TaskGroup() as group:
@@ -247,25 +247,27 @@ class Worker:
         self._say(f"run {claim.assignment.id} cannot work here: {escape_line(told, MOST_TOLD)}")
         return Outcome(Status.FAILED, reason, error=f"on worker {self.name}: {told}")
 
-    async def _work_in(self, database: Database, claim: Claim, purse: Purse, teller: Teller, folder: Path) -> Outcome:
+    async def _work_in(
+        self, database: Database, claim: Claim, purse: RemainingBudget, teller: EventBatches, folder: Path
+    ) -> Outcome:
         assignment = claim.assignment
         kept = await claim.read()
         if assignment.session != Path(assignment.session).name:
             raise RetinueError(f"the run names a session outside of its folder: {quote(assignment.session)}")
         sessions = folder / "sessions"
         sessions.mkdir(mode=0o700, parents=True)
-        mirror = Mirror(sessions)
+        mirror = SessionFolder(sessions)
         mirror.restore(piece for piece, _ in kept)
         goes_on = any(attempt == assignment.attempt and piece.kind == SESSION for piece, attempt in kept)
         # Changes of an earlier attempt are in the branch that this attempt was sent with.
         states = [piece for piece, attempt in kept if piece.kind == SNAPSHOT and attempt == assignment.attempt]
         async with self._open_workspace(database, assignment, states) as (workspace, snapshot, exposed):
-            keeper = RunRecorder(claim, mirror, States(snapshot, str(assignment.attempt), len(states)))
+            keeper = RunRecorder(claim, mirror, WorkspaceSnapshots(snapshot, str(assignment.attempt), len(states)))
             # Stored with the first piece, so that no place is recorded in which nothing was said.
-            keeper.note(Piece(PLACE, str(workspace), 0, b""))
+            keeper.note(RecordPart(PLACE, str(workspace), 0, b""))
             submit = partial(bring_case, database, assignment.id, claim.epoch)
             former = tuple(dict.fromkeys(piece.path for piece, _ in kept if piece.kind == PLACE))
-            recorded = Recorded(keeper)
+            recorded = RecordFeature(keeper)
             job = WorkerJob(
                 assignment, sessions, workspace, recorded, keeper.keep, goes_on, teller.hear, submit, purse, former
             )
@@ -285,10 +287,10 @@ class Worker:
 
     @asynccontextmanager
     async def _open_workspace(
-        self, database: Database, assignment: Assignment, states: list[Piece]
+        self, database: Database, assignment: Assignment, states: list[RecordPart]
     ) -> "AsyncIterator[tuple[Path, Snapshot, tuple[str, ...]]]":
         """Open the run's copy of its repository at the last recorded snapshot."""
-        parcel = msgspec.convert(assignment.parcel, type=Parcel)
+        parcel = msgspec.convert(assignment.parcel, type=WorkspaceBundle)
         bundle = await read_bundle(database, assignment.digest)
         checkout = await Checkout.restore(parcel, bundle, [piece.data for piece in states], self._folder / "workspaces")
 

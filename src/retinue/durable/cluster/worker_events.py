@@ -59,7 +59,7 @@ class RunView(Protocol):
         ...
 
 
-class Relay:
+class ChildEvents:
     """Forwards events of the children of one run."""
 
     def __init__(
@@ -141,7 +141,7 @@ DELAY_S = 0.15
 _encoder = msgspec.json.Encoder()
 
 
-class Teller:
+class EventBatches:
     """Collects the events of one run and sends them in batches."""
 
     def __init__(self, claim: Claim) -> None:

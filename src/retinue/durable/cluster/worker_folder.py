@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from retinue.core.errors import ConfigError, quote
-from retinue.durable.trouble import Alarm, DurableTrouble
+from retinue.durable.trouble import DurableTrouble, TroubleNotifier
 
 LOOK_S = 5.0
 LEAST_BYTES = 16 << 20
@@ -20,7 +20,7 @@ _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "gluster
 _OURS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE))
 
 
-class Valve(Protocol):
+class RunIntake(Protocol):
     """Controls whether runs are taken."""
 
     def pause(self) -> None: ...
@@ -31,7 +31,7 @@ class Valve(Protocol):
 class FolderWatch:
     """Keeps a worker from taking runs that could only fail on it."""
 
-    def __init__(self, folder: Path, alarm: Alarm) -> None:
+    def __init__(self, folder: Path, alarm: TroubleNotifier) -> None:
         self._folder = folder
         self._alarm = alarm
         self.usable = asyncio.Event()
@@ -46,7 +46,7 @@ class FolderWatch:
                 "name another by RETINUE_WORKER_DIR"
             )
 
-    async def run(self, worker: str, valve: Valve) -> None:
+    async def run(self, worker: str, valve: RunIntake) -> None:
         try:
             while True:
                 await asyncio.sleep(LOOK_S)

@@ -12,20 +12,20 @@ from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Answered, Asked, Event, Warned
 from retinue.core.messages import AssistantMessage, Message, TextContent, Usage, UserMessage
 from retinue.core.run import Outcome, Reason, Status
-from retinue.durable.cluster.assignment import Assignment, Home, RunMessage
-from retinue.durable.cluster.remote_approvals import Appeals, Judged
+from retinue.durable.cluster.assignment import Assignment, RunMessage, SenderPlaces
+from retinue.durable.cluster.remote_approvals import RemoteApprovalFeature, RemoteApprovals
 from retinue.durable.cluster.sender import Cluster
 from retinue.durable.cluster.shared_budget import SharedBudget
-from retinue.durable.cluster.worker import Hosted, WorkerJob
-from retinue.durable.cluster.worker_events import Relay, RunView
-from retinue.durable.cluster.workspace_bundle import Parcel
-from retinue.durable.trouble import Alarm
+from retinue.durable.cluster.worker import ActiveRun, WorkerJob
+from retinue.durable.cluster.worker_events import ChildEvents, RunView
+from retinue.durable.cluster.workspace_bundle import WorkspaceBundle
+from retinue.durable.trouble import TroubleNotifier
 from retinue.engine.budget import Source
 from retinue.engine.journal import CREW
 from retinue.engine.prompt import CWD, ENVIRONMENT, render_cwd, to_line
-from retinue.engine.questions import Desk
+from retinue.engine.questions import PendingQuestions
 from retinue.engine.setup import Feature
-from retinue.features.finalise import Finalising
+from retinue.features.finalise import FinalizeFeature
 
 MOST_NAMED = 5
 """Maximum number of former places in the prompt."""
@@ -42,7 +42,7 @@ class Agent(Protocol):
     def run_id(self) -> str: ...
 
     @property
-    def questions(self) -> Desk:
+    def questions(self) -> PendingQuestions:
         """Questions of its runs to the user."""
         ...
 
@@ -102,7 +102,7 @@ class OpenAgent(Protocol):
         self,
         job: WorkerJob,
         cluster: Cluster,
-        judge: Appeals,
+        judge: RemoteApprovals,
         features: Sequence[Feature],
         tell_missing: Callable[[str], None],
         source: Source,
@@ -117,13 +117,13 @@ class OpenAgent(Protocol):
 class WorkerHost:
     """Opens the runs of one worker."""
 
-    def __init__(self, url: str, alarm: Alarm, open_agent: OpenAgent) -> None:
+    def __init__(self, url: str, alarm: TroubleNotifier, open_agent: OpenAgent) -> None:
         self._cluster = Cluster(url, alarm=alarm)
         """Shared by all runs that send others; opened by the first of them."""
         self._open_agent = open_agent
 
-    def open(self, job: WorkerJob) -> Hosted:
-        home = Home.of(job.assignment, job.workspace)
+    def open(self, job: WorkerJob) -> ActiveRun:
+        home = SenderPlaces.of(job.assignment, job.workspace)
         return HostedRun(job, self._cluster.share(job.keep, job.assignment.leases, home), self._open_agent)
 
 
@@ -134,15 +134,15 @@ class HostedRun:
         assignment = job.assignment
         self._job = job
         self._assignment = assignment
-        self._appeals = Appeals(
+        self._appeals = RemoteApprovals(
             job.submit, assignment.judged, is_on=assignment.judged_below, on_change=self._demand_judgement
         )
         # Even without any approvals: the front end may return with rules.
-        judged = Judged(self._appeals, wants=self._appeals.wants)
-        features: list[Feature] = [*([Finalising()] if assignment.finalises else []), job.recorded, judged]
+        judged = RemoteApprovalFeature(self._appeals, wants=self._appeals.wants)
+        features: list[Feature] = [*([FinalizeFeature()] if assignment.finalises else []), job.recorded, judged]
         budget = SharedBudget(lambda keys: job.purse.join(cluster.find_shared(keys)), is_limit=bool(assignment.leases))
         self._retinue = open_agent(job, cluster, self._appeals, features, self._tell_missing, budget)
-        self._relay: Relay | None = None
+        self._relay: ChildEvents | None = None
         self._early: list[RunMessage] = []
         self._is_open = False
         self._stopped: Reason | None = None
@@ -196,7 +196,9 @@ class HostedRun:
         async with self._retinue as retinue:
             if self._assignment.tells_below:
                 own = retinue.run_id, self._assignment.run_id
-                self._relay = Relay(own, lambda: retinue.lookout, self._job.hear, partial(bring_home, job=self._job))
+                self._relay = ChildEvents(
+                    own, lambda: retinue.lookout, self._job.hear, partial(bring_home, job=self._job)
+                )
             stop_listening = retinue.listen(lambda event: self._hear(retinue, event))
             try:
                 self._begin(retinue)
@@ -310,7 +312,7 @@ def _tell_former(workspace: str, former: Sequence[str]) -> str:
 
 def _tell_missing(assignment: Assignment) -> str:
     """Tell the agent which parts of the workspace could not be sent."""
-    notes = msgspec.convert(assignment.parcel, type=Parcel).notes
+    notes = msgspec.convert(assignment.parcel, type=WorkspaceBundle).notes
     listed = "\n".join(f"- {note}" for note in notes)
     return f"# What is missing in your workspace\n{listed}" if notes else ""
 

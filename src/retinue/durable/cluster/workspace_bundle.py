@@ -45,7 +45,7 @@ _BRANCH = re.compile(r"[A-Za-z0-9_][^\x00-\x20\x7f~^:?*\[\\]*")
 _UNSAVED = "what was not committed when the run was sent"
 
 
-class Parcel(Struct, frozen=True, kw_only=True):
+class WorkspaceBundle(Struct, frozen=True, kw_only=True):
     """Description of a workspace that is sent with a run, without the bundle itself. Contains no secrets."""
 
     commit: str = ""
@@ -78,7 +78,7 @@ class Parcel(Struct, frozen=True, kw_only=True):
 
 async def pack(
     cwd: Path, *, branch: str = "", max_bytes: int = MAX_BUNDLE, use_remote: bool = True
-) -> tuple[Parcel, bytes]:
+) -> tuple[WorkspaceBundle, bytes]:
     """Pack the workspace around a directory; the bytes are the bundle, empty if a remote has everything.
 
     With `branch`, that branch is sent without uncommitted changes. Without `use_remote` the bundle is complete. Raises
@@ -86,7 +86,7 @@ async def pack(
     """
     workspace = await find_workspace(cwd)
     if workspace is None:
-        return Parcel(notes=(_tell_empty(cwd),)), b""
+        return WorkspaceBundle(notes=(_tell_empty(cwd),)), b""
     subfolder = _check_subfolder(workspace.prefix)
     scratch = await asyncio.to_thread(tempfile.mkdtemp, prefix="retinue-pack-")
     try:
@@ -95,14 +95,14 @@ async def pack(
         await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
 
-async def release(repo: Path, parcel: Parcel) -> None:
+async def release(repo: Path, parcel: WorkspaceBundle) -> None:
     """Delete the ref that was kept in the sender's repository for a run without changes."""
     # Git finds the repository itself: many runs end at once, and each call costs milliseconds.
     if _is_sent(parcel.sent_ref):
         await run_git(["update-ref", "-d", parcel.sent_ref], repo)
 
 
-async def drop_sent(repository: Repository, parcel: Parcel) -> None:
+async def drop_sent(repository: Repository, parcel: WorkspaceBundle) -> None:
     """Delete the ref that keeps the sent commit, and no other."""
     if _is_sent(parcel.sent_ref):
         await repository.ask("update-ref", "-d", parcel.sent_ref)
@@ -121,14 +121,16 @@ class _Packer:
         self._nested: list[str] = []
         self._notes: list[str] = []
 
-    async def pack(self, subfolder: str, branch: str, max_bytes: int, *, use_remote: bool) -> tuple[Parcel, bytes]:
+    async def pack(
+        self, subfolder: str, branch: str, max_bytes: int, *, use_remote: bool
+    ) -> tuple[WorkspaceBundle, bytes]:
         repository = self._repository
         base, commit = await self._find_branch(branch) if branch else await self._save_files()
         await self._note_inner(commit)
         remote, known = await self._find_remote(commit) if use_remote and base else ("", ())
         sent_ref = f"{SENT_REFS}/{secrets.token_hex(8)}"
         await repository.run("update-ref", sent_ref, commit)
-        parcel = Parcel(
+        parcel = WorkspaceBundle(
             commit=commit,
             base=base,
             subfolder=subfolder,
@@ -217,7 +219,7 @@ class _Packer:
         rows = (await self._repository.ask("rev-list", "--boundary", *scope)).text.split("\n")
         return tuple(row[1:] for row in rows if row.startswith("-"))
 
-    async def _add_bundle(self, parcel: Parcel, max_bytes: int) -> tuple[Parcel, bytes]:
+    async def _add_bundle(self, parcel: WorkspaceBundle, max_bytes: int) -> tuple[WorkspaceBundle, bytes]:
         parcel = replace(parcel, notes=tuple(self._notes))
         if parcel.known == (parcel.commit,):
             return parcel, b""
@@ -253,7 +255,7 @@ class _Packer:
         return tuple(sorted(rows))
 
 
-def check_parcel(parcel: Parcel) -> None:
+def check_parcel(parcel: WorkspaceBundle) -> None:
     """Raise RetinueError unless a received description is valid."""
     names = {"commit": [parcel.commit], "base": [parcel.base], "known": parcel.known, "shallow": parcel.shallow}
     for field, values in {**names, "project": [parcel.project]}.items():
@@ -275,7 +277,7 @@ def _refuse(field: str, value: str, expected: str) -> NoReturn:
     raise RetinueError(f"the workspace of the run cannot be used: {field} is {quote(value)}, expected {expected}")
 
 
-async def check_bundle(parcel: Parcel, bundle: bytes, max_bytes: int) -> None:
+async def check_bundle(parcel: WorkspaceBundle, bundle: bytes, max_bytes: int) -> None:
     """Raise RetinueError unless the bundle matches its description."""
     if len(bundle) > max_bytes:
         raise BundleTooLarge(

@@ -12,7 +12,7 @@ from retinue.core.events import RunFinished
 from retinue.core.messages import Usage
 from retinue.core.run import Run
 from retinue.engine.backend import Arrange, LocalBackend, keep_setup
-from retinue.engine.recovery import Remains
+from retinue.engine.recovery import StoredRuns
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import REMOTE, Runner
 from retinue.engine.runner import LiveRun
@@ -20,7 +20,7 @@ from retinue.engine.session_path import find_file
 
 if TYPE_CHECKING:  # most main agents start no durable run
     from retinue.durable.local.records import RunRecords
-    from retinue.durable.local.writer import Scribe
+    from retinue.durable.local.writer import WriterThread
 
 FILE = "runs.db"
 
@@ -33,7 +33,7 @@ def has_record(path: Path) -> bool:
 async def open_backend(
     path: Path,
     main: LiveRun,
-    remains: Remains,
+    remains: StoredRuns,
     *,
     choose: Callable[[Run, RunRequest], Runner],
     charge: Callable[[str, Usage], None],
@@ -72,11 +72,11 @@ class DurableBackend(LocalBackend):
         self._choose = choose
         self._charge = charge
         self._records: RunRecords | None = None
-        self._writer: Scribe | None = None
+        self._writer: WriterThread | None = None
         self.returning: frozenset[str] = frozenset()
         """Runs of an earlier process that are resumed here."""
 
-    async def take_over(self, remains: Remains, warn: Callable[[str], None]) -> None:
+    async def take_over(self, remains: StoredRuns, warn: Callable[[str], None]) -> None:
         """Find the runs of an earlier process to resume. Raises RecordError."""
         self.returning = frozenset(await self._need_records().take_over(remains.runs, remains.requests, warn))
 
@@ -106,10 +106,10 @@ class DurableBackend(LocalBackend):
         if self._records is None:
             from retinue.durable.local.database import RunDatabase
             from retinue.durable.local.records import RunRecords
-            from retinue.durable.local.writer import Scribe
+            from retinue.durable.local.writer import WriterThread
 
             main = self._main
-            self._writer = Scribe(RunDatabase(self._path))
+            self._writer = WriterThread(RunDatabase(self._path))
             self._records = RunRecords(
                 self._writer,
                 main.session,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from retinue.core.errors import quote
-from retinue.durable.session_files import Piece, RecordError
+from retinue.durable.session_files import RecordError, RecordPart
 from retinue.sessions.files import make_private
 
 VERSION = 1
@@ -204,7 +204,7 @@ def put_run(connection: sqlite3.Connection, entry: RunRow) -> None:
     connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?)", entry)
 
 
-def put_pieces(connection: sqlite3.Connection, session: str, run: str, pieces: Iterable[Piece]) -> None:
+def put_pieces(connection: sqlite3.Connection, session: str, run: str, pieces: Iterable[RecordPart]) -> None:
     """Store parts of a run; a shorter version of a part is replaced."""
     connection.executemany(
         "INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?, ?, ?)",
@@ -225,9 +225,9 @@ def read_runs(connection: sqlite3.Connection) -> list[RunRow]:
     return [RunRow(*row) for row in connection.execute("SELECT session, run, attempt, began, main FROM runs")]
 
 
-def read_pieces(connection: sqlite3.Connection, session: str, run: str) -> list[Piece]:
+def read_pieces(connection: sqlite3.Connection, session: str, run: str) -> list[RecordPart]:
     rows = connection.execute(
         "SELECT kind, path, place, data FROM pieces WHERE session = ? AND run = ? ORDER BY kind, path, place",
         (session, run),
     )
-    return [Piece(kind, path, place, bytes(data)) for kind, path, place, data in rows]
+    return [RecordPart(kind, path, place, bytes(data)) for kind, path, place, data in rows]

@@ -15,14 +15,14 @@ from retinue.core.events import Event, RunFinished
 from retinue.core.messages import AssistantMessage, Usage, UserMessage
 from retinue.core.run import Run
 from retinue.durable.local.database import Act, RunRow, drop_run, put_pieces, put_run, read_pieces, read_runs
-from retinue.durable.recorded_run import Recorded, RunRecorder
-from retinue.durable.session_files import Mirror, Piece, RecordError
+from retinue.durable.recorded_run import RecordFeature, RunRecorder
+from retinue.durable.session_files import RecordError, RecordPart, SessionFolder
 from retinue.engine.backend import Arrange, keep_setup
 from retinue.engine.request import RunRequest
-from retinue.engine.retries import Past
+from retinue.engine.retries import EarlierUsage
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature
-from retinue.features.deferred import Deferring
+from retinue.features.deferred import DeferredTools
 from retinue.sessions.entry import decode_entry
 from retinue.sessions.log import Session
 
@@ -42,7 +42,7 @@ class Writer(Protocol):
         ...
 
 
-class _Return(NamedTuple):
+class _ResumedRun(NamedTuple):
     """A run to be resumed."""
 
     entry: RunRow
@@ -70,7 +70,7 @@ class RunRecords:
         self._find_file = find_file
         self._charge = charge
         self._is_saved = is_saved
-        self._returning: dict[str, _Return] = {}
+        self._returning: dict[str, _ResumedRun] = {}
         self._is_named = False
         self._files: dict[str, tuple[Path, int]] = {}
         """Session file and attempt of each recorded run."""
@@ -87,7 +87,7 @@ class RunRecords:
                 continue
             # Finished runs too: there may have been no time to sync their sessions.
             path = self._find_file(run, requests[run.id])
-            pieces: list[Piece] = await self._read(partial(read_pieces, session=entry.session, run=entry.run))
+            pieces: list[RecordPart] = await self._read(partial(read_pieces, session=entry.session, run=entry.run))
             try:
                 kept = await asyncio.to_thread(repair_file, path, entry.began, pieces)
             except RetinueError as error:
@@ -95,7 +95,7 @@ class RunRecords:
                 continue
             # The start of a run may be lost because it is not synced; the request for it is not.
             if not run.status.is_final:
-                self._returning[run.id] = _Return(entry, kept)
+                self._returning[run.id] = _ResumedRun(entry, kept)
         gone = [entry for entry in entries if entry not in own and not is_there(entry.main)]
         ended = [entry for entry in own if entry.run not in self._returning]
         for entry in (*ended, *gone):
@@ -114,8 +114,8 @@ class RunRecords:
             began = measure(path)
             await self._begin(RunRow(self._main.id, run.id, run.attempt, began, str(main)), path)
         kept = began if back is None else back.kept
-        shelf = _RunShelf(self._writer, self._main.id, run.id)
-        recorded = Recorded(RunRecorder(shelf, Mirror(path.parent, path.name, kept)))
+        shelf = _RunStorage(self._writer, self._main.id, run.id)
+        recorded = RecordFeature(RunRecorder(shelf, SessionFolder(path.parent, path.name, kept)))
 
         def arrange(live: LiveRun) -> None:
             shelf.live = live
@@ -156,14 +156,14 @@ class RunRecords:
         return found
 
 
-class _RunShelf:
+class _RunStorage:
     def __init__(self, writer: Writer, session: str, run: str) -> None:
         self._writer = writer
         self._session = session
         self._run = run
         self.live: LiveRun | None = None
 
-    async def keep(self, pieces: Sequence[Piece]) -> None:
+    async def keep(self, pieces: Sequence[RecordPart]) -> None:
         """Store pieces in one transaction. Raises RecordError if the session itself is not saved."""
         if self.live is not None and not self.live.journal.is_saved:
             raise RecordError(f"cannot record run {self._run}: its session {self.live.session.path} cannot be written")
@@ -171,10 +171,10 @@ class _RunShelf:
             await self._writer.write(partial(put_pieces, session=self._session, run=self._run, pieces=pieces))
 
 
-def _add_feature(features: Sequence[Feature], recorded: Recorded) -> tuple[Feature, ...]:
-    # `Deferring` must be entered last, because it keeps the tools that it hands out.
-    last = tuple(feature for feature in features if isinstance(feature, Deferring))
-    return (*(feature for feature in features if not isinstance(feature, Deferring)), recorded, *last)
+def _add_feature(features: Sequence[Feature], recorded: RecordFeature) -> tuple[Feature, ...]:
+    # `DeferredTools` must be entered last, because it keeps the tools that it hands out.
+    last = tuple(feature for feature in features if isinstance(feature, DeferredTools))
+    return (*(feature for feature in features if not isinstance(feature, DeferredTools)), recorded, *last)
 
 
 def is_there(path: str) -> bool:
@@ -189,7 +189,7 @@ def measure(path: Path) -> int:
         return 0
 
 
-def repair_file(path: Path | None, began: int, pieces: Sequence[Piece]) -> int:
+def repair_file(path: Path | None, began: int, pieces: Sequence[RecordPart]) -> int:
     """Restore a session file from the record, keeping what is longer; returns how much is recorded.
 
     Raises RetinueError if the part before the record is missing.
@@ -199,11 +199,11 @@ def repair_file(path: Path | None, began: int, pieces: Sequence[Piece]) -> int:
     if measure(path) < began:
         raise RetinueError(f"its session {path} is shorter than when it began")
     kept = max((piece.place + len(piece.data) for piece in pieces), default=began)
-    Mirror(path.parent, path.name).restore(piece for piece in pieces if piece.path == path.name)
+    SessionFolder(path.parent, path.name).restore(piece for piece in pieces if piece.path == path.name)
     return kept
 
 
-def read_past(path: Path, began: int) -> Past | None:
+def read_past(path: Path, began: int) -> EarlierUsage | None:
     """Return what a run has used in its current attempt; None if it contains no messages."""
     try:
         with path.open("rb") as file:
@@ -219,4 +219,4 @@ def read_past(path: Path, began: int) -> Past | None:
             usage += message.usage
             turns += message.stop_reason not in _VOID
             calls += len(message.calls)
-    return Past(usage, turns, calls) if is_said else None
+    return EarlierUsage(usage, turns, calls) if is_said else None

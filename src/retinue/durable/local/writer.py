@@ -37,7 +37,7 @@ class _Job:
     """None: no caller waits."""
 
 
-class Scribe:
+class WriterThread:
     """A thread with one database connection, from the first write until `close`."""
 
     def __init__(self, ledger: RunDatabase) -> None:

@@ -102,7 +102,7 @@ class _Line:
             self._lose()
 
 
-class Draws:
+class ProcessReservations:
     """What one process has reserved from the lease of its run."""
 
     def __init__(self, lease: Lease, end: socket.socket, group: asyncio.TaskGroup) -> None:
@@ -152,12 +152,12 @@ class Draws:
 
 
 @asynccontextmanager
-async def open_draws(lease: Lease) -> AsyncIterator[tuple[Draws, int]]:
+async def open_draws(lease: Lease) -> AsyncIterator[tuple[ProcessReservations, int]]:
     """Let a process draw on a lease; the descriptor is for that process only."""
     ours, theirs = socket.socketpair()
     with theirs:
         async with asyncio.TaskGroup() as group:
-            draws = Draws(lease, ours, group)
+            draws = ProcessReservations(lease, ours, group)
             try:
                 yield draws, theirs.fileno()
             finally:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from retinue.core.tool import Effect
-from retinue.engine.external.program import Premises
+from retinue.engine.external.program import ProcessContext
 from retinue.engine.run_config import RemoteRequest
 from retinue.engine.setup import RunSetup
 
@@ -32,7 +32,7 @@ class ProcessPurpose:
     def render_task(self, text: str) -> str:
         return f"Task: {text}" if self.is_bare and self.remote_request.definition.dialect != "sticky" else text
 
-    def list_tools(self, setup: RunSetup, premises: Premises) -> tuple[list[str], list[str]]:
+    def list_tools(self, setup: RunSetup, premises: ProcessContext) -> tuple[list[str], list[str]]:
         """Return the tools that the child gets, and reasons for those that it cannot have."""
         given, missing, rights = list[str](), list[str](), self.remote_request.rights
         is_pi = self.remote_request.runner == "pi"

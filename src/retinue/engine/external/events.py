@@ -42,7 +42,7 @@ class _Progress(Struct, rename="camel"):
     partial_result: dict[str, Any] = {}
 
 
-class Telling:
+class EventPublisher:
     """Publishes records as events. Unknown and unreadable records are ignored."""
 
     def __init__(self, run_id: str, publish: Callable[[Event], None], clock: Clock) -> None:

@@ -16,7 +16,7 @@ _PREFIX = "retinue-child-"
 
 
 @dataclass(frozen=True, slots=True)
-class Papers:
+class InputFiles:
     prompt: str
     """Path of the file with the system prompt."""
     words: tuple[str, ...]
@@ -24,7 +24,7 @@ class Papers:
 
 
 @contextmanager
-def open_papers(prompt: str, task: str) -> Iterator[Papers]:
+def open_papers(prompt: str, task: str) -> Iterator[InputFiles]:
     """Write the files, readable by this user only, and remove them on exit."""
     remove_stale()
     task = task.encode(errors="replace").decode()  # command lines are bytes
@@ -32,10 +32,10 @@ def open_papers(prompt: str, task: str) -> Iterator[Papers]:
     try:
         path = _write(folder / "prompt.md", prompt)
         if len(task) > MAX_INLINE_CHARS or task.startswith("@") or "\0" in task:
-            yield Papers(path, (f"@{_write(folder / 'task.md', task)}",))
+            yield InputFiles(path, (f"@{_write(folder / 'task.md', task)}",))
         else:
             # After `--` nothing is an option.
-            yield Papers(path, ("--", task) if task.startswith("-") else (task,))
+            yield InputFiles(path, ("--", task) if task.startswith("-") else (task,))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

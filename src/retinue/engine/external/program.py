@@ -26,7 +26,7 @@ def export_no_tools(tools: Collection[str]) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Premises:
+class ProcessContext:
     """What the child processes of one main agent are started with."""
 
     environment: Mapping[str, str]

@@ -15,12 +15,12 @@ from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, Use
 from retinue.core.model import ModelInfo
 from retinue.core.run import Outcome, Reason, Status
 from retinue.engine.clock import make_uuid
-from retinue.engine.external.budget_socket import Draws, open_draws
+from retinue.engine.external.budget_socket import ProcessReservations, open_draws
 from retinue.engine.external.command_line import OURS, ProcessPurpose
-from retinue.engine.external.events import Telling
+from retinue.engine.external.events import EventPublisher
 from retinue.engine.external.input_files import open_papers
 from retinue.engine.external.output import Stream
-from retinue.engine.external.program import Premises
+from retinue.engine.external.program import ProcessContext
 from retinue.engine.external.result import ProcessReport, read_usage
 from retinue.engine.loop import Ending
 from retinue.engine.prompt import render_prompt
@@ -50,7 +50,7 @@ _CONFINED: dict[Runner, str] = {
 class ExternalRun(LiveRun):
     """The local side of a run in another process. Its own session is in memory and holds only the task."""
 
-    def __init__(self, setup: RunSetup, post: ProcessPurpose, premises: Premises, *, clock: Clock) -> None:
+    def __init__(self, setup: RunSetup, post: ProcessPurpose, premises: ProcessContext, *, clock: Clock) -> None:
         memory = Session.create(cwd=setup.cwd, directory=None, clock=clock, new_id=make_uuid)
         super().__init__(setup, memory, clock=clock)
         self._post = post
@@ -58,7 +58,7 @@ class ExternalRun(LiveRun):
         self._said: list[str] = []
         self._has_begun = False
         self._exit_code: int | None = None
-        self._draws: Draws | None = None
+        self._draws: ProcessReservations | None = None
         """What our child process has reserved of the budget; None for pi, whose usage is counted after each reply."""
         self._report = ProcessReport()
         self._stream = self._open_stream()
@@ -122,7 +122,7 @@ class ExternalRun(LiveRun):
             )
 
     def _open_stream(self) -> Stream:
-        telling = Telling(self.setup.run_id, self._show, self._clock)
+        telling = EventPublisher(self.setup.run_id, self._show, self._clock)
 
         def take(record: dict[str, Any]) -> None:
             self._report.add(record)
@@ -208,7 +208,7 @@ class ExternalRun(LiveRun):
 class ProcessStarter:
     """Lets the runs of one main agent work in processes of their own."""
 
-    def __init__(self, premises: Premises, clock: Clock) -> None:
+    def __init__(self, premises: ProcessContext, clock: Clock) -> None:
         self._premises = premises
         self._clock = clock
 

@@ -21,7 +21,7 @@ from retinue.core.tool import Amendment, Effect, Tool, ToolResult, list_aliases
 from retinue.core.tool_table import TOOLS
 from retinue.engine.calls import Answer, describe_quarrel
 from retinue.engine.clock import make_run_id
-from retinue.engine.questions import Desk
+from retinue.engine.questions import PendingQuestions
 from retinue.engine.setup import RunSetup
 from retinue.features.approvals.rules import SHELLS, Action, Rule, RuledCall, describe_call, find_rule, replace_texts
 
@@ -34,7 +34,7 @@ _READING = frozenset(list_aliases(row.name for row in TOOLS if row.effect in (Ef
 """Our own tools that change nothing, by all their names."""
 
 
-class Finding(Struct, frozen=True):
+class LayerDecision(Struct, frozen=True):
     """The decision of one layer about a call."""
 
     action: Action
@@ -42,7 +42,7 @@ class Finding(Struct, frozen=True):
     reason: str = ""
 
 
-class Subject(Struct, frozen=True):
+class ApprovalSubject(Struct, frozen=True):
     """A call and the effect of its tool."""
 
     call: RuledCall
@@ -58,7 +58,7 @@ class Subject(Struct, frozen=True):
         return self.effect is Effect.NETWORK and any(name in _READING for name in self.call.names)
 
 
-class Book:
+class RunRules:
     """The rules of one run; later additions affect only this run."""
 
     def __init__(self, rules: Iterable[Rule] = (), mode: Mode = "default") -> None:
@@ -66,7 +66,7 @@ class Book:
         self.mode: Mode = mode
         self._granted: set[tuple[str, ...]] = set()
 
-    def fork(self, *, mode: Mode | None = None, extra: Iterable[Rule] = (), readonly: bool = False) -> "Book":
+    def fork(self, *, mode: Mode | None = None, extra: Iterable[Rule] = (), readonly: bool = False) -> "RunRules":
         """Copy the rules for a child run; later changes are not shared.
 
         Permissions granted by the user are not copied. Read-only forks deny the shell tools.
@@ -75,40 +75,40 @@ class Book:
         if readonly:
             reason = "the agent is read-only"
             rules.append(Rule(action="deny", tools=SHELLS, priority=1_000_000_000, reason=reason))
-        return Book(rules, mode or self.mode)
+        return RunRules(rules, mode or self.mode)
 
     def grant(self, call: RuledCall) -> None:
         """Do not ask about exactly this call again."""
         self._granted.add((*call.names, *call.texts))
 
-    def judge(self, subject: Subject) -> Finding:
+    def judge(self, subject: ApprovalSubject) -> LayerDecision:
         """Apply the first three layers: rules, read-only check, mode."""
         rule = find_rule(self.rules, subject.call)
         if rule is not None:
             granted = rule.action == "ask" and self._is_granted(subject.call)
-            return Finding("allow" if granted else rule.action, "rule", rule.reason)
+            return LayerDecision("allow" if granted else rule.action, "rule", rule.reason)
         if self.mode == "open":
-            return Finding("allow", "mode")
+            return LayerDecision("allow", "mode")
         if subject.is_reading:
-            return Finding("allow", "readonly")
+            return LayerDecision("allow", "readonly")
         finding = self._judge_mode(subject)
-        return Finding("allow", "rule") if finding.action == "ask" and self._is_granted(subject.call) else finding
+        return LayerDecision("allow", "rule") if finding.action == "ask" and self._is_granted(subject.call) else finding
 
-    def _judge_mode(self, subject: Subject) -> Finding:
+    def _judge_mode(self, subject: ApprovalSubject) -> LayerDecision:
         match self.mode:
             case "bypass":
-                return Finding("allow", "mode")
+                return LayerDecision("allow", "mode")
             case "plan":
-                return Finding("deny", "mode", "only reading is allowed in plan mode")
+                return LayerDecision("deny", "mode", "only reading is allowed in plan mode")
             case "acceptEdits" if subject.effect is Effect.WRITE:
-                return Finding("allow", "mode")
-        return Finding("ask", "mode")
+                return LayerDecision("allow", "mode")
+        return LayerDecision("ask", "mode")
 
     def _is_granted(self, call: RuledCall) -> bool:
         return (*call.names, *call.texts) in self._granted
 
 
-NO_FACE = "Approval required but no UI available"
+NO_FRONTEND = "Approval required but no UI available"
 ALLOW, ALLOW_AGAIN, DENY = "allow", "allow this call from now on", "deny"
 HOOK_DENIAL = "Denied by PreToolUse hook"
 
@@ -117,7 +117,7 @@ _STRICTNESS = {"deny": 3, "ask": 2, "allow": 1}
 Fit: TypeAlias = Callable[[dict[str, Any]], tuple[dict[str, Any], list[str]]]
 
 
-class Advice(Protocol):
+class HookOpinion(Protocol):
     """A hook's opinion about a call."""
 
     @property
@@ -143,12 +143,12 @@ class Advice(Protocol):
 class Consult(Protocol):
     async def __call__(
         self, point: str, payload: Mapping[str, Any], *, fit: Fit | None = None, leaving_out: str = ""
-    ) -> Advice | None: ...
+    ) -> HookOpinion | None: ...
 
 
 async def ask_nobody(
     point: str, payload: Mapping[str, Any], *, fit: Fit | None = None, leaving_out: str = ""
-) -> Advice | None:
+) -> HookOpinion | None:
     return None
 
 
@@ -159,7 +159,7 @@ async def tell_nobody(point: str, payload: Mapping[str, Any]) -> None: ...
 class GatePorts:
     """What a gate needs from its run."""
 
-    desk: Desk
+    desk: PendingQuestions
     agent: str = ""
     """The name of the run's definition; empty for the main agent."""
     is_confined: bool = False
@@ -168,25 +168,25 @@ class GatePorts:
     tell: Callable[[str, Mapping[str, Any]], Awaitable[None]] = tell_nobody
 
 
-class Approving:
+class ApprovalFeature:
     name = "approvals"
 
-    def __init__(self, book: Book, ports: GatePorts) -> None:
+    def __init__(self, book: RunRules, ports: GatePorts) -> None:
         self._book = book
         self._ports = ports
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        return setup.change(hooks=(Gate(self._book, self._ports, setup), *setup.hooks))
+        return setup.change(hooks=(ApprovalGate(self._book, self._ports, setup), *setup.hooks))
 
     async def leave(self, outcome: Outcome) -> Outcome:
         return outcome
 
 
-class Gate:
+class ApprovalGate:
     wants: ClassVar[Mapping[str, bool]] = {"call": True}
     """Which parts of a remote call are needed here; True: the call waits for the answer."""
 
-    def __init__(self, book: Book, ports: GatePorts, setup: RunSetup) -> None:
+    def __init__(self, book: RunRules, ports: GatePorts, setup: RunSetup) -> None:
         self._book = book
         self._ports = ports
         self._run_id = setup.run_id
@@ -233,15 +233,15 @@ class Gate:
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
         return result
 
-    def _describe(self, call: ToolCall, tool: Tool, forms: tuple[str, ...]) -> Subject:
+    def _describe(self, call: ToolCall, tool: Tool, forms: tuple[str, ...]) -> ApprovalSubject:
         names = (call.name, tool.spec.name, tool.spec.own_name)
         described = describe_call(names, call.arguments, self._cwd)
         is_confined = self._ports.is_confined and tool.effect is Effect.EXECUTE
-        return Subject(replace_texts(described, forms) if forms else described, tool.effect, is_confined)
+        return ApprovalSubject(replace_texts(described, forms) if forms else described, tool.effect, is_confined)
 
     async def _decide(
         self, call: ToolCall, tool: Tool, forms: tuple[str, ...], made: Amendment | None
-    ) -> list[Finding] | Amendment:
+    ) -> list[LayerDecision] | Amendment:
         """Return the findings of all layers, of which the last counts, or the change that hooks make first."""
         subject = self._describe(call, tool, forms)
         first = self._book.judge(subject)
@@ -262,21 +262,23 @@ class Gate:
             return [first, change]
         word, reason = _join_words(advice, made)
         if word is not None:
-            if word == "allow" and first == Finding("ask", "rule", first.reason):
+            if word == "allow" and first == LayerDecision("ask", "rule", first.reason):
                 word = "ask"  # the rule demands the user's answer, which a hook cannot replace
-            found.append(Finding(word, "hook", reason))
+            found.append(LayerDecision(word, "hook", reason))
         if found[-1].action == "ask":
             found.append(await self._confirm(call, subject, found[-1], made))
         return found
 
-    async def _confirm(self, call: ToolCall, subject: Subject, why: Finding, made: Amendment | None) -> Finding:
+    async def _confirm(
+        self, call: ToolCall, subject: ApprovalSubject, why: LayerDecision, made: Amendment | None
+    ) -> LayerDecision:
         desk = self._ports.desk
-        if not desk.has_face:
-            return Finding("deny", "confirmation", NO_FACE)
+        if not desk.has_frontend:
+            return LayerDecision("deny", "confirmation", NO_FRONTEND)
         text = render_arguments(call.arguments)
         if self._spared[call.name, text] > 0:
             self._spared[call.name, text] -= 1
-            return Finding("allow", "confirmation")
+            return LayerDecision("allow", "confirmation")
         changed = f"changed by {', '.join(made.by)}" if made is not None else ""
         reason = "; ".join(filter(None, (changed, why.reason)))
         question = Question(
@@ -294,11 +296,13 @@ class Gate:
         if answer == ALLOW_AGAIN:
             self._book.grant(subject.call)
         if answer in (ALLOW, ALLOW_AGAIN):
-            return Finding("allow", "confirmation")
-        return Finding("deny", "confirmation", "denied by the user" if desk.has_face else NO_FACE)
+            return LayerDecision("allow", "confirmation")
+        return LayerDecision("deny", "confirmation", "denied by the user" if desk.has_frontend else NO_FRONTEND)
 
 
-def _find_change(call: ToolCall, tool: Tool, advice: Advice, made: Amendment | None) -> Amendment | Finding | None:
+def _find_change(
+    call: ToolCall, tool: Tool, advice: HookOpinion, made: Amendment | None
+) -> Amendment | LayerDecision | None:
     """Return the call as changed by a hook, merged with earlier changes; a denial if a hook changes it twice."""
     given = advice.modified_input
     if advice.word == "deny" or given is None or given == fit_arguments(call.arguments, tool.spec.parameters)[0]:
@@ -306,13 +310,13 @@ def _find_change(call: ToolCall, tool: Tool, advice: Advice, made: Amendment | N
     past = made or Amendment({})
     by, keys = (*past.by, advice.hook), (*past.keys, advice.key)
     if advice.key in past.keys:
-        return Finding("deny", "hook", describe_quarrel(by))
+        return LayerDecision("deny", "hook", describe_quarrel(by))
     # A request to ask the user stays in force; an allow covered only what that hook saw.
     word, reason = ("ask", past.reason) if past.word == "ask" else (advice.word, advice.reason)
     return Amendment(given, by, keys, word, reason)
 
 
-def _join_words(advice: Advice | None, made: Amendment | None) -> tuple[Action | None, str]:
+def _join_words(advice: HookOpinion | None, made: Amendment | None) -> tuple[Action | None, str]:
     """Return the stricter of the hooks' decision about a call and that of the hook that changed it."""
     said = [(each.word, each.reason) for each in (advice, made) if each is not None and each.word in _STRICTNESS]
     if not said:

@@ -38,7 +38,7 @@ class Candidate(Struct, frozen=True):
         return self.path or self.entry
 
 
-class Wanted(Struct, frozen=True):
+class WantedExtensions(Struct, frozen=True):
     """The extensions that one run asks for."""
 
     selection: Selection = True
@@ -61,9 +61,9 @@ class Wanted(Struct, frozen=True):
         return tuple(entry for entry in self.selection if is_path(entry) and to_extension_name(entry) not in banned)
 
 
-def to_wanted(definition: Definition, *, isolated: bool = False, always: Iterable[str] = ()) -> Wanted:
+def to_wanted(definition: Definition, *, isolated: bool = False, always: Iterable[str] = ()) -> WantedExtensions:
     """Return what a run of a definition asks for; `isolated` is the caller's option in addition to the definition's."""
-    return Wanted(
+    return WantedExtensions(
         definition.extensions,
         definition.exclude_extensions,
         isolated or bool(definition.isolated),
@@ -71,7 +71,7 @@ def to_wanted(definition: Definition, *, isolated: bool = False, always: Iterabl
     )
 
 
-def choose_extensions(candidates: Iterable[Candidate], wanted: Wanted) -> tuple[Candidate, ...]:
+def choose_extensions(candidates: Iterable[Candidate], wanted: WantedExtensions) -> tuple[Candidate, ...]:
     """Return the candidates that a run gets, in order; only the first of each name."""
     if wanted.is_none:
         return ()
@@ -127,7 +127,7 @@ class FoundExtensions(Struct, frozen=True):
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-class _Gathering:
+class _ExtensionSearch:
     def __init__(self) -> None:
         self.diagnostics: list[Diagnostic] = []
 
@@ -138,7 +138,7 @@ class _Gathering:
 
 def find_extensions(places: ExtensionFolders) -> FoundExtensions:
     """Search project, user and installed packages; the first of each name wins, and diagnostics report the others."""
-    gathering = _Gathering()
+    gathering = _ExtensionSearch()
     found: dict[str, Candidate] = {}
     for candidate in _find_all(places, gathering):
         name = candidate.name.lower()
@@ -190,7 +190,7 @@ def list_search_paths(places: ExtensionFolders) -> tuple[str, ...]:
     return tuple(folder for folder in absolute if os.path.realpath(folder) not in avoided)
 
 
-def _find_all(places: ExtensionFolders, gathering: _Gathering) -> Iterator[Candidate]:
+def _find_all(places: ExtensionFolders, gathering: _ExtensionSearch) -> Iterator[Candidate]:
     user = places.agent_dir / "extensions"
     if places.project is not None and places.trusted and PROJECT_STEPS[0] in places.configs:
         folder = places.project.joinpath(*PROJECT_STEPS)
@@ -205,7 +205,7 @@ def _find_all(places: ExtensionFolders, gathering: _Gathering) -> Iterator[Candi
             gathering.skip(value, f"{quote(name)} cannot be the name of an extension", "extension-name")
 
 
-def _list_files(path: Path, places: ExtensionFolders, source: Source, gathering: _Gathering) -> list[Candidate]:
+def _list_files(path: Path, places: ExtensionFolders, source: Source, gathering: _ExtensionSearch) -> list[Candidate]:
     follow = source == "user"
     found: list[Candidate] = []
     try:
@@ -240,7 +240,7 @@ def _open_folder(path: Path, places: ExtensionFolders, source: Source) -> Folder
     return Folder.open(path, follow=True)
 
 
-def _list_installed(search: Sequence[str], gathering: _Gathering) -> Iterator[tuple[str, str]]:
+def _list_installed(search: Sequence[str], gathering: _ExtensionSearch) -> Iterator[tuple[str, str]]:
     for folder in search:
         for path in _find_metadata(folder):
             # Slow to import, and rarely needed.

@@ -23,7 +23,7 @@ from retinue.engine.scope import run_together
 _is_diverted: ContextVar[bool] = ContextVar("retinue_is_diverted", default=False)
 
 
-class _Divider:
+class _PrintRedirect:
     """Replaces `sys.stdout` and sends prints of extensions to stderr."""
 
     lock = threading.Lock()
@@ -51,10 +51,10 @@ class _Divider:
 @contextmanager
 def divert_output() -> Iterator[None]:
     """Send prints of this block, and of tasks started in it, to stderr. Blocks may overlap."""
-    with _Divider.lock:
+    with _PrintRedirect.lock:
         # `sys.stdout` may be None, and typing does not allow a replacement.
         current: Any = sys.stdout
-        divider = current if isinstance(current, _Divider) else _Divider(current)
+        divider = current if isinstance(current, _PrintRedirect) else _PrintRedirect(current)
         divider.users += 1
         sys.stdout = cast(TextIO, divider)
     token = _is_diverted.set(True)
@@ -63,7 +63,7 @@ def divert_output() -> Iterator[None]:
     finally:
         with suppress(ValueError):  # closed in another context, e.g. as part of an abandoned task
             _is_diverted.reset(token)
-        with _Divider.lock:
+        with _PrintRedirect.lock:
             divider.users -= 1
             if not divider.users and sys.stdout is cast(TextIO, divider):
                 sys.stdout = cast(TextIO, divider.real)

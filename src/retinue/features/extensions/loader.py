@@ -27,7 +27,7 @@ from retinue.features.extensions.candidates import (
     ExtensionFolders,
     FoundExtensions,
     Source,
-    Wanted,
+    WantedExtensions,
     choose_extensions,
     find_extensions,
     find_path,
@@ -92,7 +92,7 @@ class LoadedExtensions(Struct, frozen=True):
         return tuple(make() for make in self.collect("features"))
 
 
-class Library:
+class ExtensionLibrary:
     """The extensions of one program: found once, loaded when a run first needs them, and kept."""
 
     def __init__(
@@ -119,9 +119,9 @@ class Library:
         self._loaded: dict[Candidate, tuple[Extension | None, tuple[Diagnostic, ...]]] = {}
         self._lock = asyncio.Lock()
 
-    async def load(self, wanted: Wanted | None = None) -> LoadedExtensions:
+    async def load(self, wanted: WantedExtensions | None = None) -> LoadedExtensions:
         """Load the wanted extensions; no code of others runs."""
-        wanted = wanted or Wanted()
+        wanted = wanted or WantedExtensions()
         if wanted.is_none:
             return LoadedExtensions()
         named, problems = self._find_named(wanted)
@@ -137,7 +137,7 @@ class Library:
         tools, clashes = merge_tools(extensions)
         return LoadedExtensions(tuple(extensions), (*problems, *clashes), tools, tuple(failed))
 
-    def _find_named(self, wanted: Wanted) -> tuple[list[Candidate], list[Diagnostic]]:
+    def _find_named(self, wanted: WantedExtensions) -> tuple[list[Candidate], list[Diagnostic]]:
         """Return the files that a list names, even outside of the extension folders."""
         by_path = {candidate.path: candidate for candidate in self.found.candidates if candidate.path}
         by_name = {candidate.name.lower(): candidate for candidate in self.found.candidates}
@@ -189,13 +189,13 @@ class Library:
 
 async def load_extensions(
     places: ExtensionFolders,
-    wanted: Wanted | None = None,
+    wanted: WantedExtensions | None = None,
     *,
     reserved: Collection[str] = KNOWN_TOOLS,
     limit_s: float = LOAD_LIMIT_S,
 ) -> LoadedExtensions:
     """Find and load in one step, for programs with one run."""
-    library = Library(places, reserved=reserved, limit_s=limit_s)
+    library = ExtensionLibrary(places, reserved=reserved, limit_s=limit_s)
     loaded = await library.load(wanted)
     diagnostics = (*library.found.diagnostics, *loaded.diagnostics)
     return LoadedExtensions(loaded.extensions, diagnostics, loaded.tools, loaded.failed)

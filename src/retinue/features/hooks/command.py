@@ -17,7 +17,7 @@ from msgspec import structs
 from retinue.core.environment import HOOK, select
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.jsonline import encode_json
-from retinue.core.launch import Confining
+from retinue.core.launch import ConfinementFactory
 from retinue.features.approved import find_change
 from retinue.features.hooks.points import LIMIT_S, HookFailed, HookLate, HookSpec
 from retinue.tools.process import ProcessCommand, run_process, to_command
@@ -29,17 +29,17 @@ _DEEPEST = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Workplace:
+class HookContext:
     cwd: Path
     project: Path
     environment: Mapping[str, str]
     trees: TreeProbe = field(default_factory=TreeProbe)
     limit_s: float = LIMIT_S
-    find_boundary: Callable[[], Confining | None] = lambda: None
+    find_boundary: Callable[[], ConfinementFactory | None] = lambda: None
     """Returns the sandbox for a project's hooks: that of the run they are called for."""
 
 
-async def run_command(spec: HookSpec, payload: Mapping[str, Any], place: Workplace) -> Any:
+async def run_command(spec: HookSpec, payload: Mapping[str, Any], place: HookContext) -> Any:
     """Run the hook and return its JSON answer; None if it printed nothing. Raises HookFailed."""
     if spec.fault:
         raise HookFailed(f"cannot be run: {spec.fault}")
@@ -80,7 +80,7 @@ async def run_command(spec: HookSpec, payload: Mapping[str, Any], place: Workpla
 
 @asynccontextmanager
 async def _prepare(
-    spec: HookSpec, program: str, place: Workplace, stdin: int
+    spec: HookSpec, program: str, place: HookContext, stdin: int
 ) -> AsyncIterator[tuple[ProcessCommand, Tree]]:
     """Prepare the command: a project's hook runs in the run's sandbox, the user's own hook without one."""
     argv, env = [program, *spec.args], build_environment(place.environment, spec.env)
@@ -96,7 +96,7 @@ async def _prepare(
         yield structs.replace(command, env={**env, **launch.env}), tree
 
 
-def find_command(spec: HookSpec, place: Workplace) -> str:
+def find_command(spec: HookSpec, place: HookContext) -> str:
     """Return the program that an entry names. Raises HookFailed.
 
     A bare name is searched on the user's PATH, never in the project: a cloned repository must not bring its own
@@ -114,7 +114,7 @@ def find_command(spec: HookSpec, place: Workplace) -> str:
     return found
 
 
-def list_folders(place: Workplace) -> list[str]:
+def list_folders(place: HookContext) -> list[str]:
     """Return the PATH without relative folders and folders in the project."""
     project = os.path.realpath(place.project)
     folders = []

@@ -17,7 +17,7 @@ from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, R
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Tool, ToolResult
 from retinue.engine.setup import RunSetup
-from retinue.features.hooks.board import Board
+from retinue.features.hooks.hook_table import HookTable
 from retinue.features.hooks.points import AFTER, FAILED, STEP, STOP
 
 MAX_CONTINUATIONS = 2
@@ -29,10 +29,10 @@ _TOOL_POINTS = ("tool.execute.before", AFTER, FAILED)
 _ENDS = {Reason.TURN_LIMIT: "maxSteps", Reason.TURN_LIMIT_WRAPPED: "maxSteps"}
 
 
-class Hooking:
+class HooksFeature:
     name = "hooks"
 
-    def __init__(self, board: Board, clock: Clock, *, max_continuations: int = MAX_CONTINUATIONS) -> None:
+    def __init__(self, board: HookTable, clock: Clock, *, max_continuations: int = MAX_CONTINUATIONS) -> None:
         self._board = board
         self._clock = clock
         self._max_continuations = max_continuations
@@ -50,7 +50,7 @@ class Hooking:
         if board.has(*_MODEL_POINTS):
             setup = setup.change(model=HookedModel(setup.model, board))
         if board.has(*_TOOL_POINTS):
-            setup = setup.change(hooks=(*setup.hooks, CallWatch(board, self._clock)))
+            setup = setup.change(hooks=(*setup.hooks, ToolCallHooks(board, self._clock)))
         if board.has(STOP):
             setup = setup.change(reviewers=(*setup.reviewers, StopReview(board, self._max_continuations)))
         await board.tell("agent.turn.start", {})
@@ -80,7 +80,7 @@ def describe_end(outcome: Outcome) -> str:
 class StopReview:
     """Lets hooks make a run continue when it would stop, a limited number of times."""
 
-    def __init__(self, board: Board, most: int) -> None:
+    def __init__(self, board: HookTable, most: int) -> None:
         self._board = board
         self._most = most
         self._count = 0
@@ -100,7 +100,7 @@ class StopReview:
 class HookedModel:
     """A model whose requests are announced to hooks, which may stop the run."""
 
-    def __init__(self, model: Model, board: Board) -> None:
+    def __init__(self, model: Model, board: HookTable) -> None:
         self.inner_model = model
         """The model without this run's hooks."""
         self._board = board
@@ -152,13 +152,13 @@ class HookedModel:
         return reply
 
 
-class CallWatch:
+class ToolCallHooks:
     """Notifies hooks of executed tool calls, and lets them change the results that the model sees.
 
     Comes after everything that may deny or change a call.
     """
 
-    def __init__(self, board: Board, clock: Clock) -> None:
+    def __init__(self, board: HookTable, clock: Clock) -> None:
         self._board = board
         self._clock = clock
         self._begun_s: dict[str, float] = {}

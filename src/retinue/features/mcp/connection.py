@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import ConfigError, quote
-from retinue.core.launch import Confining
+from retinue.core.launch import ConfinementFactory
 from retinue.features.approved import find_change
 from retinue.features.mcp.program import Program, choose_environment, find_command
 from retinue.features.mcp.server import McpFailed, McpServer, ServerTrouble
@@ -30,7 +30,7 @@ def has_library() -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ServerContext:
     """Where servers are started, and with which environment."""
 
     cwd: Path
@@ -41,16 +41,16 @@ class Surroundings:
     initialise_s: float = INITIALISE_S
     marks: Mapping[str, str] = field(default_factory=dict)
     """Variables with the nesting depth of agents, because a server may itself be retinue."""
-    confining: Confining | None = None
+    confining: ConfinementFactory | None = None
     """The sandbox of the processes; None means none, as for the user's own programs."""
     learn: Callable[[str], None] = lambda secret: None
     """Called with each secret that a `!command` printed, so that it can be redacted."""
 
 
-class Opener:
+class McpOpener:
     """Opens sessions; calling it returns an async context manager."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: ServerContext) -> None:
         self._around = around
         self._asked: set[tuple[str, str]] = set()
 
@@ -94,9 +94,9 @@ class Opener:
         """Replace `!command` values by the command's output. Raises McpFailed."""
         if not any(is_command(value) for value in values.values()):
             return dict(values)
-        from retinue.models.auth import Vault
+        from retinue.models.auth import SecretResolver
 
-        vault = Vault(self._around.environment)
+        vault = SecretResolver(self._around.environment)
         found = dict(values)
         try:
             for name, value in values.items():

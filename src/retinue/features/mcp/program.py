@@ -17,12 +17,12 @@ from typing import Self
 
 from retinue.core.environment import SERVER, select
 from retinue.core.errors import ToolFailed, quote
-from retinue.core.launch import Confinement, Confining, Launch, Spawned, Stdio
+from retinue.core.launch import Confinement, ConfinementFactory, Launch, Spawned, Stdio
 from retinue.features.mcp.server import McpFailed, McpServer
 from retinue.features.mcp.tool_list import clean_text
 from retinue.tools.process import ProcessCommand, to_command
 from retinue.tools.process_tree import Tree, TreeProbe, kill_launcher, kill_processes, list_descendants
-from retinue.tools.process_usage import Census, Excess
+from retinue.tools.process_usage import ExceededLimit, UsageMonitor
 from retinue.tools.truncate import render_size
 
 MAX_MESSAGE = 10 * 1024 * 1024
@@ -69,8 +69,8 @@ class Program:
         self._complaint = b""
         self._status: int | None = None
         self._release: Callable[[], None] | None = None
-        self._census: Census | None = None
-        self._excess = Excess()
+        self._census: UsageMonitor | None = None
+        self._excess = ExceededLimit()
         self._readers: list[asyncio.ReadTransport] = []
         self.input: PipeInlet
         self.output: asyncio.StreamReader
@@ -78,7 +78,12 @@ class Program:
 
     @classmethod
     async def start(
-        cls, argv: list[str], cwd: str, env: Mapping[str, str], trees: TreeProbe, confining: Confining | None = None
+        cls,
+        argv: list[str],
+        cwd: str,
+        env: Mapping[str, str],
+        trees: TreeProbe,
+        confining: ConfinementFactory | None = None,
     ) -> Self:
         """Start the server in its own process tree, and in the sandbox if there is one. Raises McpFailed."""
         confinement = None if confining is None else await confining.open()
@@ -114,7 +119,7 @@ class Program:
         program = cls(process, tree, ours[3])
         program._release = release
         if command.bounds:
-            program._census = Census(lambda: process.pid, tree.kind, command.bounds, program._end_excess)
+            program._census = UsageMonitor(lambda: process.pid, tree.kind, command.bounds, program._end_excess)
         program.input = PipeInlet(ours[0])
         try:
             program.output = await program._open_reader(ours[1])
@@ -153,7 +158,7 @@ class Program:
             while piece := await self._errors.read(65_536):
                 self._complaint = (self._complaint + piece)[-MAX_COMPLAINT:]
 
-    def _end_excess(self, excess: Excess) -> None:
+    def _end_excess(self, excess: ExceededLimit) -> None:
         self._excess = excess
         self._kill()
 

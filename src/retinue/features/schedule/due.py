@@ -75,7 +75,7 @@ def _read(text: object) -> int | None:
     return parse_iso(text) if isinstance(text, str) else None
 
 
-class Agenda:
+class DueTimes:
     """Due times by job id, of enabled jobs only."""
 
     def __init__(self, zone: tzinfo) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.run import Status
-from retinue.features.schedule.due import Agenda, find_next
+from retinue.features.schedule.due import DueTimes, find_next
 from retinue.features.schedule.job import Job
 from retinue.features.schedule.store import Edit, ScheduleStore, StoreError
 from retinue.features.schedule.zone import LocalZone, parse_iso, to_iso
@@ -143,7 +143,7 @@ class _Scope:
     """The session whose jobs are active."""
 
     store: ScheduleStore
-    agenda: Agenda
+    agenda: DueTimes
     is_fresh: bool = True
     """Not examined yet: runs left by a crash must still be handled."""
     revision: int = 0
@@ -177,7 +177,7 @@ class Scheduler:
 
     def start(self, store: ScheduleStore) -> int:
         """Activate a session's jobs, replacing another session's; returns the number of jobs, also disabled ones."""
-        self._scope = _Scope(store, Agenda(self._zone))
+        self._scope = _Scope(store, DueTimes(self._zone))
         self._wake()
         return len(store.jobs)
 

@@ -20,7 +20,7 @@ import msgspec
 from retinue.core.errors import IsolationFailed, quote
 from retinue.core.run import BRANCH_PREFIX
 from retinue.features.worktree.records import CopyRecord, Records, check_name
-from retinue.features.worktree.repository import WORK_TIMEOUT_S, ObjectStore, Undone, make_repository, read_head
+from retinue.features.worktree.repository import WORK_TIMEOUT_S, ObjectStore, StepFailed, make_repository, read_head
 from retinue.sandbox.open_beneath import remove_tree
 from retinue.sessions.lock import take_flock
 from retinue.tools.git import GitGuard, load_guard, run_git
@@ -189,7 +189,7 @@ async def _lend_base(asker: CopyRecord, records: Records) -> str:
         with closing(ObjectStore(asker.run_id, asker.common, records, guard)) as store:
             await store.fill()
             await store.bring([head], asker.base)
-    except (Undone, OSError) as error:
+    except (StepFailed, OSError) as error:
         refuse(f"commit {head} of run {quote(asker.run_id)} cannot be used: {error}")
     return head
 

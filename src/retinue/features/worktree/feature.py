@@ -103,7 +103,7 @@ def render_isolation(copy: Copy) -> str:
     )
 
 
-class Abroad:
+class RemoteWorktree:
     """`isolation: worktree` for a run on another machine."""
 
     name = "worktree abroad"

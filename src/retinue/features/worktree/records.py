@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from retinue.core.errors import IsolationFailed, quote
 from retinue.sessions.files import make_private
-from retinue.sessions.lock import Holder, take_flock
+from retinue.sessions.lock import LockHolder, take_flock
 
 State: TypeAlias = Literal["creating", "live", "removing"]
 """In state `creating` it was never used, in `removing` everything is committed: only `live` worktrees contain work."""
@@ -152,7 +152,7 @@ class Records:
         """Return whether an owner has ended but its child processes still hold its lock."""
         try:
             data = (self.directory / f"{owner}.lock").read_bytes()
-            if msgspec.json.decode(data, type=Holder).is_alive:
+            if msgspec.json.decode(data, type=LockHolder).is_alive:
                 return False
         except (OSError, msgspec.MsgspecError):
             return False
@@ -194,7 +194,7 @@ class Records:
                     raise
 
     def _make_lock(self) -> tuple[int, str]:
-        me = Holder.me()
+        me = LockHolder.me()
         owner = f"{me.pid}-{me.started or int(time.time())}-{secrets.token_hex(4)}"
         temporary = self.directory / f"{owner}.tmp"
         handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -255,7 +255,7 @@ def _try_lock(handle: int) -> bool:
     except OSError:
         # This file system has no flock: decide by the recorded process.
         try:
-            return not msgspec.json.decode(os.pread(handle, 4096, 0), type=Holder).is_alive
+            return not msgspec.json.decode(os.pread(handle, 4096, 0), type=LockHolder).is_alive
         except (OSError, msgspec.MsgspecError):
             return False
     return True

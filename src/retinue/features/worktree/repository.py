@@ -177,7 +177,7 @@ _FEW = 100
 """Up to this number, objects are stored individually, as git does after a fetch."""
 
 
-class Undone(Exception):
+class StepFailed(Exception):
     """Raised when a step failed, so that nothing may be removed."""
 
 
@@ -198,13 +198,13 @@ class ObjectStore:
         return {"GIT_OBJECT_DIRECTORY": self.path}
 
     async def fill(self) -> None:
-        """Copy and verify the run's objects. Raises Undone and OSError."""
+        """Copy and verify the run's objects. Raises StepFailed and OSError."""
         for pack in await asyncio.to_thread(_copy_objects, self._own, self.path, self._common):
             # The run's own index of the pack is not trusted.
             await self._git("index-pack", pack)
 
     async def bring(self, commits: Sequence[str], base: str) -> None:
-        """Copy commits and everything they need to the user's repository, and verify it. Raises Undone."""
+        """Copy commits and everything they need to the user's repository, and verify it. Raises StepFailed."""
         known = ("--not", base, "--branches", "--tags", "--remotes")
         # A broken ref in the user's repository must not prevent the copy.
         rows = (await self._git("rev-list", "--ignore-missing", "--boundary", *commits, *known)).text.split()
@@ -235,7 +235,7 @@ class ObjectStore:
             os.close(pack)
 
     async def _git(self, *arguments: str, stdin: int = subprocess.DEVNULL, is_shared: bool = False) -> GitResult:
-        """Run git with our object directory, or with `is_shared` in the user's repository only. Raises Undone."""
+        """Run git with our object directory, or with `is_shared` in the user's repository only. Raises StepFailed."""
         env = {"GIT_DIR": self._common, "GIT_NO_REPLACE_OBJECTS": "1"} | ({} if is_shared else self.environment)
         done = await run_git(
             arguments,
@@ -247,7 +247,7 @@ class ObjectStore:
             stdin=stdin,
         )
         if not done.ok:
-            raise Undone(f"git {arguments[0]}: {done.problem}")
+            raise StepFailed(f"git {arguments[0]}: {done.problem}")
         return done
 
 

@@ -25,7 +25,14 @@ from retinue.features.worktree.copies import (
     is_link,
 )
 from retinue.features.worktree.records import CopyRecord, Records
-from retinue.features.worktree.repository import WORK_TIMEOUT_S, ObjectStore, Undone, copy_file, read_head, write_ref
+from retinue.features.worktree.repository import (
+    WORK_TIMEOUT_S,
+    ObjectStore,
+    StepFailed,
+    copy_file,
+    read_head,
+    write_ref,
+)
 from retinue.features.worktree.traces import (
     find_nested,
     find_tips,
@@ -64,7 +71,7 @@ async def keep_work(record: CopyRecord, records: Records) -> KeptCopy:
     saver = _Saver(record, records)
     try:
         await saver.save()
-    except (Undone, OSError) as error:
+    except (StepFailed, OSError) as error:
         return KeptCopy(saver.branch, record.path, str(error), tuple(saver.notes))
     finally:
         saver.close()
@@ -114,23 +121,23 @@ class _Saver:
             self._store.close()
 
     async def save(self) -> None:
-        """Put all work into commits, and the commits into refs. Raises Undone if that cannot be verified."""
+        """Put all work into commits, and the commits into refs. Raises StepFailed if that cannot be verified."""
         record = self._record
         has_files, has_git = is_directory(record.path), is_directory(record.git_dir)
         if is_link(record.path):
-            raise Undone("it was replaced by a link")
+            raise StepFailed("it was replaced by a link")
         if not is_directory(record.common):
             if has_files:
-                raise Undone(f"its repository {quote(record.common, 200)} is gone")
+                raise StepFailed(f"its repository {quote(record.common, 200)} is gone")
             return
         if not has_git:
             if has_files:
-                raise Undone("git does not know it any more: its registration was removed")
+                raise StepFailed("git does not know it any more: its registration was removed")
             return
         restore_notes(record.git_dir, record.common)
         loaded = await load_guard(record.common, env=self._env)
         if not isinstance(loaded, GitGuard):
-            raise Undone(f"git config: {loaded.problem}")
+            raise StepFailed(f"git config: {loaded.problem}")
         self._guard = loaded
         self._store = ObjectStore(record.run_id, record.common, self._records, loaded)
         await self._store.fill()
@@ -156,7 +163,7 @@ class _Saver:
             # An agent may have started a new history that has no commit yet.
             head = read_head(self._own) or self._record.base
             if not (await self._try("rev-parse", "--verify", f"{head}^{{commit}}")).ok:
-                raise Undone(f"its last commit {head} cannot be read")
+                raise StepFailed(f"its last commit {head} cannot be read")
             return head
         found = await self._try("rev-parse", "--verify", "HEAD^{commit}")
         return found.text if found.ok else self._record.base
@@ -196,7 +203,7 @@ class _Saver:
         elif is_file(index):
             await self._git("read-tree", "-m", "-i", head)
         else:
-            raise Undone(f"{quote(index, 200)} is gone")
+            raise StepFailed(f"{quote(index, 200)} is gone")
 
     async def _is_untouched(self, path: str) -> bool:
         listed = await self._git("ls-tree", "-z", self._record.base, "--", path)
@@ -213,7 +220,7 @@ class _Saver:
                 done = await self._try(*arguments, "-m", message, env=to_variables(*author))
                 if done.ok:
                     return done.text
-        raise Undone(f"git commit-tree: {done.problem}")
+        raise StepFailed(f"git commit-tree: {done.problem}")
 
     async def _note_filters(self, commit: str) -> None:
         """Note changed files for which the user has configured a filter, which was not run."""
@@ -269,7 +276,7 @@ class _Saver:
             done = await self._try("update-ref", f"refs/heads/{wanted}", commit, "", is_shared=True)
             if done.ok:
                 return wanted
-        raise Undone(f"git update-ref: {done.problem}")
+        raise StepFailed(f"git update-ref: {done.problem}")
 
     async def _move_branch(self, name: str, before: str, commit: str) -> bool:
         """Move a branch forward unless it is checked out or has diverged; returns whether it moved."""
@@ -287,18 +294,18 @@ class _Saver:
     async def _prove(self, commit: str, unsafe: Sequence[str]) -> None:
         """Raise Undone unless every file is in the commit and a ref points to it."""
         if unsafe:
-            raise Undone(f"git repositories inside of it cannot be put on a branch: {list_some(sorted(unsafe))}")
+            raise StepFailed(f"git repositories inside of it cannot be put on a branch: {list_some(sorted(unsafe))}")
         asked = ("--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
         left = await self._git("status", *asked, is_kept=True)
         if left.fields:
-            raise Undone(f"not all files could be saved: {list_some(left.fields)}")
+            raise StepFailed(f"not all files could be saved: {list_some(left.fields)}")
         head = (await self._git("rev-parse", "--verify", "HEAD^{commit}", is_kept=True)).text
         if head != commit or (self._own and read_head(self._own) != commit):
-            raise Undone("somebody is still at work in it")
+            raise StepFailed("somebody is still at work in it")
         if self.branch:
             found = await self._git("rev-parse", "--verify", f"refs/heads/{self.branch}^{{commit}}", is_shared=True)
             if found.text != commit:
-                raise Undone(f"branch {quote(self.branch)} was moved by somebody else")
+                raise StepFailed(f"branch {quote(self.branch)} was moved by somebody else")
 
     async def _try(
         self, *arguments: str, env: Mapping[str, str] | None = None, is_shared: bool = False, is_kept: bool = False
@@ -323,7 +330,7 @@ class _Saver:
     async def _git(self, *arguments: str, is_shared: bool = False, is_kept: bool = False) -> GitResult:
         done = await self._try(*arguments, is_shared=is_shared, is_kept=is_kept)
         if not done.ok:
-            raise Undone(f"git {arguments[0]}: {done.problem}")
+            raise StepFailed(f"git {arguments[0]}: {done.problem}")
         return done
 
 

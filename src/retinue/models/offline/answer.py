@@ -6,12 +6,12 @@ Evidence comes first, and claims are no stronger than it. This file must not kno
 import re
 from collections import defaultdict
 
+from retinue.models.offline.actions import Find, List, Read, SearchAction
 from retinue.models.offline.evidence import Findings, Hit
-from retinue.models.offline.kit import Find, List, Read, SearchAction
 from retinue.models.offline.languages import find_family, is_test, is_vendored
 from retinue.models.offline.question import Kind, OfflineQuestion
 from retinue.models.offline.quotes import fence, place, shorten, summarise, telling_lines, title
-from retinue.models.offline.scores import Ranking, Spot, last_name
+from retinue.models.offline.scores import CodeLocation, Ranking, last_name
 from retinue.models.offline.selection import called_names, phrase_hits, pick_spots, uses_of
 
 NOTE = (
@@ -76,7 +76,7 @@ def _render_phrase(question: OfflineQuestion, findings: Findings, ranking: Ranki
     return "\n".join([*lines, "", render_footer(question, findings, ranking, "strong" if question.phrases else "weak")])
 
 
-def judge(question: OfflineQuestion, spot: Spot) -> str:
+def judge(question: OfflineQuestion, spot: CodeLocation) -> str:
     """How strong the evidence is: strong, weak or none."""
     if spot.is_exact and not _is_guess(question):
         return "strong"
@@ -90,7 +90,7 @@ def _is_guess(question: OfflineQuestion) -> bool:
     return question.kind is Kind.HOW and all(symbol.islower() and symbol.isalpha() for symbol in question.symbols)
 
 
-def _lead(question: OfflineQuestion, findings: Findings, spots: list[Spot], confidence: str) -> str:
+def _lead(question: OfflineQuestion, findings: Findings, spots: list[CodeLocation], confidence: str) -> str:
     hit = spots[0].hit
     name, doc = title(findings, hit), summarise(findings, hit)
     what = {"setting": "setting", "section": "section"}.get(hit.about.what, hit.about.what)
@@ -112,14 +112,16 @@ def _a(what: str) -> str:
     return f"an {what}" if what[:1] in "aeiou" else f"a {what}"
 
 
-def _show_spot(question: OfflineQuestion, findings: Findings, spot: Spot, count: int, *, is_first: bool) -> list[str]:
+def _show_spot(
+    question: OfflineQuestion, findings: Findings, spot: CodeLocation, count: int, *, is_first: bool
+) -> list[str]:
     hit = spot.hit
     doc = "" if is_first else summarise(findings, hit)
     head = f"- {place(hit)} {hit.about.what} {title(findings, hit)}" + (f": {doc}" if doc else "")
     return [head, *("  " + line for line in fence(hit.path, telling_lines(question, findings, hit, count)))]
 
 
-def _render_links(question: OfflineQuestion, findings: Findings, spots: list[Spot]) -> list[str]:
+def _render_links(question: OfflineQuestion, findings: Findings, spots: list[CodeLocation]) -> list[str]:
     first = spots[0].hit
     lines: list[str] = []
     defined: dict[str, Hit] = {}
@@ -200,7 +202,9 @@ def _render_users(findings: Findings, first: Hit) -> list[str]:
     return lines
 
 
-def _render_more(question: OfflineQuestion, ranking: Ranking, spots: list[Spot], shown_spots: list[Spot]) -> list[str]:
+def _render_more(
+    question: OfflineQuestion, ranking: Ranking, spots: list[CodeLocation], shown_spots: list[CodeLocation]
+) -> list[str]:
     shown = {(spot.hit.path, spot.hit.line) for spot in shown_spots}
     lines: list[str] = []
     for spot in [spot for spot in ranking.documents if spot.score >= 0.35][:2]:

@@ -79,7 +79,7 @@ class DelegatedPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class DelegationRound:
     """The delegated parts of one question."""
 
     start: int
@@ -103,21 +103,21 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class DelegatedParts:
-    rounds: tuple[Round, ...]
+    rounds: tuple[DelegationRound, ...]
     strangers: tuple[RunNotice, ...]
     """New notifications about runs that are not, or no longer, part of a question here."""
 
     @property
-    def due(self) -> list[Round]:
+    def due(self) -> list[DelegationRound]:
         """Rounds that can be answered and were not."""
         return [each for each in self.rounds if each.is_started and each.is_settled and not each.is_answered]
 
     @property
-    def pending(self) -> list[Round]:
+    def pending(self) -> list[DelegationRound]:
         """Rounds with runs that are not finished."""
         return [each for each in self.rounds if not each.is_settled]
 
-    def find(self, start: int) -> Round | None:
+    def find(self, start: int) -> DelegationRound | None:
         """The round for the question at this message index."""
         return next((each for each in self.rounds if each.start > start), None)
 
@@ -144,14 +144,14 @@ def read_desk(messages: Sequence[Message]) -> DelegatedParts:
             notices += [(index, notice) for notice in parse_notices(join_text(message.content))]
     last_reply = replies[-1] if replies else -1
     told = {notice.run_id: (index, notice) for index, notice in notices}
-    rounds: list[Round] = []
+    rounds: list[DelegationRound] = []
     settled_at: dict[str, int] = {}
     for start, calls in starts:
         errands = [_to_errand(call, results, told, fetched) for call in calls if call.id in results]
         ends = [_end_of(errand, notices, fetched) for errand in errands]
         end = max((each for each in ends if each is not None), default=start)
         is_answered = all(each is not None for each in ends) and end < last_reply
-        rounds.append(Round(start, tuple(errands), is_answered))
+        rounds.append(DelegationRound(start, tuple(errands), is_answered))
         settled_at |= {errand.run_id: end if is_answered else len(messages) for errand in errands}
     strangers = [notice for index, notice in notices if index > max(last_reply, settled_at.get(notice.run_id, -1))]
     return DelegatedParts(tuple(rounds), tuple(strangers))

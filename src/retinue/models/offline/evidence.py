@@ -9,7 +9,7 @@ from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from retinue.models.offline.kit import Action, Find, Read, SearchAction, to_action
+from retinue.models.offline.actions import Action, Find, Read, SearchAction, to_action
 from retinue.models.offline.languages import OUTLINE, CodeLine, read_line
 from retinue.models.offline.transcript import ToolExchange
 

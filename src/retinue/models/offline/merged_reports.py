@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from retinue.models.offline.answer import NOTE
-from retinue.models.offline.delegation import AGENT, DelegatedPart, Round, RunNotice
+from retinue.models.offline.delegation import AGENT, DelegatedPart, DelegationRound, RunNotice
 from retinue.models.offline.quotes import shorten
 
 _PLACE = re.compile(r"`([^`\s:]+\.[^`\s:]+|[A-Za-z]\w*file):(\d+)`")
@@ -63,7 +63,7 @@ def _condense(body: str) -> str:
     return body.strip()
 
 
-def merge_round(done: Round) -> str:
+def merge_round(done: DelegationRound) -> str:
     """The answer to the question that was split into these parts."""
     reports = [read_report(errand) for errand in done.errands]
     shown: set[str] = set()
@@ -111,7 +111,7 @@ def _find_common(reports: Sequence[AgentReport]) -> list[str]:
     return [path for path, count in counts.most_common() if count > 1]
 
 
-def _render_footer(done: Round, reports: Sequence[AgentReport]) -> str:
+def _render_footer(done: DelegationRound, reports: Sequence[AgentReport]) -> str:
     started = [errand for errand in done.errands if errand.run_id]
     totals = Counter[str]()
     for report in reports:

@@ -11,11 +11,11 @@ from retinue.core.messages import SystemMessage, ToolCall, Usage
 from retinue.core.model import Draft, ModelInfo, ModelRequest, Reply
 from retinue.core.tool_table import FINALIZE
 from retinue.models.catalog import OFFLINE_MODEL
+from retinue.models.offline.actions import Action, Read, SearchAction, ToolNames
 from retinue.models.offline.answer import NOTE, render_topic, render_uses
 from retinue.models.offline.delegation import AGENT, FETCH, Task, can_delegate, read_desk, split_work
 from retinue.models.offline.evidence import collect_findings
 from retinue.models.offline.file_answers import render_file, render_files
-from retinue.models.offline.kit import Action, Kit, Read, SearchAction
 from retinue.models.offline.merged_reports import merge_round, render_strangers
 from retinue.models.offline.plan import plan_turn
 from retinue.models.offline.project import render_fact, render_overview, render_run
@@ -65,7 +65,7 @@ class Turn:
         """The model of the subagents it starts."""
         self._transcript = read_transcript(request.messages, request.tools)
         self._desk = read_desk(request.messages)
-        self._kit = Kit.of(request.tools)
+        self._kit = ToolNames.of(request.tools)
         self._is_over = self._transcript.wrap_up or is_summary_request(self._transcript.question)
 
     def take(self) -> tuple[str, list[ToolCall]]:
@@ -144,7 +144,7 @@ def describe_step(questions: list[OfflineQuestion], actions: list[Action], turns
     return f"Outlining {', '.join(searched[:4])}." if searched else "Following what these call."
 
 
-def render_answer(rankings: list[Ranking], kit: Kit, transcript: Transcript) -> str:
+def render_answer(rankings: list[Ranking], kit: ToolNames, transcript: Transcript) -> str:
     question, findings = rankings[0].question, rankings[0].findings
     if is_summary_request(transcript.question):
         return render_summary(transcript.question)

@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import TypeAlias
 
+from retinue.models.offline.actions import Action, Find, List, Read, SearchAction, ToolNames
 from retinue.models.offline.evidence import Findings
-from retinue.models.offline.kit import Action, Find, Kit, List, Read, SearchAction
 from retinue.models.offline.languages import OUTLINE, define_pattern, find_family, is_test, is_vendored
 from retinue.models.offline.question import Concept, Kind, OfflineQuestion, parse_question
 from retinue.models.offline.scores import Ranking, last_name
@@ -44,10 +44,10 @@ _GUIDES = re.compile(
     r"^(?:readme|contributing|hacking|develop\w*|install|agents|build\w*)[\w-]*(?:\.\w+)?$", re.IGNORECASE
 )
 
-Step: TypeAlias = Callable[[Ranking, Kit], Iterable[Action]]
+Step: TypeAlias = Callable[[Ranking, ToolNames], Iterable[Action]]
 
 
-def plan_turn(rankings: Sequence[Ranking], kit: Kit, turns: int) -> list[Action]:
+def plan_turn(rankings: Sequence[Ranking], kit: ToolNames, turns: int) -> list[Action]:
     """The next actions for all questions, interleaved; empty when it is time to answer."""
     if turns >= MAX_TURNS:
         return []
@@ -57,7 +57,7 @@ def plan_turn(rankings: Sequence[Ranking], kit: Kit, turns: int) -> list[Action]
     return list(merged)[: max(0, left)]
 
 
-def plan_next(ranking: Ranking, kit: Kit, turns: int) -> list[Action]:
+def plan_next(ranking: Ranking, kit: ToolNames, turns: int) -> list[Action]:
     question, findings = ranking.question, ranking.findings
     if question.kind is Kind.CHAT:
         return []
@@ -86,7 +86,7 @@ def name_pattern(symbol: str) -> str:
     return re.escape(last_name(symbol)).replace(r"\-", "[-_]")
 
 
-def _survey(ranking: Ranking, kit: Kit) -> Iterable[Action]:
+def _survey(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
     """Definitions for each name and concept, lines that contain two concepts, and all file names."""
     question = ranking.question
     yield Find("*", 3000)
@@ -114,7 +114,7 @@ def _survey(ranking: Ranking, kit: Kit) -> Iterable[Action]:
         yield SearchAction(_join(concepts[0].stems[:1]), ignore_case=True, limit=200)
 
 
-def _survey_words(ranking: Ranking, kit: Kit) -> Iterable[Action]:
+def _survey_words(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
     """Search for the words of the question if its quoted text was not found."""
     question, findings = ranking.question, ranking.findings
     if not findings.hits and question.phrases and not phrase_hits(question, findings):
@@ -127,7 +127,7 @@ def _all_concepts(question: OfflineQuestion) -> tuple[Concept, ...]:
     return tuple({each.stems[0]: each for each in (*words, *question.concepts)}.values())[:6]
 
 
-def _focus(ranking: Ranking, kit: Kit) -> Iterable[Action]:
+def _focus(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
     """Repeat searches that were cut off in the folders with the project's own source."""
     findings = ranking.findings
     if not findings.cut and not findings.is_partial:
@@ -153,7 +153,7 @@ def _pairs(concepts: tuple[Concept, ...]) -> list[tuple[Concept, Concept]]:
     return pairs[:3]
 
 
-def _outline(ranking: Ranking, kit: Kit) -> Iterable[Action]:
+def _outline(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
     """Outline the best files, to find the function of a line; search for more file names if the list was cut off."""
     question, findings = ranking.question, ranking.findings
     quoted = phrase_hits(question, findings)
@@ -176,7 +176,7 @@ def _outline(ranking: Ranking, kit: Kit) -> Iterable[Action]:
             yield List(folder)
 
 
-def _deepen(ranking: Ranking, kit: Kit) -> Iterable[Action]:
+def _deepen(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
     """List one more level of folders, if only `ls` is available."""
     if not kit.can(SearchAction) and not kit.can(Find) and ranking.findings.count(List) < 13:
         for folder in _folders(ranking.question, ranking.findings):
@@ -201,7 +201,7 @@ def _folders(question: OfflineQuestion, findings: Findings) -> list[str]:
     return sorted(fresh, key=weigh)[:6]
 
 
-def _read_best(ranking: Ranking, kit: Kit) -> Iterable[Action]:
+def _read_best(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
     """Read the best definitions with their surroundings, and search for uses of the first."""
     question, findings = ranking.question, ranking.findings
     quoted = phrase_hits(question, findings)
@@ -235,7 +235,7 @@ def _guess_paths(question: OfflineQuestion, findings: Findings, ranking: Ranking
     ][:1]
 
 
-def _follow(ranking: Ranking, kit: Kit) -> Iterable[Action]:
+def _follow(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
     """Search for the definitions of the names that the best definitions call."""
     question, findings = ranking.question, ranking.findings
     if phrase_hits(question, findings):
@@ -245,7 +245,7 @@ def _follow(ranking: Ranking, kit: Kit) -> Iterable[Action]:
         yield SearchAction(define_pattern("(" + "|".join(map(re.escape, names)) + ")"), limit=60, context=2)
 
 
-def _place_uses(ranking: Ranking, kit: Kit) -> Iterable[Action]:
+def _place_uses(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
     """Read the definition, and outline the files with the most uses, to find the function of each use."""
     question, findings = ranking.question, ranking.findings
     spots = ranking.spots
@@ -260,7 +260,7 @@ def _place_uses(ranking: Ranking, kit: Kit) -> Iterable[Action]:
         yield SearchAction(OUTLINE, path=path, limit=400)
 
 
-def _look_around(ranking: Ranking, kit: Kit) -> Iterable[Action]:
+def _look_around(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
     """List the top of the repository and all file names."""
     yield List(".")
     yield Find("*", 3000)
@@ -269,7 +269,7 @@ def _look_around(ranking: Ranking, kit: Kit) -> Iterable[Action]:
             yield Read(name, 1, 160)
 
 
-def _read_project(ranking: Ranking, kit: Kit) -> Iterable[Action]:
+def _read_project(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
     """Read README, manifests and task files at the top."""
     question, findings = ranking.question, ranking.findings
     top = top_files(findings)
@@ -307,7 +307,7 @@ COMMANDS = (
 """A search pattern for lines of a document that are shell commands."""
 
 
-def _read_file(ranking: Ranking, kit: Kit) -> Iterable[Action]:
+def _read_file(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
     """Read the file in question: its beginning, its outline and who imports it."""
     question, findings = ranking.question, ranking.findings
     for path in resolve_paths(question, findings)[:2]:
@@ -321,7 +321,7 @@ def _read_file(ranking: Ranking, kit: Kit) -> Iterable[Action]:
             yield SearchAction(rf"(import|from|require|include|use|mod)\b.*\b{re.escape(name)}\b", limit=80)
 
 
-def _survey_file(ranking: Ranking, kit: Kit) -> Iterable[Action]:
+def _survey_file(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
     question = ranking.question
     yield Find("*", 3000)
     if not kit.can(Find):
@@ -331,7 +331,7 @@ def _survey_file(ranking: Ranking, kit: Kit) -> Iterable[Action]:
             yield Read(path, 1, 120)
 
 
-def _find_missing(ranking: Ranking, kit: Kit) -> Iterable[Action]:
+def _find_missing(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
     """Search for a file that is missing because the file list was cut off."""
     question, findings = ranking.question, ranking.findings
     if findings.is_partial and not resolve_paths(question, findings):
@@ -339,7 +339,7 @@ def _find_missing(ranking: Ranking, kit: Kit) -> Iterable[Action]:
             yield Find(path.rsplit("/", 1)[-1] + "*", 50)
 
 
-def _survey_files(ranking: Ranking, kit: Kit) -> Iterable[Action]:
+def _survey_files(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
     question = ranking.question
     yield Find("*", 3000)
     if not kit.can(Find):

@@ -36,7 +36,7 @@ _RECEIVER = re.compile(r"func\s+\(\s*\w*\s*\*?(\w+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class CodeLocation:
     """A relevant location: a definition, or a line that contains the question's words."""
 
     hit: Hit
@@ -91,7 +91,7 @@ class Ranking:
         self.weights = self._weigh_concepts()
 
     @cached_property
-    def spots(self) -> list[Spot]:
+    def spots(self) -> list[CodeLocation]:
         """Definitions and settings, best first."""
         found = [
             self._score(hit)
@@ -102,9 +102,9 @@ class Ranking:
         return sorted((spot for spot in found if spot.score > 0.05), key=_order)
 
     @cached_property
-    def mentions(self) -> list[Spot]:
+    def mentions(self) -> list[CodeLocation]:
         """Lines that are not definitions, sorted by the concepts they contain."""
-        found: list[Spot] = []
+        found: list[CodeLocation] = []
         total = sum(self.weights.values()) or 1.0
         for hit in self.findings.hits.values():
             if hit.about.role in ("definition", "heading"):
@@ -116,14 +116,16 @@ class Ranking:
                 cover = 1.0
             if cover > 0:
                 found.append(
-                    Spot(hit, cover * self.path_weight(hit.path) * (0.7 if hit.about.role == "import" else 1), cover)
+                    CodeLocation(
+                        hit, cover * self.path_weight(hit.path) * (0.7 if hit.about.role == "import" else 1), cover
+                    )
                 )
         return sorted(found, key=_order)
 
     @cached_property
-    def documents(self) -> list[Spot]:
+    def documents(self) -> list[CodeLocation]:
         """Headings and text in documents about the question."""
-        found: list[Spot] = []
+        found: list[CodeLocation] = []
         total = sum(self.weights.values()) or 1.0
         for hit in self.findings.hits.values():
             if find_family(hit.path) != "markup" or is_test(hit.path) or "?" in hit.text:
@@ -133,7 +135,7 @@ class Ranking:
                 cover = max(cover, 0.8)
             score = cover * weigh_path(hit.path) * (1.5 if hit.about.role == "heading" else 1.0)
             if cover >= 0.5:
-                found.append(Spot(hit, score, cover))
+                found.append(CodeLocation(hit, score, cover))
         return sorted(found, key=_order)
 
     @cached_property
@@ -202,7 +204,7 @@ class Ranking:
             self.weights[each.word] * strength for each, strength in zip(self.question.concepts, strengths, strict=True)
         )
 
-    def _score(self, hit: Hit) -> Spot:
+    def _score(self, hit: Hit) -> CodeLocation:
         path_weight = self.path_weight(hit.path)
         what = _WHAT.get(hit.about.what, 1.0)
         if (
@@ -231,7 +233,7 @@ class Ranking:
             # A variable of a function, not a field of a class.
             what *= 0.4
         score = (exact * 2 + cover * (0.6 + 0.4 * precision)) * path_weight * what * private
-        return Spot(hit, score, max(cover, min(1.0, exact)), exact >= 1.0)
+        return CodeLocation(hit, score, max(cover, min(1.0, exact)), exact >= 1.0)
 
     def _cover(self, hit: Hit) -> float:
         total = sum(self.weights.values())
@@ -288,5 +290,5 @@ def _line(hit: Hit) -> int:
     return hit.line
 
 
-def _order(spot: Spot) -> tuple[float, float, int, str, int]:
+def _order(spot: CodeLocation) -> tuple[float, float, int, str, int]:
     return (-round(spot.score, 6), -spot.cover, len(spot.hit.path), spot.hit.path, spot.hit.line)

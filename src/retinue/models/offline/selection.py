@@ -6,11 +6,11 @@ This file must not know tools or phrasing.
 import re
 from collections.abc import Iterable
 
+from retinue.models.offline.actions import Read
 from retinue.models.offline.evidence import Findings, Hit
-from retinue.models.offline.kit import Read
 from retinue.models.offline.languages import find_family, is_test, is_vendored, weigh_path
 from retinue.models.offline.question import OfflineQuestion
-from retinue.models.offline.scores import Ranking, Spot, fold, last_name
+from retinue.models.offline.scores import CodeLocation, Ranking, fold, last_name
 from retinue.models.offline.words import split_pieces, split_words
 
 MANIFESTS = split_words(
@@ -53,12 +53,12 @@ def to_read(findings: Findings, hit: Hit) -> Read:
     return Read(hit.path, first, max(24, last - first + 1))
 
 
-def pick_spots(ranking: Ranking, count: int = 4) -> list[Spot]:
+def pick_spots(ranking: Ranking, count: int = 4) -> list[CodeLocation]:
     """The best locations without duplicates, including functions that contain lines with several concepts."""
     findings = ranking.findings
     spots = ranking.spots
     best = spots[0].score if spots else 0.0
-    picked: list[Spot] = []
+    picked: list[CodeLocation] = []
     seen: set[tuple[str, int]] = set()
     for spot in [*spots[:12], *_lift_mentions(ranking)]:
         hit = spot.hit
@@ -74,9 +74,9 @@ def pick_spots(ranking: Ranking, count: int = 4) -> list[Spot]:
     return picked[:count]
 
 
-def _lift_mentions(ranking: Ranking) -> list[Spot]:
+def _lift_mentions(ranking: Ranking) -> list[CodeLocation]:
     """Functions that contain many of the lines with the question's words."""
-    lifted: dict[tuple[str, int], Spot] = {}
+    lifted: dict[tuple[str, int], CodeLocation] = {}
     for spot in ranking.mentions[:40]:
         if spot.hit.about.role in ("import", "documentation", "key"):
             continue
@@ -86,7 +86,7 @@ def _lift_mentions(ranking: Ranking) -> list[Spot]:
         key = (home.path, home.line)
         known = lifted.get(key)
         score = spot.score * 0.4 if known is None else min(known.score + spot.score * 0.1, spot.score * 0.8)
-        lifted[key] = Spot(home, score, spot.cover)
+        lifted[key] = CodeLocation(home, score, spot.cover)
     return list(lifted.values())
 
 
@@ -112,7 +112,7 @@ _COMMON = frozenset(
 )
 
 
-def called_names(question: OfflineQuestion, findings: Findings, spots: Iterable[Spot]) -> list[str]:
+def called_names(question: OfflineQuestion, findings: Findings, spots: Iterable[CodeLocation]) -> list[str]:
     """Names that the read definitions call; those that match the question first."""
     counts: dict[str, int] = {}
     for spot in spots:

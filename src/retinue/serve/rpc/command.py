@@ -97,7 +97,7 @@ def _parse_slowly(line: bytes) -> Any:
 Start = Callable[[Coroutine[Any, Any, object]], "asyncio.Task[None]"]
 
 
-class Link:
+class RpcConnection:
     """Connects one caller with the Retinue."""
 
     def __init__(self, crew: Retinue, write: Callable[[bytes], None], start: Start) -> None:

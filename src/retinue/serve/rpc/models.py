@@ -9,7 +9,7 @@ from retinue.core.errors import UsageError
 from retinue.core.events import Compacted, Event
 from retinue.core.messages import THINKING_LEVELS
 from retinue.core.model import ModelInfo
-from retinue.serve.rpc.command import Link, RpcCommand
+from retinue.serve.rpc.command import RpcCommand, RpcConnection
 
 
 def to_model(info: ModelInfo) -> dict[str, Any]:
@@ -34,68 +34,68 @@ def to_model(info: ModelInfo) -> dict[str, Any]:
     return model
 
 
-async def set_model(link: Link, command: RpcCommand) -> Any:
+async def set_model(link: RpcConnection, command: RpcCommand) -> Any:
     return to_model(link.crew.selection.select(command.take_text("provider"), command.take_text("modelId")))
 
 
-async def cycle_model(link: Link, command: RpcCommand) -> Any:
+async def cycle_model(link: RpcConnection, command: RpcCommand) -> Any:
     chosen = link.crew.selection.cycle()
     if chosen is None:
         return None
     return {"model": to_model(chosen.model), "thinkingLevel": chosen.thinking, "isScoped": chosen.is_scoped}
 
 
-async def get_available_models(link: Link, command: RpcCommand) -> Any:
+async def get_available_models(link: RpcConnection, command: RpcCommand) -> Any:
     return {"models": [to_model(info) for info in link.crew.selection.list_models()]}
 
 
-async def set_thinking_level(link: Link, command: RpcCommand) -> Any:
+async def set_thinking_level(link: RpcConnection, command: RpcCommand) -> Any:
     link.crew.selection.think(command.take_choice("level", THINKING_LEVELS))
     return UNSET
 
 
-async def cycle_thinking_level(link: Link, command: RpcCommand) -> Any:
+async def cycle_thinking_level(link: RpcConnection, command: RpcCommand) -> Any:
     level = link.crew.selection.cycle_thinking()
     return None if level is None else {"level": level}
 
 
-async def get_available_thinking_levels(link: Link, command: RpcCommand) -> Any:
+async def get_available_thinking_levels(link: RpcConnection, command: RpcCommand) -> Any:
     return {"levels": link.crew.selection.levels}
 
 
 _MODES: tuple[Literal["all", "one-at-a-time"], ...] = ("all", "one-at-a-time")
 
 
-async def set_steering_mode(link: Link, command: RpcCommand) -> Any:
+async def set_steering_mode(link: RpcConnection, command: RpcCommand) -> Any:
     """Set whether steering messages are delivered all at once or one at a time."""
     link.crew.tuning.steering_mode = command.take_choice("mode", _MODES)
     return UNSET
 
 
-async def set_follow_up_mode(link: Link, command: RpcCommand) -> Any:
+async def set_follow_up_mode(link: RpcConnection, command: RpcCommand) -> Any:
     """Set whether follow-up messages are delivered all at once or one at a time."""
     link.crew.tuning.follow_up_mode = command.take_choice("mode", _MODES)
     return UNSET
 
 
-async def set_auto_compaction(link: Link, command: RpcCommand) -> Any:
+async def set_auto_compaction(link: RpcConnection, command: RpcCommand) -> Any:
     link.crew.tuning.compacts = command.take_flag("enabled")
     return UNSET
 
 
-async def set_auto_retry(link: Link, command: RpcCommand) -> Any:
+async def set_auto_retry(link: RpcConnection, command: RpcCommand) -> Any:
     """Set whether a reply that failed with a temporary error is requested again."""
     link.crew.tuning.retries = command.take_flag("enabled")
     return UNSET
 
 
-async def abort_retry(link: Link, command: RpcCommand) -> Any:
+async def abort_retry(link: RpcConnection, command: RpcCommand) -> Any:
     """Cancel a scheduled retry."""
     link.crew.abort_retry()
     return UNSET
 
 
-async def compact(link: Link, command: RpcCommand) -> Any:
+async def compact(link: RpcConnection, command: RpcCommand) -> Any:
     """Compact the context now; stops the main agent's current work."""
     instructions = command.find_text("customInstructions") or ""
     if link.compacting is not None:

@@ -7,13 +7,13 @@ from msgspec import UNSET
 from retinue.core.amounts import check_task
 from retinue.core.errors import UsageError
 from retinue.core.messages import TextContent, UserContent
-from retinue.serve.rpc.command import Link, RpcCommand
+from retinue.serve.rpc.command import RpcCommand, RpcConnection
 from retinue.serve.rpc.questions import send_notice
 
 _BEHAVIORS = ("steer", "followUp")
 
 
-async def prompt(link: Link, command: RpcCommand) -> Any:
+async def prompt(link: RpcConnection, command: RpcCommand) -> Any:
     """Start a run; if one is active, queue the message as `streamingBehavior` says."""
     blocks = command.take_content()
     if await _run_command(link, command):
@@ -36,36 +36,36 @@ async def prompt(link: Link, command: RpcCommand) -> Any:
     return {"disposition": "queued"}
 
 
-async def steer(link: Link, command: RpcCommand) -> Any:
+async def steer(link: RpcConnection, command: RpcCommand) -> Any:
     """Queue a message to be delivered before the next reply."""
     link.crew.steer(_take_plain(link, command))
     return {"disposition": "queued"}
 
 
-async def follow_up(link: Link, command: RpcCommand) -> Any:
+async def follow_up(link: RpcConnection, command: RpcCommand) -> Any:
     """Queue a message to be delivered when the run would end."""
     link.crew.follow_up(_take_plain(link, command))
     return {"disposition": "queued"}
 
 
-async def abort(link: Link, command: RpcCommand) -> Any:
+async def abort(link: RpcConnection, command: RpcCommand) -> Any:
     """Stop the main agent and its subagents; answered when all are idle."""
     await link.abort()
     return UNSET
 
 
-async def clear_queue(link: Link, command: RpcCommand) -> Any:
+async def clear_queue(link: RpcConnection, command: RpcCommand) -> Any:
     """Remove and return the queued messages."""
     steering, follow_up = link.crew.take_back()
     return {"steering": steering, "followUp": follow_up}
 
 
-async def get_commands(link: Link, command: RpcCommand) -> Any:
+async def get_commands(link: RpcConnection, command: RpcCommand) -> Any:
     """List the slash commands and skills that a prompt may start with."""
     return {"commands": link.crew.catalogue.list()}
 
 
-async def _run_command(link: Link, command: RpcCommand) -> bool:
+async def _run_command(link: RpcConnection, command: RpcCommand) -> bool:
     """Run an extension command if the message is one."""
     text = command.take_text("message")
     name, _, rest = text[1:].partition(" ")
@@ -76,7 +76,7 @@ async def _run_command(link: Link, command: RpcCommand) -> bool:
     return True
 
 
-def _take_plain(link: Link, command: RpcCommand) -> list[UserContent]:
+def _take_plain(link: RpcConnection, command: RpcCommand) -> list[UserContent]:
     """The message content. Raises UsageError if it is an extension command, which cannot be queued."""
     blocks, text = command.take_content(), command.take_text("message")
     if text.startswith("/") and link.crew.commands.has(text[1:].partition(" ")[0]):
@@ -85,14 +85,14 @@ def _take_plain(link: Link, command: RpcCommand) -> list[UserContent]:
     return _expand(link, blocks)
 
 
-def _expand(link: Link, blocks: list[UserContent]) -> list[UserContent]:
+def _expand(link: RpcConnection, blocks: list[UserContent]) -> list[UserContent]:
     first = blocks[0]
     if isinstance(first, TextContent) and first.text.startswith("/"):
         return [TextContent(link.crew.catalogue.expand(first.text)), *blocks[1:]]
     return blocks
 
 
-async def bash(link: Link, command: RpcCommand) -> Any:
+async def bash(link: RpcConnection, command: RpcCommand) -> Any:
     """Run a shell command; its output is streamed to the caller and given to the model with the next prompt."""
     exclude = command.take_flag("excludeFromContext") if "excludeFromContext" in command.fields else False
     named = {} if command.id is UNSET else {"id": command.id}
@@ -103,7 +103,7 @@ async def bash(link: Link, command: RpcCommand) -> Any:
     return await link.crew.shell.run(command.take_text("command"), tell, exclude=exclude)
 
 
-async def abort_bash(link: Link, command: RpcCommand) -> Any:
+async def abort_bash(link: RpcConnection, command: RpcCommand) -> Any:
     """Stop all shell commands of the caller."""
     link.crew.shell.abort()
     return UNSET

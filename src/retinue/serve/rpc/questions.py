@@ -10,13 +10,13 @@ from retinue.core.errors import UsageError
 from retinue.core.events import Answered, Asked, Event
 from retinue.core.run import Question
 from retinue.core.terminal import escape_text
-from retinue.serve.rpc.command import Link
+from retinue.serve.rpc.command import RpcConnection
 
 
 class Questions:
     """Open questions that were sent to the caller."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: RpcConnection) -> None:
         self._link = link
         self._asked: dict[str, Question] = {}
 
@@ -70,7 +70,7 @@ def _read(question: Question, fields: dict[str, Any]) -> str:
     return value if isinstance(value, str) else question.default
 
 
-def send_notice(link: Link, text: str, kind: Literal["info", "warning", "error"] = "info") -> None:
+def send_notice(link: RpcConnection, text: str, kind: Literal["info", "warning", "error"] = "info") -> None:
     """Show a text to the user of the calling program; no answer is expected."""
     link.send(
         {

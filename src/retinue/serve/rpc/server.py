@@ -12,14 +12,14 @@ from msgspec import UNSET
 from retinue.app import Retinue
 from retinue.core.errors import RetinueError, UsageError, quote
 from retinue.core.events import Compacted, CompactionStarted, Event
-from retinue.serve.jsonl import JsonFace
+from retinue.serve.jsonl import JsonFrontend
 from retinue.serve.outlet import Outlet
 from retinue.serve.rpc import models, prompts, sessions
-from retinue.serve.rpc.command import Link, RpcCommand, parse_command
+from retinue.serve.rpc.command import RpcCommand, RpcConnection, parse_command
 from retinue.serve.rpc.lines import Lines
 from retinue.serve.rpc.questions import Questions, send_notice
 
-Action = Callable[[Link, RpcCommand], Awaitable[Any]]
+Action = Callable[[RpcConnection, RpcCommand], Awaitable[Any]]
 """Returns the `data` of the answer, UNSET for none. Raises RetinueError for an error answer."""
 
 ACTIONS: Mapping[str, Action] = {
@@ -72,7 +72,7 @@ class RpcServer:
         self._lines = lines
         self._outlet = outlet
         self._group = asyncio.TaskGroup()
-        self._link = Link(crew, outlet.write, lambda work: self._group.create_task(self._guard(work)))
+        self._link = RpcConnection(crew, outlet.write, lambda work: self._group.create_task(self._guard(work)))
         self._questions = Questions(self._link)
         self._tasks: set[asyncio.Task[None]] = set()
         self._run_id = crew.run_id
@@ -157,8 +157,8 @@ class RpcServer:
         self._questions.hear(event)
         self._face(event)
 
-    def _open_face(self) -> JsonFace:
-        return JsonFace(self._outlet.write, self._crew.describe_life(), self._run_id)
+    def _open_face(self) -> JsonFrontend:
+        return JsonFrontend(self._outlet.write, self._crew.describe_life(), self._run_id)
 
     async def _keep_pace(self) -> None:
         """Wait before reading the next command until the caller has read our output."""

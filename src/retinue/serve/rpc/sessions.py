@@ -10,35 +10,35 @@ from msgspec import UNSET, Raw
 
 from retinue.core.errors import UsageError
 from retinue.core.jsonline import encode_json
-from retinue.serve.rpc.command import Link, RpcCommand
+from retinue.serve.rpc.command import RpcCommand, RpcConnection
 from retinue.serve.rpc.models import to_model
 
 T = TypeVar("T")
 
 
-async def new_session(link: Link, command: RpcCommand) -> Any:
+async def new_session(link: RpcConnection, command: RpcCommand) -> Any:
     await _go_over(link, link.crew.sessions.begin(command.find_text("parentSession") or None))
     return {"cancelled": False}
 
 
-async def switch_session(link: Link, command: RpcCommand) -> Any:
+async def switch_session(link: RpcConnection, command: RpcCommand) -> Any:
     await _go_over(link, link.crew.sessions.open(command.take_text("sessionPath")))
     return {"cancelled": False}
 
 
-async def fork(link: Link, command: RpcCommand) -> Any:
+async def fork(link: RpcConnection, command: RpcCommand) -> Any:
     """Switch to a copy of the session that ends before a user message."""
     text = await _go_over(link, link.crew.sessions.fork(command.take_text("entryId")))
     return {"text": text, "cancelled": False}
 
 
-async def clone(link: Link, command: RpcCommand) -> Any:
+async def clone(link: RpcConnection, command: RpcCommand) -> Any:
     """Switch to a copy of the session."""
     await _go_over(link, link.crew.sessions.clone())
     return {"cancelled": False}
 
 
-async def _go_over(link: Link, going: Awaitable[T]) -> T:
+async def _go_over(link: RpcConnection, going: Awaitable[T]) -> T:
     """Switch the session; this stops the agent's current work."""
     if link.compacting is not None:
         await link.abort()
@@ -47,7 +47,7 @@ async def _go_over(link: Link, going: Awaitable[T]) -> T:
     return result
 
 
-async def set_session_name(link: Link, command: RpcCommand) -> Any:
+async def set_session_name(link: RpcConnection, command: RpcCommand) -> Any:
     name = command.take_text("name").strip()
     if not name:
         raise UsageError("Session name cannot be empty")
@@ -55,7 +55,7 @@ async def set_session_name(link: Link, command: RpcCommand) -> Any:
     return UNSET
 
 
-async def export_html(link: Link, command: RpcCommand) -> Any:
+async def export_html(link: RpcConnection, command: RpcCommand) -> Any:
     """Write the session as an HTML file; by default into the working directory."""
     from retinue.views.export.page import export_session
 
@@ -68,7 +68,7 @@ async def export_html(link: Link, command: RpcCommand) -> Any:
     return {"path": str(target)}
 
 
-async def get_state(link: Link, command: RpcCommand) -> Any:
+async def get_state(link: RpcConnection, command: RpcCommand) -> Any:
     crew, chronicle, tuning = link.crew, link.crew.chronicle, link.crew.tuning
     state: dict[str, Any] = {
         "model": to_model(crew.selection.model),
@@ -92,30 +92,30 @@ async def get_state(link: Link, command: RpcCommand) -> Any:
     }
 
 
-async def get_messages(link: Link, command: RpcCommand) -> Any:
+async def get_messages(link: RpcConnection, command: RpcCommand) -> Any:
     return {"messages": link.crew.chronicle.list_messages()}
 
 
-async def get_last_assistant_text(link: Link, command: RpcCommand) -> Any:
+async def get_last_assistant_text(link: RpcConnection, command: RpcCommand) -> Any:
     return {"text": link.crew.chronicle.find_last_text()}
 
 
-async def get_session_stats(link: Link, command: RpcCommand) -> Any:
+async def get_session_stats(link: RpcConnection, command: RpcCommand) -> Any:
     return link.crew.chronicle.count()
 
 
-async def get_fork_messages(link: Link, command: RpcCommand) -> Any:
+async def get_fork_messages(link: RpcConnection, command: RpcCommand) -> Any:
     """List the user messages from which the session can be forked."""
     return {"messages": link.crew.chronicle.list_prompts()}
 
 
-async def get_entries(link: Link, command: RpcCommand) -> Any:
+async def get_entries(link: RpcConnection, command: RpcCommand) -> Any:
     """All entries, or those after `since`."""
     chronicle = link.crew.chronicle
     return {"entries": chronicle.list_entries(command.find_text("since")), "leafId": chronicle.leaf_id}
 
 
-async def get_tree(link: Link, command: RpcCommand) -> Any:
+async def get_tree(link: RpcConnection, command: RpcCommand) -> Any:
     """All entries as a tree."""
     chronicle = link.crew.chronicle
     return {"tree": Raw(b"".join(_render_tree(chronicle.build_tree()))), "leafId": chronicle.leaf_id}

@@ -19,7 +19,7 @@ from retinue.engine.admission import SpawnRefused
 from retinue.engine.limits import Limits
 from retinue.engine.request import RunRequest
 from retinue.features.approvals.gate import deny
-from retinue.features.hooks.board import Board
+from retinue.features.hooks.hook_table import HookTable
 from retinue.features.hooks.points import SPAWN
 from retinue.models.registry import OutOfReach
 from retinue.models.resolve import ModelChoice
@@ -59,7 +59,7 @@ class DispatchPorts:
     """Returns the model of a profile (`model@API_KEY_ENV`, an id or a name), None if unknown. Raises OutOfReach."""
     open_model: Callable[[ModelInfo], Any]
     """Raises RetinueError if the model cannot be asked because its key is missing."""
-    board: Callable[[], Board]
+    board: Callable[[], HookTable]
     """Returns the hooks of the calling run."""
     max_steps: int
     """For agents without a limit of their own."""

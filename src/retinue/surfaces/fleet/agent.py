@@ -14,12 +14,12 @@ from retinue.core.run import Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.engine.admission import SpawnRefused
 from retinue.surfaces.fleet.describe import describe_agent, find_agent, list_names, pick_available
-from retinue.surfaces.fleet.ports import FleetPorts, Refusal, RetryBook, ScheduleWish, tell_missing
+from retinue.surfaces.fleet.ports import FailedCalls, FleetPorts, Refusal, ScheduleRequest, tell_missing
 from retinue.surfaces.fleet.request import (
     DEFAULT_AGENT,
     AgentCall,
     BadModel,
-    ModelPick,
+    ModelSelection,
     inherits_context,
     pick_model,
     render_tags,
@@ -39,7 +39,7 @@ _PROMPT_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ResolvedCall:
     """One call with its retry handle resolved."""
 
     call: AgentCall
@@ -55,7 +55,7 @@ class AgentTool:
     def __init__(self, ports: FleetPorts) -> None:
         self._ports = ports
         self._caller = ports.caller
-        self._retries = ports.retries or RetryBook(ports.caller.clock)
+        self._retries = ports.retries or FailedCalls(ports.caller.clock)
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -97,7 +97,7 @@ class AgentTool:
         except Refusal as refusal:
             return refusal.to_result()
 
-    def _merge(self, arguments: Mapping[str, Any]) -> _Asked:
+    def _merge(self, arguments: Mapping[str, Any]) -> _ResolvedCall:
         given = {name: value for name, value in arguments.items() if value is not None}
         handle = str(given.pop("retry", "")).strip() or None
         if handle is not None:
@@ -108,9 +108,9 @@ class AgentTool:
         call = AgentCall.of(given)
         if not call.prompt.strip():
             raise Refusal("Missing required argument: prompt.")
-        return _Asked(call, given, handle)
+        return _ResolvedCall(call, given, handle)
 
-    def _find_definition(self, asked: _Asked) -> tuple[Definition, str]:
+    def _find_definition(self, asked: _ResolvedCall) -> tuple[Definition, str]:
         """Return the requested agent, and a note if another one is used."""
         call, caller, fallback = asked.call, self._caller, self._ports.settings.fallback_agent
         name = call.subagent_type
@@ -130,7 +130,7 @@ class AgentTool:
         told = f"{why} Available types: {list_names(available)}.{caller.tell_faults(name)}"
         raise self._keep(asked, told, "subagent_type")
 
-    def _pick_model(self, asked: _Asked, definition: Definition) -> ModelPick:
+    def _pick_model(self, asked: _ResolvedCall, definition: Definition) -> ModelSelection:
         caller = self._caller
         try:
             pick = pick_model(
@@ -159,7 +159,7 @@ class AgentTool:
             raise Refusal("Scheduler is not active in this session yet. Try again after the session has started.")
         # Values that the agent file fixes are not stored: the file is read again when the job fires.
         is_pinned = bool(definition.model) and not definition.is_model_wish
-        wish = ScheduleWish(
+        wish = ScheduleRequest(
             schedule=call.schedule,
             name=call.description,
             subagent_type=definition.name,
@@ -202,7 +202,7 @@ class AgentTool:
         return self._answer(again, lines, is_full=is_full)
 
     async def _spawn(
-        self, asked: _Asked, definition: Definition, pick: ModelPick, note: str, context: ToolContext
+        self, asked: _ResolvedCall, definition: Definition, pick: ModelSelection, note: str, context: ToolContext
     ) -> ToolResult:
         caller = self._caller
         try:
@@ -258,7 +258,7 @@ class AgentTool:
         live = self._caller.manager.live(self._caller.run_id)
         return [] if live is None else live.session.context().messages
 
-    def _keep(self, asked: _Asked, text: str, kind: Literal["model", "subagent_type", "isolation"]) -> Refusal:
+    def _keep(self, asked: _ResolvedCall, text: str, kind: Literal["model", "subagent_type", "isolation"]) -> Refusal:
         """Save the call for a retry and return a refusal that says how to make it."""
         kept = {name: value for name, value in asked.arguments.items() if (name, kind) != ("isolation", "isolation")}
         handle = self._retries.save(kept, asked.handle)

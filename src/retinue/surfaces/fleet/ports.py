@@ -56,7 +56,7 @@ class FleetSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleWish:
+class ScheduleRequest:
     """A call to be made later; its values are resolved when it fires."""
 
     schedule: str
@@ -93,7 +93,7 @@ def make_handle() -> str:
     return f"retry-{secrets.token_hex(4)}"
 
 
-class RetryBook:
+class FailedCalls:
     """Failed calls of one main session, kept for a while so that a long prompt need not be written again."""
 
     def __init__(self, clock: Clock, new_handle: Callable[[], str] = make_handle) -> None:
@@ -133,9 +133,9 @@ class FleetPorts:
     caller: Caller
     read_settings: Callable[[], FleetSettings] = FleetSettings
     """Called each time, because the user may change settings during a session."""
-    retries: RetryBook | None = None
+    retries: FailedCalls | None = None
     """Shared by all runs of the main session; None creates one for these tools."""
-    schedule: Callable[[ScheduleWish], ScheduledCall] | None = None
+    schedule: Callable[[ScheduleRequest], ScheduledCall] | None = None
     """None while no scheduler is active. Raises RetinueError."""
     check_worktree: Callable[[Path], Awaitable[None]] | None = None
     """Raises RetinueError if the repository around a directory cannot be copied."""
@@ -177,5 +177,5 @@ def tell_missing(run_id: str) -> str:
 
 def map_fleet_tools(ports: FleetPorts) -> dict[str, Tool]:
     """Return the tools by name. MUST NOT read their descriptions, because the Manager may not exist yet."""
-    shared = ports if ports.retries is not None else replace(ports, retries=RetryBook(ports.caller.clock))
+    shared = ports if ports.retries is not None else replace(ports, retries=FailedCalls(ports.caller.clock))
     return build_family("fleet", shared)

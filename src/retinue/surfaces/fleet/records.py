@@ -13,7 +13,7 @@ from retinue.surfaces.fleet.result import render_result_text
 from retinue.surfaces.fleet.status import SUCCESSES, count_tokens, describe_machine, explain_error, measure_ms, to_word
 
 
-class LifeRecords:
+class LifecycleRecords:
     """Converts events into records; returns None for events without a record."""
 
     def __init__(self, find: Callable[[str], Run | None] = lambda run_id: None) -> None:

@@ -67,7 +67,7 @@ class AgentCall(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class ModelPick:
+class ModelSelection:
     """The model of a requested run."""
 
     info: ModelInfo
@@ -89,7 +89,7 @@ def pick_model(
     resolve: Callable[..., ModelChoice],
     models: Sequence[ModelInfo],
     scope: Sequence[str] = (),
-) -> ModelPick:
+) -> ModelSelection:
     """Choose the model: required by the file, else the call's, else optional in the file, else the parent's.
 
     Raises BadModel if the call's model cannot be used.
@@ -100,32 +100,32 @@ def pick_model(
     if call.model and call.model != _INHERIT and not is_pinned:
         try:
             choice = resolve(call.model)
-            pick = ModelPick(choice.info, "call", choice.thinking)
+            pick = ModelSelection(choice.info, "call", choice.thinking)
         except OutOfReach as error:
             note = str(error)
         except ModelError:
             raise BadModel(tell_unknown(call.model, models)) from None
         if pick is not None and not is_in_scope(pick.info.ref, allowed):
             raise BadModel(tell_out_of_scope(call.model, allowed))
-    pick = pick or _follow_file(definition, resolve) or ModelPick(parent, "parent")
+    pick = pick or _follow_file(definition, resolve) or ModelSelection(parent, "parent")
     note = f"Note: {note}: {pick.info.ref} is used." if note else ""
     return dataclass_replace(pick, is_out_of_scope=not is_in_scope(pick.info.ref, allowed), note=note)
 
 
-def _follow_file(definition: Definition, resolve: Callable[..., ModelChoice]) -> ModelPick | None:
+def _follow_file(definition: Definition, resolve: Callable[..., ModelChoice]) -> ModelSelection | None:
     if not definition.model or definition.model == _INHERIT:
         return None
     try:
         choice = resolve(definition.model, is_choice=definition.source != "builtin")
     except ModelError:
         return None
-    return ModelPick(choice.info, "file", choice.thinking, is_chosen=choice.is_chosen)
+    return ModelSelection(choice.info, "file", choice.thinking, is_chosen=choice.is_chosen)
 
 
 def to_request(
     call: AgentCall,
     definition: Definition,
-    pick: ModelPick,
+    pick: ModelSelection,
     settings: FleetSettings,
     *,
     parent: ModelInfo,
@@ -189,13 +189,13 @@ def render_tags(invocation: Mapping[str, Any]) -> list[str]:
     return tags
 
 
-def _pick_thinking(call: AgentCall, definition: Definition, pick: ModelPick) -> str | None:
+def _pick_thinking(call: AgentCall, definition: Definition, pick: ModelSelection) -> str | None:
     from_file = definition.thinking or (pick.thinking if pick.source == "file" else None)
     return from_file or call.thinking or pick.thinking or None
 
 
 def _with_invocation(
-    request: RunRequest, pick: ModelPick, *, parent: ModelInfo, inherits: bool, display_name: str
+    request: RunRequest, pick: ModelSelection, *, parent: ModelInfo, inherits: bool, display_name: str
 ) -> RunRequest:
     facts: dict[str, Any] = {
         "displayName": display_name if display_name != request.agent else None,

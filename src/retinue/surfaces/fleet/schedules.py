@@ -15,17 +15,17 @@ from retinue.features.schedule.parse import parse_schedule
 from retinue.features.schedule.scheduler import JobChange, Ports, Scheduler
 from retinue.features.schedule.zone import LocalZone, to_local
 from retinue.surfaces.fleet.describe import find_agent, list_names, pick_available
-from retinue.surfaces.fleet.ports import FleetPorts, ScheduledCall, ScheduleWish
-from retinue.surfaces.fleet.request import AgentCall, BadModel, ModelPick, pick_model, to_request
+from retinue.surfaces.fleet.ports import FleetPorts, ScheduledCall, ScheduleRequest
+from retinue.surfaces.fleet.request import AgentCall, BadModel, ModelSelection, pick_model, to_request
 
 
 def open_desk(
     scheduler: Scheduler, now_ms: Callable[[], int], zone: tzinfo | None = None
-) -> Callable[[ScheduleWish], ScheduledCall]:
+) -> Callable[[ScheduleRequest], ScheduledCall]:
     """Return a function that creates jobs; it raises RetinueError if a job is invalid."""
     zone = zone or LocalZone()
 
-    def take(wish: ScheduleWish) -> ScheduledCall:
+    def take(wish: ScheduleRequest) -> ScheduledCall:
         now = now_ms()
         schedule = parse_schedule(wish.schedule, to_local(now, zone))
         job = create_job(
@@ -76,7 +76,7 @@ def open_scheduler_ports(ports: FleetPorts, announce: Callable[[JobChange], None
         )
         return caller.manager.spawn(request, caller.run_id).id
 
-    def pick(call: AgentCall, definition: Definition) -> ModelPick:
+    def pick(call: AgentCall, definition: Definition) -> ModelSelection:
         choose = partial(pick_model, parent=caller.model, resolve=caller.resolve_model, models=caller.list_models())
         try:
             return choose(call, definition)

@@ -16,7 +16,7 @@ from retinue.definitions.document import fold_name
 from retinue.engine.manager import Manager
 from retinue.engine.request import RunRequest
 from retinue.surfaces.subagent.result import (
-    Finish,
+    FinishedCall,
     SubagentCall,
     SubagentPorts,
     render_error,
@@ -124,7 +124,7 @@ class _Attempts:
             watch.close()
         manager.read(run.id, by_call=self._call.call_id)
         finalises = self._definition.completion == "finalize"
-        finish = Finish(run, self._call.task, watch, attempts, self._session_id, finalises, note)
+        finish = FinishedCall(run, self._call.task, watch, attempts, self._session_id, finalises, note)
         return render_run(finish, settings)
 
     def _find_note(self) -> str:

@@ -64,7 +64,7 @@ SPARED = ("task", "sessionFile", "sessionId", "runId", "displayItems")
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class FinishedCall:
     """A call whose run has ended."""
 
     run: Run
@@ -99,7 +99,7 @@ def render_update(watch: AttemptWatch) -> dict[str, Any]:
     return {"content": _to_content(watch.text or RUNNING), "details": details}
 
 
-def render_run(finish: Finish, settings: SubagentSettings) -> dict[str, Any]:
+def render_run(finish: FinishedCall, settings: SubagentSettings) -> dict[str, Any]:
     """Return the result of a call that started a run."""
     outcome, watch = finish.outcome, finish.watch
     status = find_exit_code(outcome)
@@ -162,7 +162,7 @@ def find_exit_code(outcome: Outcome) -> int:
     return 130 if outcome.reason is Reason.USER else outcome.exit_code or 1
 
 
-def render_failure(finish: Finish, status: int, settings: SubagentSettings) -> str:
+def render_failure(finish: FinishedCall, status: int, settings: SubagentSettings) -> str:
     outcome = finish.outcome
     error = _explain(outcome, settings)
     parts = [f"Subagent failed with exit code {status}."]
@@ -208,7 +208,7 @@ def _choose_code(outcome: Outcome) -> str:
     return "SUBAGENT_TIMEOUT" if outcome.reason in TIMEOUTS else "SUBAGENT_FAILED"
 
 
-def _render_answer(finish: Finish) -> str:
+def _render_answer(finish: FinishedCall) -> str:
     outcome = finish.outcome
     if outcome.finalized is not None:
         return f"{_render_finalized(outcome.finalized)}{outcome.notes}"

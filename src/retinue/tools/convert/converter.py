@@ -43,7 +43,7 @@ class Deadline(Struct, frozen=True):
     timeout_s: float
 
 
-class Unread(ConvertFailed):
+class UnreadableDocument(ConvertFailed):
     """Raised for a document that our own readers cannot read; `told` is their message."""
 
     def __init__(self, code: Code, message: str, told: str) -> None:
@@ -73,7 +73,7 @@ class Converter(Struct, frozen=True):
             return "markitdown", await self.convert(document, command, context, deadline)
         try:
             return "builtin", await self.convert(document, "", context, deadline)
-        except Unread as refused:
+        except UnreadableDocument as refused:
             if not command:
                 raise
             return "markitdown", await self._ask(document, command, context, deadline, refused.told)
@@ -87,7 +87,7 @@ class Converter(Struct, frozen=True):
         """
         try:
             text = await self.convert(document, command, context, deadline)
-        except Unread:
+        except UnreadableDocument:
             raise
         except ConvertFailed as error:
             raise ConvertFailed(error.code, f"{told}; {error}") from None
@@ -189,9 +189,9 @@ def explain_end(ended: Exit, told: str, timeout_s: float) -> None:
     if ended.code == child.UNSUPPORTED:
         listed = ", ".join(FORMATS)
         text = f"{told} needs a converter that is not here: {INSTALL}. Read are {listed}"
-        raise Unread("COMMAND_NOT_FOUND", text, told)
+        raise UnreadableDocument("COMMAND_NOT_FOUND", text, told)
     if ended.code == child.UNREADABLE:
-        raise Unread("CONVERT_FAILED", told, told)
+        raise UnreadableDocument("CONVERT_FAILED", told, told)
     if ended.code == child.NO_MEMORY:
         raise ConvertFailed("CONVERT_FAILED", f"the document needs more than {MEMORY_BYTES >> 20} MiB of memory")
     if ended.signal_name == "SIGXCPU":

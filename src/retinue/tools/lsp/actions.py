@@ -11,7 +11,7 @@ from retinue.core.errors import quote
 from retinue.core.tool import ToolResult
 from retinue.tools.arguments import take_count, take_text
 from retinue.tools.lsp.call import MAX_CHARS, MAX_ITEMS, LspCall, LspTarget, read_point, read_start
-from retinue.tools.lsp.diagnostics import Diagnosis, diagnose, diagnose_all
+from retinue.tools.lsp.diagnostics import FileDiagnostics, diagnose, diagnose_all
 from retinue.tools.lsp.jsonrpc import LspFailed
 from retinue.tools.lsp.servers import SERVERS, resolve_server
 
@@ -150,7 +150,7 @@ async def show_workspace_diagnostics(call: LspCall) -> ToolResult:
     return call.answer(lines, {"items": items})
 
 
-def _to_item(found: Diagnosis, shown: Any) -> dict[str, Any]:
+def _to_item(found: FileDiagnostics, shown: Any) -> dict[str, Any]:
     error = found.unsupported or found.error
     item = {"file": found.file, "diagnostics": to_builtins(list(shown)), "status": found.status}
     return {**item, "error": error} if error else item

@@ -8,14 +8,14 @@ from msgspec import Struct
 
 from retinue.core.errors import ToolFailed, quote
 from retinue.tools.lsp.call import SEVERITIES, LspCall, read_start
-from retinue.tools.lsp.jsonrpc import LspFailed, NoServer, Unanswered
+from retinue.tools.lsp.jsonrpc import LspFailed, NoServer, ServerTimeout
 
 TIMEOUT = "Timeout: LSP server did not respond. Try again."
 AT_ONCE = 16
 _MAX_MESSAGE = 1000
 
 
-class Complaint(Struct, frozen=True, omit_defaults=True):
+class LspDiagnostic(Struct, frozen=True, omit_defaults=True):
     """One diagnostic of a server."""
 
     line: int
@@ -30,11 +30,11 @@ class Complaint(Struct, frozen=True, omit_defaults=True):
         return f"{file}:{self.line}:{self.column}: {self.severity}: {self.message}{code}"
 
 
-class Diagnosis(Struct, frozen=True):
+class FileDiagnostics(Struct, frozen=True):
     """The diagnostics of one file."""
 
     file: str
-    complaints: tuple[Complaint, ...] = ()
+    complaints: tuple[LspDiagnostic, ...] = ()
     received: bool = False
     """Whether a server has answered."""
     unsupported: str = ""
@@ -48,7 +48,7 @@ class Diagnosis(Struct, frozen=True):
             return "error"
         return "ok" if self.received else "timeout"
 
-    def keep(self, severity: str) -> tuple[Complaint, ...]:
+    def keep(self, severity: str) -> tuple[LspDiagnostic, ...]:
         """Return the diagnostics of at least this severity; `all` keeps all."""
         if severity not in SEVERITIES:
             return self.complaints
@@ -64,30 +64,30 @@ class Diagnosis(Struct, frozen=True):
         return "" if self.received else TIMEOUT
 
 
-async def diagnose(call: LspCall, name: str) -> Diagnosis:
+async def diagnose(call: LspCall, name: str) -> FileDiagnostics:
     """Get the diagnostics of one file. Raises only LspFailed, for a file outside the workspace."""
     call.find_file(name)
     try:
         target = await call.open(name)
         found = await target.session.diagnose(target.document, target.session.server.wait_s)
     except FileNotFoundError:
-        return Diagnosis(name, unsupported=f"file not found: {quote(name, 300)[1:-1]}")
+        return FileDiagnostics(name, unsupported=f"file not found: {quote(name, 300)[1:-1]}")
     except NoServer as error:
-        return Diagnosis(name, unsupported=str(error))
-    except Unanswered:
-        return Diagnosis(name)
+        return FileDiagnostics(name, unsupported=str(error))
+    except ServerTimeout:
+        return FileDiagnostics(name)
     except (LspFailed, ToolFailed) as error:
-        return Diagnosis(name, error=str(error))
+        return FileDiagnostics(name, error=str(error))
     except (OSError, ValueError) as error:
-        return Diagnosis(name, unsupported=f"{quote(name, 200)}: {getattr(error, 'strerror', None) or error}")
-    return Diagnosis(name, tuple(_read_all(found)), received=True)
+        return FileDiagnostics(name, unsupported=f"{quote(name, 200)}: {getattr(error, 'strerror', None) or error}")
+    return FileDiagnostics(name, tuple(_read_all(found)), received=True)
 
 
-async def diagnose_all(call: LspCall, names: Sequence[str]) -> list[Diagnosis]:
+async def diagnose_all(call: LspCall, names: Sequence[str]) -> list[FileDiagnostics]:
     """Get the diagnostics of several files concurrently."""
     for name in names:
         call.find_file(name)
-    found: list[Diagnosis] = []
+    found: list[FileDiagnostics] = []
     for index in range(0, len(names), AT_ONCE):
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(diagnose(call, name)) for name in names[index : index + AT_ONCE]]
@@ -95,19 +95,19 @@ async def diagnose_all(call: LspCall, names: Sequence[str]) -> list[Diagnosis]:
     return found
 
 
-def _read_all(items: Iterable[dict[str, Any]]) -> Iterable[Complaint]:
+def _read_all(items: Iterable[dict[str, Any]]) -> Iterable[LspDiagnostic]:
     read = [_read(item) for item in items]
     return sorted(filter(None, read), key=lambda each: (each.line, each.column))
 
 
-def _read(item: dict[str, Any]) -> Complaint | None:
+def _read(item: dict[str, Any]) -> LspDiagnostic | None:
     start = read_start(item.get("range"))
     if start is None:
         return None
     number = item.get("severity")
     severity = SEVERITIES[number - 1] if isinstance(number, int) and 1 <= number <= len(SEVERITIES) else "error"
     code, source = item.get("code"), item.get("source")
-    return Complaint(
+    return LspDiagnostic(
         start["line"] + 1,
         start["character"] + 1,
         severity,

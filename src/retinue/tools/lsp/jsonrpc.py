@@ -21,7 +21,7 @@ class LspFailed(ToolFailed):
         self.code = code
 
 
-class Unanswered(LspFailed):
+class ServerTimeout(LspFailed):
     """Raised if a server is alive but does not answer in time."""
 
 
@@ -32,7 +32,7 @@ class NoServer(LspFailed):
         super().__init__(text, "")
 
 
-class Declined(LspFailed):
+class ServerRefused(LspFailed):
     """Raised if a server answers with an error."""
 
 
@@ -106,7 +106,7 @@ class JsonRpcClient:
         self._over = ""
 
     async def ask(self, method: str, params: Any, timeout_s: float) -> Any:
-        """Send a request and return its result. Raises Unanswered, Declined, or LspFailed if the server is gone.
+        """Return the result of a request. Raises ServerTimeout, ServerRefused, or LspFailed if the server is gone.
 
         A request that times out or is cancelled is cancelled at the server too.
         """
@@ -121,7 +121,7 @@ class JsonRpcClient:
                 return await future
         except TimeoutError:
             self._take_back(number)
-            raise Unanswered(f"{method} was not answered within {timeout_s:g} s") from None
+            raise ServerTimeout(f"{method} was not answered within {timeout_s:g} s") from None
         except asyncio.CancelledError:
             self._take_back(number)
             raise
@@ -175,7 +175,7 @@ class JsonRpcClient:
             future.set_result(message.get("result"))
         else:
             text = error.get("message") if isinstance(error, dict) else error
-            future.set_exception(Declined(f"the server says {quote(text, 300)}"))
+            future.set_exception(ServerRefused(f"the server says {quote(text, 300)}"))
 
     def _reply(self, number: Any, method: str, params: Any) -> None:
         try:

@@ -66,7 +66,7 @@ class LspPool:
         self.bounds = bounds or LspBounds()
         self._group = asyncio.TaskGroup()
         self._is_open = False
-        self._posts: dict[tuple[str, str, bool, str], _Post] = {}
+        self._posts: dict[tuple[str, str, bool, str], _ServerSlot] = {}
 
     async def reach(self, place: ServerPlace) -> LspSession:
         """Return a server that can be asked. Raises NoServer if there is none, LspFailed if it cannot be reached."""
@@ -78,7 +78,7 @@ class LspPool:
         post = self._posts.get(key)
         if post is None:
             self._make_room()
-            post = self._posts[key] = _Post(place, self, python)
+            post = self._posts[key] = _ServerSlot(place, self, python)
         return await post.reach(self._group)
 
     def find_command(self, server: LanguageServer, workspace: str) -> tuple[str, ...] | None:
@@ -161,7 +161,7 @@ class _Line:
             self.ready.exception()  # mark as retrieved: the waiting caller may be gone
 
 
-class _Post:
+class _ServerSlot:
     """One server of a project: its current attempt and its failures."""
 
     def __init__(self, place: ServerPlace, pool: LspPool, python: str) -> None:

@@ -56,14 +56,14 @@ class ServerProgram:
     def __init__(self, start: Start, on_output: Callable[[bytes], bool]) -> None:
         self._start = start
         self._on_output = on_output
-        self._input: _Outflow | None = None
+        self._input: _PipeWriter | None = None
         self._complaint = b""
 
     async def run(self) -> str:
         """Run to the end and return how it ended. Cancellation kills the process and its descendants."""
         with ExitStack() as held:
             theirs, ours = os.pipe()
-            self._input = _Outflow(ours)
+            self._input = _PipeWriter(ours)
             held.callback(self._input.close)
             try:
                 command = await self._prepare(held, theirs)
@@ -117,7 +117,7 @@ class ServerProgram:
         return f"{how}: {last}" if last else how
 
 
-class _Outflow:
+class _PipeWriter:
     """The writing end of a pipe; never blocks."""
 
     def __init__(self, handle: int) -> None:

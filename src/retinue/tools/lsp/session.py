@@ -13,7 +13,7 @@ from typing import Any
 from retinue.core.errors import RetinueError
 from retinue.core.launch import Territory
 from retinue.tools.lsp.documents import Documents, OpenDocument, SourceWatch, Stamp, to_uri
-from retinue.tools.lsp.jsonrpc import JsonRpcClient, LspFailed, Unanswered
+from retinue.tools.lsp.jsonrpc import JsonRpcClient, LspFailed, ServerTimeout
 from retinue.tools.lsp.program import ServerProgram, Start
 from retinue.tools.lsp.python_environment import find_interpreter
 from retinue.tools.lsp.servers import LanguageServer
@@ -146,7 +146,7 @@ class LspSession:
         with self._at_work():
             try:
                 return await self.client.ask(method, params, timeout_s or self._bounds.request_s)
-            except Unanswered:
+            except ServerTimeout:
                 raise
             except LspFailed as error:
                 raise LspFailed(f"{self.server.id} server: {error}", error.code) from error
@@ -159,7 +159,7 @@ class LspSession:
             return self.documents.show(path, text, stamp, self._loop.time())
 
     async def diagnose(self, document: OpenDocument, timeout_s: float) -> list[dict[str, Any]]:
-        """Return the diagnostics of a file. Raises Unanswered, or LspFailed."""
+        """Return the diagnostics of a file. Raises ServerTimeout, or LspFailed."""
         with self._at_work():
             if not self.has("diagnosticProvider"):
                 return await self._await_published(document, timeout_s)
@@ -226,7 +226,7 @@ class LspSession:
         await asyncio.sleep(0)
         try:
             answer = await self._begin(params)
-        except Unanswered:
+        except ServerTimeout:
             return f"it was not ready within {self._bounds.init_s:g} s"
         except LspFailed as error:
             return str(error)
@@ -294,7 +294,7 @@ class LspSession:
                         async with asyncio.timeout(_SETTLE_S if is_fresh else None):
                             await self._news.wait()
         except TimeoutError:
-            raise Unanswered(f"no diagnostics within {timeout_s:g} s") from None
+            raise ServerTimeout(f"no diagnostics within {timeout_s:g} s") from None
         raise LspFailed(f"{self.server.id} server: {self.client.over}")
 
     def _answer(self, method: str, params: Any) -> Any:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.tools.lsp.jsonrpc import LspFailed, NoServer, Unanswered
+from retinue.tools.lsp.jsonrpc import LspFailed, NoServer, ServerTimeout
 from retinue.tools.registry import load_description
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _render_failure(action: str, error: LspFailed) -> ToolResult:
     match error:
         case NoServer():
             return ToolResult.of(f"action: {action}\nUnsupported: {error}", {"unsupported": str(error)})
-        case Unanswered():
+        case ServerTimeout():
             return ToolResult.of(f"action: {action}\n{TIMEOUT}", {"timeout": True})
     details = {"error": {"code": error.code, "message": str(error)}} if error.code else {}
     return ToolResult.of(str(error), details, is_error=True)

@@ -28,7 +28,7 @@ from retinue.tools.truncate import MAX_BYTES, SPILL_CAP, render_size
 if TYPE_CHECKING:  # imported by the first call, to start faster
     from retinue.tools.process import Exit, ProcessCommand
     from retinue.tools.process_tree import Tree
-    from retinue.tools.shell.output import Output, Spill
+    from retinue.tools.shell.output import Output, OutputFile
 
 MAX_TIMEOUT_S = 2_147_483
 _SHELL_DIRS = ("/bin", "/usr/bin", "/usr/local/bin")
@@ -116,11 +116,11 @@ class BashTool:
     async def _run(self, script: bytes, timeout_s: float | None, context: ToolContext) -> ToolResult | None:
         """Run once; None if the command did not start because a path that its sandbox needs has just disappeared."""
         from retinue.tools.process import run_process
-        from retinue.tools.shell.output import Output, Spill
+        from retinue.tools.shell.output import Output, OutputFile
 
         cwd = str(context.cwd)
         shell = self._find_shell(cwd)
-        output = Output(Spill(context.spill_dir, cap=self._spill_cap, redact=context.redact))
+        output = Output(OutputFile(context.spill_dir, cap=self._spill_cap, redact=context.redact))
         confinement = None if context.confinement is None else await context.confinement.open()
         progress = _Progress(output, context, None if confinement is None else self._max_printed)
         progress.begin()
@@ -277,7 +277,7 @@ def _has_begun(output: "Output", ended: "Exit", argv: Sequence[str]) -> bool:
     raise ToolFailed(explain_unavailable(complaint[:300]))
 
 
-async def _finish_spill(spill: "Spill") -> None:
+async def _finish_spill(spill: "OutputFile") -> None:
     if spill.path:
         await asyncio.to_thread(spill.finish)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from retinue.core.redaction import Sieve
+from retinue.core.redaction import StreamRedactor
 from retinue.tools.truncate import MAX_BYTES, MAX_LINES, SPILL_CAP, Truncation, truncate_tail
 
 _TAIL_KEPT = 2 * MAX_BYTES
@@ -18,7 +18,7 @@ _GAP_ROOM = 256
 _WORD = 4096
 
 
-class Spill:
+class OutputFile:
     """The full output in a file of mode 0600; beyond the cap, its head and tail with a note about the gap.
 
     Secrets are removed from everything that has a name on disk: from the head as it arrives, from the tail when it is
@@ -30,7 +30,7 @@ class Spill:
     ) -> None:
         self._folder = Path(tempfile.gettempdir()) if folder is None else folder
         self._redact = redact
-        self._sieve = None if redact is None else Sieve(redact)
+        self._sieve = None if redact is None else StreamRedactor(redact)
         self._head_room = cap // 2 - _GAP_ROOM
         self._ring_size = cap // 2
         self._file = -1
@@ -110,7 +110,7 @@ class Spill:
         if self.dropped:
             _write_all(self._file, f"\n[... {self.dropped} bytes were not kept here ...]\n".encode())
             pieces = [(self._ring_at, self._ring_size), (0, self._ring_at)]
-        sieve = Sieve(self._redact or str)
+        sieve = StreamRedactor(self._redact or str)
         is_fragment = self._redact is not None and self.dropped > 0
         for start, end in pieces:
             while start < end:
@@ -125,7 +125,7 @@ class Spill:
 class Output:
     """The output of one command, in part."""
 
-    def __init__(self, spill: Spill) -> None:
+    def __init__(self, spill: OutputFile) -> None:
         self.spill = spill
         self.total_bytes = 0
         self.invalid = 0

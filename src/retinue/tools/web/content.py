@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_LISTED = 5
 
 
-class NotThere(Exception):
+class NotStored(Exception):
     """Raised if a selector matches nothing in the store."""
 
 
@@ -54,7 +54,7 @@ class GetSearchContentTool:
         pager = Pager(self._web.options.max_chars, int(offset))
         try:
             result = _select(stored, arguments, pager)
-        except NotThere as error:
+        except NotStored as error:
             return render_failure("NOT_FOUND", str(error))
         if pager.longest is not None and (problem := explain_end(int(offset), pager.longest)):
             return render_failure("INVALID_INPUT", problem)
@@ -68,11 +68,11 @@ def _select(stored: "Stored", arguments: dict[str, Any], pager: Pager) -> dict[s
     names = [str(item.get(field, "")) for item in stored.data]
     if index is not None:
         if not is_whole(index) or index not in range(len(names)):
-            raise NotThere(_list_names(f"no {word} at {quote(index)}", names))
+            raise NotStored(_list_names(f"no {word} at {quote(index)}", names))
         return cut(stored.data[int(index)])
     if isinstance(text, str) and text.strip():
         if text.strip() not in names:
-            raise NotThere(_list_names(f"no {word} {quote(text.strip(), 200)}", names))
+            raise NotStored(_list_names(f"no {word} {quote(text.strip(), 200)}", names))
         return cut(stored.data[names.index(text.strip())])
     return {"type": stored.kind, whole: [cut(item) for item in stored.data]}
 

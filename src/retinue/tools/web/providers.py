@@ -46,7 +46,7 @@ class SearchHit(Struct, frozen=True):
         return data | ({"source": self.source} if self.source else {})
 
 
-class Access(Struct, frozen=True):
+class ProviderAccess(Struct, frozen=True):
     """URL and key of a provider."""
 
     url: str
@@ -63,7 +63,7 @@ class SearchProvider(Protocol):
     @property
     def needs_key(self) -> bool: ...
 
-    def ask(self, access: Access, query: str, count: int) -> HttpRequest: ...
+    def ask(self, access: ProviderAccess, query: str, count: int) -> HttpRequest: ...
 
     def read(self, body: bytes) -> list[SearchHit]:
         """Parse the results. Raises SearchFailed."""
@@ -113,7 +113,7 @@ class BraveProvider:
     label = "Brave Search"
     needs_key = True
 
-    def ask(self, access: Access, query: str, count: int) -> HttpRequest:
+    def ask(self, access: ProviderAccess, query: str, count: int) -> HttpRequest:
         return HttpRequest(access.url, {"x-subscription-token": access.key}, {"q": query, "count": str(count)})
 
     def read(self, body: bytes) -> list[SearchHit]:
@@ -132,7 +132,7 @@ class DdgsProvider:
     label = "DuckDuckGo"
     needs_key = False
 
-    def ask(self, access: Access, query: str, count: int) -> HttpRequest:
+    def ask(self, access: ProviderAccess, query: str, count: int) -> HttpRequest:
         return HttpRequest(access.url, {"Accept": "text/html"}, {"q": query})
 
     def read(self, body: bytes) -> list[SearchHit]:
@@ -166,7 +166,7 @@ class OpenSerpProvider:
     label = "OpenSERP"
     needs_key = True
 
-    def ask(self, access: Access, query: str, count: int) -> HttpRequest:
+    def ask(self, access: ProviderAccess, query: str, count: int) -> HttpRequest:
         headers = {"authorization": f"Bearer {access.key}", "x-api-key": access.key}
         return HttpRequest(access.url, headers, {"q": query, "num": str(count)})
 
@@ -182,7 +182,7 @@ class SearxngProvider:
     label = "SearXNG"
     needs_key = False
 
-    def ask(self, access: Access, query: str, count: int) -> HttpRequest:
+    def ask(self, access: ProviderAccess, query: str, count: int) -> HttpRequest:
         url = access.url
         if urlsplit(url).path in ("", "/"):
             url = url.rstrip("/") + "/search"
@@ -198,7 +198,7 @@ class SerperProvider:
     label = "Serper"
     needs_key = True
 
-    def ask(self, access: Access, query: str, count: int) -> HttpRequest:
+    def ask(self, access: ProviderAccess, query: str, count: int) -> HttpRequest:
         body = json.dumps({"q": query, "num": count}).encode()
         return HttpRequest(access.url, {"x-api-key": access.key}, body=body)
 
@@ -210,7 +210,7 @@ class TavilyProvider:
     label = "Tavily"
     needs_key = True
 
-    def ask(self, access: Access, query: str, count: int) -> HttpRequest:
+    def ask(self, access: ProviderAccess, query: str, count: int) -> HttpRequest:
         body = {"api_key": access.key, "query": query, "max_results": count}
         return HttpRequest(access.url, body=json.dumps(body).encode())
 
@@ -228,7 +228,7 @@ PROVIDERS: Mapping[str, SearchProvider] = {
 }
 
 
-def find_access(name: str, options: Mapping[str, ProviderOptions], environment: Mapping[str, str]) -> Access:
+def find_access(name: str, options: Mapping[str, ProviderOptions], environment: Mapping[str, str]) -> ProviderAccess:
     """Return URL and key of a provider. Raises SearchFailed that says what is missing."""
     provider = PROVIDERS.get(name)
     if provider is None:
@@ -237,7 +237,7 @@ def find_access(name: str, options: Mapping[str, ProviderOptions], environment: 
         )
     own = options.get(name, ProviderOptions())
     if name == "ddgs":
-        return Access(own.base_url or KEYLESS)
+        return ProviderAccess(own.base_url or KEYLESS)
     if not own.enabled:
         raise SearchFailed("INVALID_INPUT", f"{provider.label} is not enabled: set web.{name}.enabled")
     if not _is_web(own.base_url):
@@ -245,7 +245,7 @@ def find_access(name: str, options: Mapping[str, ProviderOptions], environment: 
     key = environment.get(own.key_name, "").strip() if own.key_name else ""
     if provider.needs_key and not key:
         raise SearchFailed("PROVIDER_AUTH_FAILED", f"{provider.label} needs a key in the variable {own.key_name}")
-    return Access(own.base_url, key, own.engine)
+    return ProviderAccess(own.base_url, key, own.engine)
 
 
 def order_providers(priority: tuple[str, ...]) -> list[str]:

@@ -12,7 +12,7 @@ from retinue.tools.outbound.client import HttpClient
 from retinue.tools.outbound.guard import check_secrets
 from retinue.tools.outbound.request import RequestBounds, RequestFailed
 from retinue.tools.web.options import WebOptions
-from retinue.tools.web.providers import PROVIDERS, Access, SearchFailed, SearchHit, find_access, order_providers
+from retinue.tools.web.providers import PROVIDERS, ProviderAccess, SearchFailed, SearchHit, find_access, order_providers
 from retinue.tools.web.session import QueueFull, Throttle
 
 _KINDS = {
@@ -125,7 +125,7 @@ class Searcher:
         self._cache.put(key, found)
         return found
 
-    async def _request(self, name: str, access: Access, query: str, count: int) -> list[SearchHit]:
+    async def _request(self, name: str, access: ProviderAccess, query: str, count: int) -> list[SearchHit]:
         provider, options = PROVIDERS[name], self._options
         bounds = RequestBounds(options.timeout_s, options.max_bytes, is_strict=True)
         try:

@@ -8,9 +8,9 @@ from retinue.ui.commands.base import SlashCommand
 from retinue.ui.formats import clean_line, fold_skill
 from retinue.ui.screens.main import MainScreen
 from retinue.ui.screens.overlay import hold_keys
-from retinue.ui.screens.panel import Waiting
+from retinue.ui.screens.panel import WaitScreen
 from retinue.ui.screens.picker import Picker, PickerRow
-from retinue.ui.screens.prompt import Asking
+from retinue.ui.screens.prompt import TextPrompt
 from retinue.ui.screens.tree_picker import TreePicker
 from retinue.ui.widgets.editor import Editor
 
@@ -25,7 +25,7 @@ _CHOICES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SummaryChoice:
     """Whether to summarise the branch that is left."""
 
     is_summed_up: bool = False
@@ -51,13 +51,13 @@ async def _go(app: "RetinueApp", entry_id: str) -> bool:
     """Go to the entry; False if the user wants to choose again."""
     branching = app.link.crew.branching
     asks = branching.asks and branching.leaves_words(entry_id)
-    wish = await _ask_summary(app) if asks else Wish()
+    wish = await _ask_summary(app) if asks else SummaryChoice()
     if wish is None:
         return False
     await _stop_agent(app)
     if wish.is_summed_up:
         going = branching.go(entry_id, summarise=True, instructions=wish.words)
-        said = await app.ask(Waiting("summing up what you leave", going))
+        said = await app.ask(WaitScreen("summing up what you leave", going))
         if said is None:
             return False
     else:
@@ -68,14 +68,14 @@ async def _go(app: "RetinueApp", entry_id: str) -> bool:
     return True
 
 
-async def _ask_summary(app: "RetinueApp") -> Wish | None:
+async def _ask_summary(app: "RetinueApp") -> SummaryChoice | None:
     while True:
         chosen = await app.ask(Picker("Summarise what you leave?", _CHOICES, hint="enter takes · esc back to the tree"))
         if chosen != "asked":
-            return None if chosen is None else Wish(chosen == "plain")
-        words = await app.ask(Asking("What should the summary look at?", is_long=True))
+            return None if chosen is None else SummaryChoice(chosen == "plain")
+        words = await app.ask(TextPrompt("What should the summary look at?", is_long=True))
         if words is not None:
-            return Wish(True, words.strip())
+            return SummaryChoice(True, words.strip())
 
 
 async def _stop_agent(app: "RetinueApp") -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from retinue.core.errors import RetinueError
 from retinue.ui.formats import clean
 from retinue.ui.screens.picker import Picker, PickerRow
-from retinue.ui.screens.prompt import Asking
+from retinue.ui.screens.prompt import TextPrompt
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -32,7 +32,7 @@ class Menu:
 
     async def ask(self, question: str, value: str = "") -> str | None:
         """Ask for a line of text; None to go back."""
-        return await self.app.ask(Asking(question, value=value))
+        return await self.app.ask(TextPrompt(question, value=value))
 
     async def confirm(self, question: str, deed: str, *, about: str = "") -> bool:
         rows = [PickerRow("no", "No, go back"), PickerRow("yes", deed)]

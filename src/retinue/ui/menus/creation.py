@@ -8,7 +8,7 @@ from retinue.app import open_roster
 from retinue.core.errors import RetinueError
 from retinue.ui.menus.base import Menu
 from retinue.ui.menus.kinds import accept_file, choose_place
-from retinue.ui.screens.panel import Waiting
+from retinue.ui.screens.panel import WaitScreen
 from retinue.ui.screens.picker import PickerRow
 from retinue.ui.screens.prompt import TextPage
 from retinue.views.agent import write_agent
@@ -137,7 +137,7 @@ class CreationMenu(Menu):
         if purpose is None or not purpose.strip():
             return False
         work = write_agent(self.app.link.crew.spawn, name, purpose)
-        text = await self.app.ask(Waiting[str]("an agent writes the file", work))
+        text = await self.app.ask(WaitScreen[str]("an agent writes the file", work))
         while text is not None:
             # A file written by a model is saved only after the user has seen it.
             text = await self.app.ask(TextPage(f"{name}.md: change what you like; ctrl+s saves it", text))

@@ -6,12 +6,12 @@ from typing import Any
 
 from retinue.core.figures import format_duration
 from retinue.core.run import Run, Status
+from retinue.ui.conversation_blocks import NOTHING, CurrentActivity, describe_activity
 from retinue.ui.formats import clean_line
 from retinue.ui.menus.base import Menu
 from retinue.ui.screens.picker import PickerRow
 from retinue.ui.screens.viewer import RunViewer
-from retinue.ui.talk import NOTHING, Glimpse, describe_activity
-from retinue.ui.tree import Outlook, find_sign, render_figures
+from retinue.ui.tree import TreeOptions, find_sign, render_figures
 
 _RANKS = {Status.RUNNING: 0, Status.QUEUED: 1}
 
@@ -23,10 +23,10 @@ def title_runs(runs: Sequence[Run]) -> str:
     return f"Running agents ({len(runs)}) — {running} running, {done} done"
 
 
-def draw_run(run: Run, now_ms: int, glimpse: Glimpse = NOTHING) -> PickerRow:
+def draw_run(run: Run, now_ms: int, glimpse: CurrentActivity = NOTHING) -> PickerRow:
     """A row with agent, description and progress."""
     sign, _ = find_sign(run, 0)
-    figures = render_figures(run, Outlook(200, now_ms)).plain.removeprefix(" · ")
+    figures = render_figures(run, TreeOptions(200, now_ms)).plain.removeprefix(" · ")
     error = run.outcome.error if run.outcome is not None else ""
     now = describe_activity(run, glimpse) if run.status is Status.RUNNING else clean_line(error, 120) if error else ""
     facts = [run.description, figures, "queued" if run.status is Status.QUEUED else now]

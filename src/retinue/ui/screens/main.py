@@ -10,12 +10,12 @@ from textual.containers import Vertical
 from textual.screen import Screen
 
 from retinue.core.errors import RetinueError
-from retinue.ui.agent_panels import AgentTree, Muster
+from retinue.ui.agent_panels import AgentTree, PanelLayout
 from retinue.ui.completer import Completer
 from retinue.ui.default_keys import bind
 from retinue.ui.editor_program import edit_text
 from retinue.ui.formats import FRAME_S, clean_line
-from retinue.ui.interrupt import Stopping, describe_scope
+from retinue.ui.interrupt import StopKeys, describe_scope
 from retinue.ui.navigation import ConversationReader, Way
 from retinue.ui.state import find_facts, find_remark
 from retinue.ui.widgets.activity_line import WorkingLine
@@ -25,8 +25,8 @@ from retinue.ui.widgets.editor import Editor
 from retinue.ui.widgets.fleet import FleetList
 from retinue.ui.widgets.footer import StatusFooter
 from retinue.ui.widgets.question import TIGHT_ROWS, QuestionBox, render_asker
-from retinue.ui.widgets.queued import QueuedLines, Unsaid
-from retinue.ui.widgets.search import Searching, SearchLine
+from retinue.ui.widgets.queued import QueuedLines, QueuedMessages
+from retinue.ui.widgets.search import ConversationSearch, SearchLine
 from retinue.ui.widgets.welcome import Welcome
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class MainScreen(Screen[None]):
         super().__init__()
         self._link = link
         self._seen = -1
-        self._searching: Searching | None = None
+        self._searching: ConversationSearch | None = None
         self._notice = ""
         self._fitted = (0, "")
         self._told: set[str] = set()
@@ -119,9 +119,9 @@ class MainScreen(Screen[None]):
     def on_mount(self) -> None:
         editor = self.query_one(Editor)
         self._completer = Completer(self.app, editor, self.query_one(CompletionPopup))
-        self._stopping, self._unsaid, self._muster = Stopping(self), Unsaid(self), Muster(self)
+        self._stopping, self._unsaid, self._muster = StopKeys(self), QueuedMessages(self), PanelLayout(self)
         self._reading = ConversationReader(self.query_one("#conversation", Conversation))
-        self._searching = Searching(self.query_one(SearchLine), self._reading, editor)
+        self._searching = ConversationSearch(self.query_one(SearchLine), self._reading, editor)
         editor.asks_first = self._take_key
         editor.focus()
         self.set_interval(FRAME_S, self.sync)

@@ -123,12 +123,12 @@ class ActivityPanel(Panel):
 Made = TypeVar("Made")
 
 
-class Waiting(Overlay[Made | None], Generic[Made]):
+class WaitScreen(Overlay[Made | None], Generic[Made]):
     """Shows a spinner until `work` is done; its result is that of the work, or None."""
 
     DEFAULT_CSS = """
-    Waiting { align: center middle; background: $background 50%; }
-    Waiting > #line {
+    WaitScreen { align: center middle; background: $background 50%; }
+    WaitScreen > #line {
         width: auto; max-width: 90%; height: auto; border: round $accent; background: $background; padding: 0 2;
     }
     """

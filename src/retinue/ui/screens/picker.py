@@ -45,7 +45,7 @@ class PickerRow:
     """The row is less important than others."""
 
 
-class Needle(TextLine):
+class SearchField(TextLine):
     """The search field; keys in `spared` are commands of the list instead of letters."""
 
     spared: frozenset[str] = frozenset()
@@ -150,14 +150,14 @@ class Picker(ModalScreen[str | None]):
             yield Static(clean_line(self._title), id="title", markup=False)
             if self._about:
                 yield Static(clean(self._about), id="about", markup=False)
-            yield Needle(id="search", placeholder="type to search")
+            yield SearchField(id="search", placeholder="type to search")
             yield OptionList(id="rows")
             yield Static(self._hint, id="hint", markup=False)
 
     def on_mount(self) -> None:
         """Show all rows with the current choice highlighted."""
         self._is_ready = True
-        self.query_one(Needle).spared = frozenset(key for each in self.LETTERS for key in self.app.keys.find(each))
+        self.query_one(SearchField).spared = frozenset(key for each in self.LETTERS for key in self.app.keys.find(each))
         self._fill("")
         keys = [choice.key for choice in self._shown]
         if self._chosen in keys:

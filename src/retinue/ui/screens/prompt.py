@@ -10,17 +10,17 @@ from retinue.ui.screens.overlay import Overlay
 from retinue.ui.widgets.line import TextLine
 
 
-class Asking(Overlay[str | None]):
+class TextPrompt(Overlay[str | None]):
     """Asks for a text; the result is the text, or None."""
 
     DEFAULT_CSS = """
-    Asking { align: center middle; background: $background 50%; }
-    Asking > #frame {
+    TextPrompt { align: center middle; background: $background 50%; }
+    TextPrompt > #frame {
         width: 90%; max-width: 100; height: auto; border: round $accent; background: $background; padding: 0 1;
     }
-    Asking Input, Asking Input:focus { border: none; height: 1; padding: 0; background: $boost; }
-    Asking TextArea { height: 10; border: none; background: $boost; }
-    Asking #hint { color: $text-muted; height: auto; }
+    TextPrompt Input, TextPrompt Input:focus { border: none; height: 1; padding: 0; background: $boost; }
+    TextPrompt TextArea { height: 10; border: none; background: $boost; }
+    TextPrompt #hint { color: $text-muted; height: auto; }
     """
     BINDINGS = [
         bind("tui.select.cancel", "leave", is_first=True),

@@ -8,7 +8,7 @@ from retinue.core.errors import RetinueError
 from retinue.ui.default_keys import bind
 from retinue.ui.formats import clean, describe_session
 from retinue.ui.screens.picker import Picker, PickerRow
-from retinue.ui.screens.prompt import Asking
+from retinue.ui.screens.prompt import TextPrompt
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -91,7 +91,7 @@ class SessionPicker(Picker):
         found = self._find_lit()
         if found is None:
             return
-        name = await self.app.push_screen_wait(Asking("Name of the session", value=found["name"] or ""))
+        name = await self.app.push_screen_wait(TextPrompt("Name of the session", value=found["name"] or ""))
         if not name or not name.strip():
             return
         if found["path"] == self._now:

@@ -8,7 +8,7 @@ from retinue.core.errors import RetinueError
 from retinue.ui.default_keys import bind
 from retinue.ui.formats import clean, clean_line, fold_skill
 from retinue.ui.screens.picker import Picker, PickerRow
-from retinue.ui.screens.prompt import Asking
+from retinue.ui.screens.prompt import TextPrompt
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -29,7 +29,7 @@ _MOST = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class TreeRow:
     """One row of the tree."""
 
     entry_id: str
@@ -49,7 +49,7 @@ class Leaf:
 
 def list_leaves(
     roots: Sequence[Mapping[str, Any]], leaf_id: str | None, *, wanted: str = "default", folded: Collection[str] = ()
-) -> list[Leaf]:
+) -> list[TreeRow]:
     """The rows in order; of several branches, the older one comes first."""
     way = set(_find_way(roots, leaf_id))
     return [
@@ -136,7 +136,7 @@ def _find_text(entry: Mapping[str, Any]) -> str:
     return content.strip().lstrip("# ")
 
 
-def _to_leaf(node: Mapping[str, Any], way: Collection[str], depth: int, *, begins: bool, hidden: int) -> Leaf:
+def _to_leaf(node: Mapping[str, Any], way: Collection[str], depth: int, *, begins: bool, hidden: int) -> TreeRow:
     entry = node["entry"]
     role, text = _find_role(entry), clean_line(fold_skill(_find_text(entry)), _MOST)
     if role == "toolResult":
@@ -145,7 +145,7 @@ def _to_leaf(node: Mapping[str, Any], way: Collection[str], depth: int, *, begin
         text = clean_line(f"{sign} {message.get('toolName', 'tool')}: {text}", _MOST)
     elif role != "user":
         text = clean_line(f"{_name(entry, role)}: {text}" if text else _name(entry, role), _MOST)
-    return Leaf(
+    return TreeRow(
         entry["id"], text, role == "user", clean_line(str(node.get("label") or ""), 40),
         str(node.get("labelTimestamp") or "")[:16].replace("T", " "), depth, entry["id"] in way, begins, hidden,
     )  # fmt: skip
@@ -191,7 +191,7 @@ class TreePicker(Picker):
         self._wanted = wanted
         self._folded: set[str] = set()
         self._has_times = False
-        self._leaves: list[Leaf] = []
+        self._leaves: list[TreeRow] = []
         super().__init__("Go back to", self._make_rows())
         present = [leaf.entry_id for leaf in self._leaves if leaf.is_present]
         self._chosen = chosen or (present[-1] if present else "")
@@ -209,7 +209,7 @@ class TreePicker(Picker):
         )
         return [self._to_choice(leaf) for leaf in self._leaves]
 
-    def _to_choice(self, leaf: Leaf) -> PickerRow:
+    def _to_choice(self, leaf: TreeRow) -> PickerRow:
         label = f"[{leaf.label}{f' {leaf.labelled}' if self._has_times else ''}] " if leaf.label else ""
         fork = "⑂ " if leaf.begins and leaf.indent else ""
         note = f"+{leaf.folded} folded" if leaf.folded else "" if leaf.is_present else "another way"
@@ -276,7 +276,7 @@ class TreePicker(Picker):
         if lit is None:
             return
         now = next((leaf.label for leaf in self._leaves if leaf.entry_id == lit.key), "")
-        words = await self.app.push_screen_wait(Asking("Mark it with (nothing takes the mark away)", value=now))
+        words = await self.app.push_screen_wait(TextPrompt("Mark it with (nothing takes the mark away)", value=now))
         if words is None:
             return
         try:

@@ -9,12 +9,12 @@ from textual.containers import Vertical
 from textual.widgets import Static
 
 from retinue.core.run import Run, Status
+from retinue.ui.conversation_blocks import ConversationBlocks, describe_activity
 from retinue.ui.default_keys import bind
 from retinue.ui.formats import FRAME_S, clean_line, fit_parts
 from retinue.ui.navigation import ConversationReader, Way
 from retinue.ui.screens.overlay import Overlay
-from retinue.ui.talk import Talk, describe_activity
-from retinue.ui.tree import Outlook, find_sign, name_status, render_figures
+from retinue.ui.tree import TreeOptions, find_sign, name_status, render_figures
 from retinue.ui.widgets.conversation import Conversation
 from retinue.ui.widgets.line import PurposeLine
 
@@ -66,7 +66,7 @@ class RunViewer(Overlay[None]):
     def __init__(self, run: Run) -> None:
         super().__init__()
         self._run = run
-        self._talk = Talk(run.id)
+        self._talk = ConversationBlocks(run.id)
         self._armed_s = 0.0
         self._notice = ""
         self._was_over = run.status.is_final
@@ -118,7 +118,7 @@ class RunViewer(Overlay[None]):
 
     async def _follow(self) -> None:
         lookout = self.app.link.crew.lookout
-        self._talk = Talk(self._run.id, lookout.read_messages(self._run.id))
+        self._talk = ConversationBlocks(self._run.id, lookout.read_messages(self._run.id))
         self._talk.go_on(*self.app.link.overheard.find(self._run.id))
         self.query_one(Conversation).show(self._talk)
         async for event in lookout.follow(self._run.id):
@@ -149,7 +149,7 @@ class RunViewer(Overlay[None]):
         head = Text()
         head.append(f"{sign} ", style=colors.get(color, "dim"))
         head.append(clean_line(run.agent, 60), style="bold")
-        outlook = Outlook(120, now_ms, frame, find_window=self.app.link.crew.lookout.find_window, colors=colors)
+        outlook = TreeOptions(120, now_ms, frame, find_window=self.app.link.crew.lookout.find_window, colors=colors)
         about, figures = Text(f"  {clean_line(run.description, 120)}"), render_figures(run, outlook)
         # The description is shortened in favour of the figures, but not below LEAST_ABOUT.
         room = self.query_one("#head").size.width - 2 - head.cell_len - figures.cell_len

@@ -10,9 +10,9 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from retinue.ui.blocks import Block, ReplyBlock
+from retinue.ui.conversation_blocks import ConversationBlocks
 from retinue.ui.renderers.base import BlockView
 from retinue.ui.renderers.registry import open_view
-from retinue.ui.talk import Talk
 
 PAGE = 60
 """Blocks that get a view at a time when the user scrolls up."""
@@ -25,7 +25,7 @@ MOST = 240
 
 
 class Conversation(VerticalScroll):
-    """Shows a Talk; `sync` updates it and costs only what has changed."""
+    """Shows ConversationBlocks; `sync` updates it and costs only what has changed."""
 
     DEFAULT_CSS = """
     Conversation { height: 1fr; width: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
@@ -33,7 +33,7 @@ class Conversation(VerticalScroll):
     Conversation.-has-earlier > #earlier, Conversation.-has-later > #later { display: block; }
     """
 
-    def __init__(self, talk: Talk, *, id: str | None = None) -> None:
+    def __init__(self, talk: ConversationBlocks, *, id: str | None = None) -> None:
         edges = [Static("", id=name, classes="more", markup=False) for name in ("earlier", "later")]
         super().__init__(*edges, id=id)
         self._talk = talk
@@ -46,7 +46,7 @@ class Conversation(VerticalScroll):
         self._thinking_open = False
 
     @property
-    def talk(self) -> Talk:
+    def talk(self) -> ConversationBlocks:
         return self._talk
 
     @property
@@ -64,7 +64,7 @@ class Conversation(VerticalScroll):
         for view in self._views:
             view.redraw()
 
-    def show(self, talk: Talk) -> None:
+    def show(self, talk: ConversationBlocks) -> None:
         """Show the end of another conversation."""
         self._talk = talk
         self._open_window(self._find_first(talk), len(talk.blocks))
@@ -200,7 +200,7 @@ class Conversation(VerticalScroll):
         if self._has_earlier and self._views and not self.max_scroll_y:
             self.call_later(self.load_earlier)
 
-    def _find_first(self, talk: Talk) -> int:
+    def _find_first(self, talk: ConversationBlocks) -> int:
         """The first block that gets a view: a little more than a screen, since each block takes at least two rows."""
         return max(0, len(talk.blocks) - min(PAGE, self.size.height // 2 + SPARE))
 

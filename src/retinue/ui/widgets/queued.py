@@ -43,7 +43,7 @@ class QueuedLines(Static):
         )
 
 
-class Unsaid:
+class QueuedMessages:
     """The main agent's queued messages."""
 
     def __init__(self, screen: "MainScreen") -> None:

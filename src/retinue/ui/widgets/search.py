@@ -135,7 +135,7 @@ class SearchLine(Horizontal):
             self._pause = None
 
 
-class Searching:
+class ConversationSearch:
     """Connects the search line with a conversation."""
 
     def __init__(self, line: SearchLine, reading: ConversationReader, editor: Editor) -> None:

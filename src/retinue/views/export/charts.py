@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from retinue.core.figures import format_cost, format_duration, format_tokens
 from retinue.views.export.conversation import escape
-from retinue.views.report import Chapter, Story
+from retinue.views.report import ConversationReport, SessionReport
 
 WIDTH = 1000
 NAMES = 220
@@ -12,7 +12,7 @@ ROW = 22
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 
 
-def draw_timeline(story: Story) -> str:
+def draw_timeline(story: SessionReport) -> str:
     """Draw one row per agent with its waiting, model and tool time."""
     rows = [chapter for chapter in order_chapters(story) if chapter.spans]
     if not rows:
@@ -58,7 +58,7 @@ def _draw_ticks(length_ms: int, scale: float, height: int) -> list[str]:
     return parts
 
 
-def draw_bars(chapters: Sequence[Chapter]) -> str:
+def draw_bars(chapters: Sequence[ConversationReport]) -> str:
     """Draw tokens and cost of each agent, highest usage first."""
     rows = sorted((chapter for chapter in chapters if _count(chapter)), key=_count, reverse=True)
     if not rows:
@@ -91,10 +91,10 @@ def draw_bars(chapters: Sequence[Chapter]) -> str:
     return "\n".join([*parts, "</svg>"])
 
 
-def order_chapters(story: Story) -> list[Chapter]:
+def order_chapters(story: SessionReport) -> list[ConversationReport]:
     """Return the tree of runs as a list, each run after its parent."""
     below = story.map_children()
-    ordered: list[Chapter] = []
+    ordered: list[ConversationReport] = []
     stack = [story.main]
     while stack:
         chapter = stack.pop()
@@ -103,7 +103,7 @@ def order_chapters(story: Story) -> list[Chapter]:
     return ordered
 
 
-def _count(chapter: Chapter) -> int:
+def _count(chapter: ConversationReport) -> int:
     usage = chapter.usage
     return usage.input + usage.output + usage.cache_read + usage.cache_write
 

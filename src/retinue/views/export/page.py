@@ -15,12 +15,12 @@ from retinue.settings.paths import find_paths
 from retinue.settings.providers import load_registry
 from retinue.views.export.charts import draw_bars, draw_timeline, order_chapters
 from retinue.views.export.conversation import escape, render_messages
-from retinue.views.report import Chapter, Story, read_story
+from retinue.views.report import ConversationReport, SessionReport, read_story
 
 _LEGEND = '<p class="legend"><i class="waiting"></i>waiting<i class="model"></i>model<i class="tool"></i>tool</p>'
 
 
-def render_page(story: Story) -> str:
+def render_page(story: SessionReport) -> str:
     style = _load_style()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -46,7 +46,7 @@ def render_page(story: Story) -> str:
     return "\n".join([*parts, "</body></html>", ""])
 
 
-def _render_facts(story: Story) -> str:
+def _render_facts(story: SessionReport) -> str:
     cost = sum(chapter.usage.cost.total for chapter in story.chapters)
     tokens = sum(chapter.usage.total_tokens for chapter in story.chapters)
     spans = [chapter for chapter in story.chapters if chapter.spans]
@@ -57,11 +57,11 @@ def _render_facts(story: Story) -> str:
     return f'<p class="facts">{escape(" · ".join(fact for fact in facts if fact))}</p>'
 
 
-def _render_tree(story: Story) -> str:
+def _render_tree(story: SessionReport) -> str:
     return _render_branch(story.main.id, story.map_children())
 
 
-def _render_branch(parent_id: str, below: Mapping[str, list[Chapter]], depth: int = 0) -> str:
+def _render_branch(parent_id: str, below: Mapping[str, list[ConversationReport]], depth: int = 0) -> str:
     if depth > 50 or not below.get(parent_id):
         return ""
     items = []
@@ -75,7 +75,7 @@ def _render_branch(parent_id: str, below: Mapping[str, list[Chapter]], depth: in
     return f'<ul class="tree">{"".join(items)}</ul>'
 
 
-def _render_chapter(chapter: Chapter) -> str:
+def _render_chapter(chapter: ConversationReport) -> str:
     error = f'<p class="error">{escape(chapter.error)}</p>' if chapter.error else ""
     head = f"{chapter.agent}: {chapter.title}"
     body = render_messages(chapter.messages) or "<p>nothing was kept of what it said</p>"

@@ -16,7 +16,7 @@ from retinue.core.events import (
 from retinue.core.messages import TextContent, Usage
 from retinue.core.model import Delta
 from retinue.core.run import Outcome, Reason, Status
-from retinue.durable.cluster.worker_events import Teller
+from retinue.durable.cluster.worker_events import EventBatches
 
 
 class FakeClaim:
@@ -34,7 +34,7 @@ def say(text: str, index: int = 0) -> MessageDelta:
 
 async def test_pieces_of_text_are_one():
     claim = FakeClaim()
-    teller = Teller(claim)
+    teller = EventBatches(claim)
     for event in (say("a"), say("b"), say("c", 1), TurnStarted(run_id="r", turn=2), say("d", 1)):
         teller.hear(event)
     await teller.flush()
@@ -43,7 +43,7 @@ async def test_pieces_of_text_are_one():
 
 async def test_last_progress_is_enough():
     claim = FakeClaim()
-    teller = Teller(claim)
+    teller = EventBatches(claim)
     steps = [
         ToolProgress(run_id="r", call_id="c", name="bash", arguments={}, content=[TextContent(text)]) for text in "ab"
     ]
@@ -55,7 +55,7 @@ async def test_last_progress_is_enough():
 
 async def test_last_figures_are_enough():
     claim = FakeClaim()
-    teller = Teller(claim)
+    teller = EventBatches(claim)
     first, second = (RunProgressed(run_id="below", turns=turns) for turns in (1, 2))
     other, start = RunProgressed(run_id="other"), RunStarted(run_id="below")
     for event in (first, start, first, other, second):
@@ -66,7 +66,7 @@ async def test_last_figures_are_enough():
 
 async def test_nothing_new_is_not_told():
     claim = FakeClaim()
-    teller = Teller(claim)
+    teller = EventBatches(claim)
     teller.hear(RunStarted(run_id="r"))
     teller.hear(RunFinished(run_id="r", outcome=Outcome(Status.FAILED, Reason.CRASH)))
     await teller.flush()
@@ -75,7 +75,7 @@ async def test_nothing_new_is_not_told():
 
 async def test_end_is_told_with_rest():
     claim, end = FakeClaim(), Outcome(Status.COMPLETED, Reason.DONE, text="x")
-    teller = Teller(claim)
+    teller = EventBatches(claim)
     teller.hear(say("a"))
     await teller.flush(end)
     assert claim.told == [([say("a")], end)]
@@ -95,7 +95,7 @@ class SlowClaim(FakeClaim):
 
 async def test_what_is_being_told_stays():
     claim, end = SlowClaim(), Outcome(Status.COMPLETED, Reason.DONE, text="x")
-    teller = Teller(claim)
+    teller = EventBatches(claim)
     async with asyncio.TaskGroup() as group:
         group.create_task(teller.run())
         teller.hear(say("a"))
@@ -108,7 +108,7 @@ async def test_what_is_being_told_stays():
 
 
 async def test_end_is_not_waited_for():
-    teller = Teller(FakeClaim())
+    teller = EventBatches(FakeClaim())
     async with asyncio.timeout(1), asyncio.TaskGroup() as group:
         group.create_task(teller.run())
         await asyncio.sleep(0)

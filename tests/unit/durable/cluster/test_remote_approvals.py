@@ -6,13 +6,13 @@ import pytest
 from retinue.core.messages import ToolCall
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Effect, ToolResult
-from retinue.durable.cluster.approval import MAX_TOLD, Case, RemoteVerdict, Ruling, bound_result
-from retinue.durable.cluster.approval_judge import Court
-from retinue.durable.cluster.remote_approvals import Appeals, Judged
-from retinue.engine.questions import Desk
+from retinue.durable.cluster.approval import MAX_TOLD, ApprovalDecision, ApprovalRequest, RemoteVerdict, bound_result
+from retinue.durable.cluster.approval_judge import ApprovalJudge
+from retinue.durable.cluster.remote_approvals import RemoteApprovalFeature, RemoteApprovals
+from retinue.engine.questions import PendingQuestions
 from retinue.engine.rights import RevokedTools, RevokedToolsHook
 from retinue.engine.run_config import Origin
-from retinue.features.approvals.gate import Approving, Book, GatePorts
+from retinue.features.approvals.gate import ApprovalFeature, GatePorts, RunRules
 from retinue.features.approvals.rules import Rule
 from retinue.features.hooks.feature import StopReview
 from retinue.models.script_file import parse_script
@@ -29,12 +29,12 @@ def make_setup(folder, *features, hooks=()):
 
 
 async def open_court(folder, *rules):
-    approving = Approving(Book(rules, "open"), GatePorts(Desk(lambda event: None)))
+    approving = ApprovalFeature(RunRules(rules, "open"), GatePorts(PendingQuestions(lambda event: None)))
 
     async def open_below(origin):
         return make_setup(folder, approving)
 
-    return Court(await approving.enter(make_setup(folder)), open_below)
+    return ApprovalJudge(await approving.enter(make_setup(folder)), open_below)
 
 
 def join(court):
@@ -43,11 +43,11 @@ def join(court):
 
     async def submit(case):
         brought.append(case)
-        again = msgspec.json.decode(msgspec.json.encode(case), type=Case)
+        again = msgspec.json.decode(msgspec.json.encode(case), type=ApprovalRequest)
         verdict = RemoteVerdict(key=case.key, ruling=await court.judge(again))
         appeals.take(msgspec.json.decode(msgspec.json.encode(verdict)))
 
-    appeals = Appeals(submit)
+    appeals = RemoteApprovals(submit)
     appeals.open(())
     return appeals, brought
 
@@ -63,7 +63,7 @@ async def test_rules_at_face_decide(tmp_path):
     face, there = tmp_path / "face", tmp_path / "there"
     court = await open_court(face, Rule(action="deny", tools=("write",), patterns=("*.lock",), reason="no locks"))
     appeals, brought = join(court)
-    setup = await Judged(appeals, wants=court.wants).enter(make_setup(there))
+    setup = await RemoteApprovalFeature(appeals, wants=court.wants).enter(make_setup(there))
     refused = await call(setup, "write", path="uv.lock", content="")
     passed = await call(setup, "write", path="a.txt", content="")
     assert court.wants == {"call": True}
@@ -77,7 +77,7 @@ async def test_allowed_is_what_it_really_is(tmp_path, path, is_allowed):
     allow = Rule(action="allow", tools=("write",), patterns=("src/*",), priority=5)
     court = await open_court(face, allow, Rule(action="deny", tools=("write",)))
     appeals, _ = join(court)
-    setup = await Judged(appeals, wants=court.wants).enter(make_setup(there))
+    setup = await RemoteApprovalFeature(appeals, wants=court.wants).enter(make_setup(there))
     refused = await call(setup, "write", path=path.format(there=there), content="")
     assert (refused is None) == is_allowed
 
@@ -87,35 +87,35 @@ async def test_failing_judge_refuses(tmp_path):
         async def before(self, call, tool):
             raise KeyError("x")
 
-    court = Court(make_setup(tmp_path, hooks=(Broken(),)))
+    court = ApprovalJudge(make_setup(tmp_path, hooks=(Broken(),)))
     appeals, _ = join(court)
-    setup = await Judged(appeals, wants=court.wants).enter(make_setup(tmp_path))
+    setup = await RemoteApprovalFeature(appeals, wants=court.wants).enter(make_setup(tmp_path))
     assert court.wants == {"call": True, "result": True}
     assert await call(setup, "ls") == "it could not be judged: KeyError: \"'x'\""
 
 
 async def test_nothing_wanted_asks_nothing(tmp_path):
-    court = Court(make_setup(tmp_path, hooks=(RevokedToolsHook(RevokedTools(), "r"),)))
+    court = ApprovalJudge(make_setup(tmp_path, hooks=(RevokedToolsHook(RevokedTools(), "r"),)))
     appeals, brought = join(court)
-    setup = await Judged(appeals, wants=appeals.wants).enter(make_setup(tmp_path))
+    setup = await RemoteApprovalFeature(appeals, wants=appeals.wants).enter(make_setup(tmp_path))
     outcome = Outcome(Status.COMPLETED, Reason.DONE)
     assert (await call(setup, "ls"), await setup.reviewers[0].review(outcome)) == (None, None)
-    assert (court.wants, Court(setup).wants, brought) == ({}, {}, [])
+    assert (court.wants, ApprovalJudge(setup).wants, brought) == ({}, {}, [])
 
 
 async def test_late_rules_count_from_next_call(tmp_path):
     court = await open_court(tmp_path, Rule(action="deny", tools=("write",), reason="not now"))
     appeals, brought = join(court)
-    setup = await Judged(appeals, wants=appeals.wants).enter(make_setup(tmp_path))
+    setup = await RemoteApprovalFeature(appeals, wants=appeals.wants).enter(make_setup(tmp_path))
     below = await appeals.surround(Origin(run_id="", agent="a", surface="fleet")).enter(make_setup(tmp_path))
     before = await call(setup, "write", path="a.txt", content="")
     appeals.awaken(court.wants, is_on=True)
     after = await call(setup, "write", path="a.txt", content="")
     assert (before, after) == (None, '[Denied] Tool "write" was denied: not now')
     assert [case.kind for case in brought] == ["call"]
-    assert Court(below).wants == {"call": True, "step": True, "stop": True}
+    assert ApprovalJudge(below).wants == {"call": True, "step": True, "stop": True}
     assert await call(below, "ls") is None
-    assert ([case.kind for case in brought[1:]], Court(below).wants) == (["enter", "call"], {"call": True})
+    assert ([case.kind for case in brought[1:]], ApprovalJudge(below).wants) == (["enter", "call"], {"call": True})
 
 
 class Ending(StopReview):
@@ -136,12 +136,12 @@ async def test_late_hooks_of_runs_below_are_asked(tmp_path, is_called):
     async def open_below(origin):
         return make_setup(tmp_path).change(reviewers=(ending,))
 
-    court = Court(make_setup(tmp_path), open_below)
+    court = ApprovalJudge(make_setup(tmp_path), open_below)
     appeals, brought = join(court)
-    appeals.on_change = lambda: told.append(Court(below).wants)
+    appeals.on_change = lambda: told.append(ApprovalJudge(below).wants)
     below = await appeals.surround(Origin(run_id="", agent="a", surface="fleet")).enter(make_setup(tmp_path))
     appeals.awaken({}, is_on=True)
-    assert set(Court(below).wants) == {"call", "step", "stop"}
+    assert set(ApprovalJudge(below).wants) == {"call", "step", "stop"}
     calls = [await call(below, "ls") for _ in range(2 * is_called)]
     said = await below.reviewers[0].review(Outcome(Status.COMPLETED, Reason.DONE, text="Done."))
     assert (calls, said, ending.heard) == ([None, None][: 2 * is_called], "once more", ["Done."])
@@ -150,7 +150,7 @@ async def test_late_hooks_of_runs_below_are_asked(tmp_path, is_called):
 
 def make_case(key, call_id, **arguments):
     called = {"id": call_id, "name": "bash", "effect": "execute", "arguments": arguments}
-    return msgspec.convert({"key": key, "kind": "call", "call": called}, type=Case)
+    return msgspec.convert({"key": key, "kind": "call", "call": called}, type=ApprovalRequest)
 
 
 async def test_late_yes_is_used_once():
@@ -159,23 +159,25 @@ async def test_late_yes_is_used_once():
     async def submit(case):
         brought.append(case.key)
 
-    appeals, first = Appeals(submit), make_case("k1", "c1", command="a")
-    late = RemoteVerdict(key="k1", ruling=Ruling(), digest=first.digest, call_id="c1")
+    appeals, first = RemoteApprovals(submit), make_case("k1", "c1", command="a")
+    late = RemoteVerdict(key="k1", ruling=ApprovalDecision(), digest=first.digest, call_id="c1")
     appeals.take(msgspec.to_builtins(late))
     appeals.open(())
     used = await appeals.ask(make_case("k2", "c2", command="a"))
     for case in (make_case("k3", "c3", command="a"), make_case("k4", "c4", command="b")):
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(appeals.ask(case), 0.01)
-    assert (used, brought) == (Ruling(), ["k3", "k4"])
+    assert (used, brought) == (ApprovalDecision(), ["k3", "k4"])
 
 
 async def test_yes_on_record_is_used_up():
     async def submit(case):
         raise LookupError(case.key)
 
-    appeals, first = Appeals(submit), make_case("k1", "c1", command="a")
-    appeals.take(msgspec.to_builtins(RemoteVerdict(key="k1", ruling=Ruling(), digest=first.digest, call_id="c1")))
+    appeals, first = RemoteApprovals(submit), make_case("k1", "c1", command="a")
+    appeals.take(
+        msgspec.to_builtins(RemoteVerdict(key="k1", ruling=ApprovalDecision(), digest=first.digest, call_id="c1"))
+    )
     appeals.open(["c1"])
     with pytest.raises(LookupError):
         await appeals.ask(make_case("k2", "c2", command="a"))

@@ -7,7 +7,7 @@ import pytest
 
 from retinue.core.errors import SessionError
 from retinue.durable.cluster.remote_run import find_session_id
-from retinue.durable.cluster.session_copy import HomeFile
+from retinue.durable.cluster.session_copy import SenderSession
 
 LINES = b'{"type":"session","id":"abc"}\n'
 
@@ -33,7 +33,7 @@ def list_files(root: Path) -> list[str]:
 
 
 def test_session_is_kept_private(tmp_path: Path, file: Path) -> None:
-    home = HomeFile(str(file), is_shared=True)
+    home = SenderSession(str(file), is_shared=True)
     with home.hold():
         assert (home.read(), home.write(LINES)) == (b"", str(file))
     assert (home.read(), file.stat().st_mode & 0o777, list_files(tmp_path)) == (
@@ -47,7 +47,7 @@ def test_session_is_kept_private(tmp_path: Path, file: Path) -> None:
 @pytest.mark.parametrize("name", ["r1.part", "r1.jsonl"])
 def test_write_follows_no_link(file: Path, secret: Path, name: str) -> None:
     (file.parent / name).symlink_to(secret)
-    HomeFile(str(file), is_shared=False).write(LINES)
+    SenderSession(str(file), is_shared=False).write(LINES)
     assert (secret.read_text(), secret.stat().st_mode & 0o777) == ("secret\n", 0o644)
     assert (file.is_symlink(), file.read_bytes()) == (False, LINES)
 
@@ -55,7 +55,7 @@ def test_write_follows_no_link(file: Path, secret: Path, name: str) -> None:
 @pytest.mark.attack("SEC-11")
 @pytest.mark.parametrize("depth", [1, 2])
 def test_moved_folder_gets_nothing(tmp_path: Path, file: Path, secret: Path, depth: int) -> None:
-    home = HomeFile(str(file), is_shared=False)
+    home = SenderSession(str(file), is_shared=False)
     folder = file.parents[depth - 1]
     folder.rename(tmp_path / "away")
     (secret.parent / "sessions").mkdir()
@@ -69,7 +69,7 @@ def test_moved_folder_gets_nothing(tmp_path: Path, file: Path, secret: Path, dep
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
 def test_no_other_file_is_sent(file: Path, secret: Path, kind: str) -> None:
     {"link": lambda: file.symlink_to(secret), "pipe": lambda: os.mkfifo(file), "folder": file.mkdir}[kind]()
-    home = HomeFile(str(file), is_shared=True)
+    home = SenderSession(str(file), is_shared=True)
     with pytest.raises(SessionError, match=r"cannot (open|read) session"), home.hold():
         home.read()
     with pytest.raises(SessionError, match="cannot read session"):
@@ -85,11 +85,11 @@ def test_endless_first_line_is_no_id(file: Path) -> None:
 
 def test_missing_folder_is_made(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "r1.jsonl"
-    HomeFile(str(path), is_shared=False).write(LINES)
+    SenderSession(str(path), is_shared=False).write(LINES)
     assert (path.read_bytes(), path.parent.stat().st_mode & 0o777) == (LINES, 0o700)
 
 
 def test_linked_folder_of_the_user_counts(tmp_path: Path, file: Path) -> None:
     (tmp_path / "link").symlink_to(file.parent)
-    HomeFile(str(tmp_path / "link" / "r1.jsonl"), is_shared=False).write(LINES)
+    SenderSession(str(tmp_path / "link" / "r1.jsonl"), is_shared=False).write(LINES)
     assert file.read_bytes() == LINES

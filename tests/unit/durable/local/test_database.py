@@ -10,14 +10,14 @@ from functools import partial
 import pytest
 
 from retinue.durable.local.database import RunDatabase, RunRow, drop_run, put_pieces, put_run, read_pieces, read_runs
-from retinue.durable.local.writer import Scribe
-from retinue.durable.session_files import Piece, RecordError
+from retinue.durable.local.writer import WriterThread
+from retinue.durable.session_files import RecordError, RecordPart
 
 RUN = RunRow("s", "r", 1, 0, "/main.jsonl")
 
 
 def piece(place, data=b"line\n"):
-    return Piece("session", "session.jsonl", place, data)
+    return RecordPart("session", "session.jsonl", place, data)
 
 
 def keep(*pieces):
@@ -156,7 +156,7 @@ class Counting(RunDatabase):
 
 async def test_steps_that_fall_together_are_one_commit(tmp_path):
     ledger = Counting(tmp_path / "runs.db")
-    scribe = Scribe(ledger)
+    scribe = WriterThread(ledger)
     await scribe.write(partial(put_run, entry=RUN))
     async with asyncio.TaskGroup() as group:
         for place in range(200):
@@ -169,7 +169,7 @@ async def test_steps_that_fall_together_are_one_commit(tmp_path):
 
 async def test_failed_write_reaches_who_waits(tmp_path):
     (tmp_path / "runs.db").write_bytes(b"x" * 9000)
-    scribe = Scribe(RunDatabase(tmp_path / "runs.db"))
+    scribe = WriterThread(RunDatabase(tmp_path / "runs.db"))
     found = await asyncio.gather(*(scribe.write(keep(piece(0))) for _ in range(3)), return_exceptions=True)
     (tmp_path / "runs.db").unlink()
     await scribe.write(keep(piece(0)))
@@ -178,7 +178,7 @@ async def test_failed_write_reaches_who_waits(tmp_path):
 
 
 async def test_closing_does_what_was_posted(tmp_path):
-    scribe = Scribe(RunDatabase(tmp_path / "runs.db"))
+    scribe = WriterThread(RunDatabase(tmp_path / "runs.db"))
     await scribe.write(partial(put_run, entry=RUN))
     scribe.post(partial(drop_run, session="s", run="r", attempt=1), [tmp_path / "main.jsonl"], [tmp_path])
     await scribe.close()

@@ -9,7 +9,7 @@ import pytest
 from retinue.core.messages import Cost, Usage
 from retinue.core.model import Price
 from retinue.engine.budget import Lease
-from retinue.engine.external.budget_socket import Draws, ParentBudget, open_draws
+from retinue.engine.external.budget_socket import ParentBudget, ProcessReservations, open_draws
 
 PRICE = Price(input=1, output=10)
 INFINITE = float("inf")
@@ -18,7 +18,7 @@ INFINITE = float("inf")
 class Child:
     """The other end of the line, which says what a test wants."""
 
-    def __init__(self, lease: Lease, draws: Draws, descriptor: int) -> None:
+    def __init__(self, lease: Lease, draws: ProcessReservations, descriptor: int) -> None:
         self.lease, self.draws = lease, draws
         self.end = socket.socket(fileno=socket.dup(descriptor))
         self.end.settimeout(2)

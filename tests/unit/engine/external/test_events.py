@@ -16,7 +16,7 @@ from retinue.core.events import (
 )
 from retinue.core.messages import TextContent, ToolResultMessage, Usage
 from retinue.core.model import Delta
-from retinue.engine.external.events import Telling
+from retinue.engine.external.events import EventPublisher
 from retinue.engine.external.output import Stream
 from retinue.engine.external.result import ProcessReport
 from retinue.testing import FakeClock
@@ -32,7 +32,7 @@ def told():
 
 @pytest.fixture
 def telling(told):
-    return Telling("r1", told.append, FakeClock())
+    return EventPublisher("r1", told.append, FakeClock())
 
 
 def test_pieces_become_live_events(telling, told):

@@ -6,7 +6,7 @@ import pytest
 
 from retinue.core.errors import RetinueError
 from retinue.core.model import ModelInfo
-from retinue.engine.external.program import Premises
+from retinue.engine.external.program import ProcessContext
 
 INFO = ModelInfo(provider="p", id="m", api="own")
 
@@ -19,19 +19,19 @@ def make_program(path: Path, mode: int = 0o755) -> Path:
 
 
 def test_child_of_ours_is_this_python() -> None:
-    assert Premises({}, Path("/")).find_command("process", Path("/")) == [sys.executable, "-P", "-m", "retinue"]
+    assert ProcessContext({}, Path("/")).find_command("process", Path("/")) == [sys.executable, "-P", "-m", "retinue"]
 
 
 def test_named_pi_is_the_one_that_is_started(tmp_path: Path) -> None:
     program = make_program(tmp_path / "pi")
-    assert Premises({}, tmp_path, str(program)).find_command("pi", tmp_path) == [str(program)]
+    assert ProcessContext({}, tmp_path, str(program)).find_command("pi", tmp_path) == [str(program)]
 
 
 def test_what_cannot_be_started_is_refused(tmp_path: Path) -> None:
     plain = make_program(tmp_path / "plain", 0o644)
     for path, words in ((plain, "no program"), (tmp_path, "no program"), (Path("bin/pi"), "a relative path")):
         with pytest.raises(RetinueError, match=words):
-            Premises({}, tmp_path, str(path)).find_command("pi", tmp_path)
+            ProcessContext({}, tmp_path, str(path)).find_command("pi", tmp_path)
 
 
 @pytest.mark.parametrize("inside", ["work", "other"])
@@ -41,15 +41,15 @@ def test_programs_of_the_workspace_are_not_started(tmp_path: Path, inside: str) 
     make_program(tmp_path / inside / "pi")
     work, other = tmp_path / "work", tmp_path / "other"
     path = os.pathsep.join([*folders, str(outside.parent)])
-    premises = Premises({"PATH": path}, work)
+    premises = ProcessContext({"PATH": path}, work)
     assert premises.find_command("pi", other) == [str(outside)]
     assert premises.build_environment(INFO, {}, other)["PATH"] == str(outside.parent)
     with pytest.raises(RetinueError, match="there is no program 'pi'"):
-        Premises({"PATH": os.pathsep.join(folders)}, work).find_command("pi", other)
+        ProcessContext({"PATH": os.pathsep.join(folders)}, work).find_command("pi", other)
 
 
 def test_child_knows_one_key_and_its_marks(tmp_path: Path) -> None:
-    premises = Premises(
+    premises = ProcessContext(
         {"HOME": "/h", "OTHER_API_KEY": "secret", "PATH": "/usr/bin", "HTTPS_PROXY": "http://me:word@proxy"},
         tmp_path,
         marks={"A": "1", "B": "1"},

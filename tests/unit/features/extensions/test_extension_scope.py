@@ -1,13 +1,13 @@
 import pytest
 
 from retinue.core.definition import DeclaredTools, Definition
-from retinue.features.extensions.candidates import Candidate, Wanted, choose_extensions, is_path, to_wanted
+from retinue.features.extensions.candidates import Candidate, WantedExtensions, choose_extensions, is_path, to_wanted
 
 ALL = tuple(Candidate(name, "user", f"/e/{name}.py") for name in ("Guard", "ops", "wiki"))
 
 
 def choose(**wanted):
-    return [candidate.name for candidate in choose_extensions(ALL, Wanted(**wanted))]
+    return [candidate.name for candidate in choose_extensions(ALL, WantedExtensions(**wanted))]
 
 
 def define(**fields):
@@ -42,7 +42,7 @@ def test_always_exposed_joins_a_list():
 
 def test_listed_file_counts_first():
     file = Candidate("ops", "path", "/p/lib/ops.py")
-    assert choose_extensions((file, *ALL), Wanted(("./lib/ops.py", "wiki"))) == (file, ALL[2])
+    assert choose_extensions((file, *ALL), WantedExtensions(("./lib/ops.py", "wiki"))) == (file, ALL[2])
 
 
 def test_paths_are_told_from_names():
@@ -52,13 +52,13 @@ def test_paths_are_told_from_names():
 
 @pytest.mark.parametrize("wish", [{"excluded": ("Ops",)}, {"isolated": True}])
 def test_unwanted_paths_are_not_looked_up(wish):
-    assert Wanted(("./lib/ops.py",)).paths == ("./lib/ops.py",)
-    assert Wanted(("./lib/ops.py",), **wish).paths == ()
+    assert WantedExtensions(("./lib/ops.py",)).paths == ("./lib/ops.py",)
+    assert WantedExtensions(("./lib/ops.py",), **wish).paths == ()
 
 
 def test_definition_says_what_is_wanted():
     definition = define(extensions=("ops",), exclude_extensions=("wiki",), isolated=None)
-    assert to_wanted(definition, always=["guard"]) == Wanted(("ops",), ("wiki",), False, ("guard",))
+    assert to_wanted(definition, always=["guard"]) == WantedExtensions(("ops",), ("wiki",), False, ("guard",))
     assert to_wanted(define(isolated=True)).is_none
     assert to_wanted(define(), isolated=True).is_none
 

@@ -1,7 +1,7 @@
 import pytest
 
 from retinue.core.model import ToolSpec
-from retinue.models.offline.kit import Find, Kit, List, Read, SearchAction, to_action
+from retinue.models.offline.actions import Find, List, Read, SearchAction, ToolNames, to_action
 
 ACTIONS = [
     SearchAction("a|b 'c'", limit=7),
@@ -23,16 +23,16 @@ FILES = [spec("grep", "pattern"), spec("find", "pattern"), spec("read", "path"),
 @pytest.mark.parametrize("tools", [FILES, [spec("bash", "command")]])
 @pytest.mark.parametrize("action", ACTIONS)
 def test_calls_lead_back_to_actions(tools, action):
-    assert to_action(Kit.of(tools).to_call(action, "rules_1")) == action
+    assert to_action(ToolNames.of(tools).to_call(action, "rules_1")) == action
 
 
 def test_foreign_parameters_are_left_alone():
-    kit = Kit.of([spec("read", "url"), spec("grep", "pattern"), spec("deploy", "path")])
+    kit = ToolNames.of([spec("read", "url"), spec("grep", "pattern"), spec("deploy", "path")])
 
     assert kit.names == {"grep": "grep"}
 
 
 def test_bash_stands_in():
-    kit = Kit.of([spec("bash", "command"), spec("read", "path")])
+    kit = ToolNames.of([spec("bash", "command"), spec("read", "path")])
 
     assert [kit.to_call(action, "1").name for action in (Read("a"), List("."))] == ["read", "bash"]

@@ -34,7 +34,7 @@ from retinue.ui.blocks import (
     UserBlock,
 )
 from retinue.ui.formats import clean_line
-from retinue.views.runs import Lookout
+from retinue.views.runs import SessionRuns
 
 OPENING_CHARS = 60
 """Characters of an answer that are shown in the activity of a run."""
@@ -51,7 +51,7 @@ _VERBS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Glimpse:
+class CurrentActivity:
     """What a run is doing at this moment."""
 
     tools: tuple[str, ...] = ()
@@ -60,10 +60,10 @@ class Glimpse:
     """The start of the reply that is being streamed."""
 
 
-NOTHING = Glimpse()
+NOTHING = CurrentActivity()
 
 
-def describe_activity(run: Run, glimpse: Glimpse = NOTHING) -> str:
+def describe_activity(run: Run, glimpse: CurrentActivity = NOTHING) -> str:
     """Describe what a run is doing."""
     if glimpse.tools:
         return ", ".join(_describe_tools(glimpse.tools))
@@ -91,7 +91,7 @@ TAIL = 400
 """Messages that become blocks at once: more than a user sees before scrolling."""
 
 
-class Talk:
+class ConversationBlocks:
     """The blocks of one conversation, in order. Blocks are only appended or changed in place."""
 
     def __init__(self, run_id: str = "", messages: Sequence[Message] = (), *, is_whole: bool = True) -> None:
@@ -122,7 +122,7 @@ class Talk:
     def recall(self, count: int = TAIL) -> int:
         """Turn at least `count` unread messages into blocks; returns the number of new blocks."""
         at = _find_turn(self.unread, len(self.unread) - count)
-        earlier = Talk(self.run_id)
+        earlier = ConversationBlocks(self.run_id)
         for message in self.unread[at:]:
             earlier.add(message)
         del self.unread[at:]
@@ -351,7 +351,7 @@ _ENOUGH = 4 * OPENING_CHARS
 
 
 @dataclass(slots=True)
-class Partial:
+class StreamedReply:
     """A reply while it is streamed."""
 
     words: list[str] = field(default_factory=list)
@@ -359,15 +359,15 @@ class Partial:
     opening: str = ""
 
 
-class Overheard:
+class SubagentStreams:
     """Listens to working subagents and keeps their streamed replies and running tools."""
 
     def __init__(self) -> None:
-        self._partials: dict[str, Partial] = {}
+        self._partials: dict[str, StreamedReply] = {}
         self._tools: dict[str, dict[str, str]] = {}
         """Names of running tools, by run and call."""
 
-    def hear(self, event: ev.Event, lookout: Lookout) -> None:
+    def hear(self, event: ev.Event, lookout: SessionRuns) -> None:
         """Start listening when a run starts; forget it when it ends."""
         if isinstance(event, ev.RunStarted):
             lookout.overhear(event.run_id, self._take)
@@ -375,21 +375,21 @@ class Overheard:
             self._partials.pop(event.run_id, None)
             self._tools.pop(event.run_id, None)
 
-    def glimpse(self, run_id: str) -> Glimpse:
+    def glimpse(self, run_id: str) -> CurrentActivity:
         """What a run is doing now. Cheap, because it is called many times a second."""
         partial, tools = self._partials.get(run_id), self._tools.get(run_id)
         if partial is None and not tools:
             return NOTHING
-        return Glimpse(tuple((tools or {}).values()), "" if partial is None else partial.opening)
+        return CurrentActivity(tuple((tools or {}).values()), "" if partial is None else partial.opening)
 
     def find(self, run_id: str) -> tuple[str, str]:
         """Text and thinking of the reply that a run is streaming; empty between replies."""
-        partial = self._partials.get(run_id, Partial())
+        partial = self._partials.get(run_id, StreamedReply())
         return "".join(partial.words), "".join(partial.thoughts)
 
     def _take(self, event: ev.Event) -> None:
         if isinstance(event, ev.MessageDelta):
-            partial, piece = self._partials.setdefault(event.run_id, Partial()), event.delta.delta
+            partial, piece = self._partials.setdefault(event.run_id, StreamedReply()), event.delta.delta
             if isinstance(piece, str) and event.delta.type == "text_delta":
                 partial.words.append(piece)
                 if len(partial.opening) < _ENOUGH:

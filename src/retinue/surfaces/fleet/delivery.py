@@ -21,7 +21,7 @@ class Render(Protocol):
     def __call__(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage: ...
 
 
-class FleetPost:
+class FleetDelivery:
     """Delivers the reports of one main agent's runs."""
 
     def __init__(
@@ -98,7 +98,7 @@ def open_notifier(
 
     `rouse` is called with each report to the main agent, which may be idle.
     """
-    post = FleetPost(manager, backend, render, rouse)
+    post = FleetDelivery(manager, backend, render, rouse)
 
     notifier = Notifier(post, clock, partial(list_siblings, manager))
 

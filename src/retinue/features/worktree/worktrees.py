@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from retinue.features.worktree.records import Records
 
 
-class Workshop:
+class WorktreeFactory:
     """Creates worktrees for the runs of one process. Close it after the last run."""
 
     def __init__(self, directory: Path, warn: Callable[[str], None]) -> None:
@@ -93,7 +93,7 @@ class Leftovers:
 
     name = "worktree leftovers"
 
-    def __init__(self, workshop: Workshop) -> None:
+    def __init__(self, workshop: WorktreeFactory) -> None:
         self._workshop = workshop
 
     async def enter(self, setup: RunSetup) -> RunSetup:

@@ -19,7 +19,7 @@ from retinue.core.diagnostics import Diagnostic, Item, State
 from retinue.core.errors import RetinueError, quote
 from retinue.features.place import find_program
 from retinue.features.sandbox import Boundaries
-from retinue.models.resolve import ModelWishes
+from retinue.models.resolve import RequestedModel
 from retinue.sandbox.cgroup import find_bound
 from retinue.settings.files import is_there
 from retinue.settings.hooks import LoadedHooks, load_hooks, load_profile
@@ -224,7 +224,7 @@ def _check_models(
         except RetinueError as error:
             where = loaded.find_origin("defaultModel")
             yield Item("warn", "models", "Default model not usable", f"{where}: defaultModel: {error}")
-    wishes = ModelWishes(None, None, settings.default_model, settings.default_provider, settings.enabled_models)
+    wishes = RequestedModel(None, None, settings.default_model, settings.default_provider, settings.enabled_models)
     try:
         choice = registry.choose(wishes)
     except RetinueError as error:

@@ -30,7 +30,7 @@ class Copied:
     """Why nothing could be read."""
 
 
-class Pasteboard:
+class Clipboard:
     """Reads the clipboard with the program that this desktop has for it."""
 
     def __init__(self) -> None:

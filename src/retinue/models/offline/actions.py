@@ -53,14 +53,14 @@ _TOOL = {SearchAction: "grep", Find: "find", Read: "read", List: "ls"}
 
 
 @dataclass(frozen=True, slots=True)
-class Kit:
+class ToolNames:
     """The available tools, with the names that calls must use."""
 
     names: Mapping[str, str]
     """Own name of a tool → name to call it by."""
 
     @classmethod
-    def of(cls, tools: Sequence[ToolSpec]) -> "Kit":
+    def of(cls, tools: Sequence[ToolSpec]) -> "ToolNames":
         """Select the known tools of a request; a tool with other parameters than ours is left out."""
         known = [tool for tool in tools if _REQUIRED.get(tool.own_name, "\0") in tool.parameters.get("properties", {})]
         return cls({tool.own_name: tool.name for tool in known})

@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeAlias
 from msgspec.structs import replace
 
 from retinue.core.errors import quote
-from retinue.core.launch import Confining
-from retinue.features.hooks.command import Workplace, run_command
+from retinue.core.launch import ConfinementFactory
+from retinue.features.hooks.command import HookContext, run_command
 from retinue.features.hooks.points import (
     ANYWHERE,
     GUARDS,
@@ -60,7 +60,7 @@ class Hook(Protocol):
 
 
 class CommandHook:
-    def __init__(self, spec: HookSpec, place: Workplace) -> None:
+    def __init__(self, spec: HookSpec, place: HookContext) -> None:
         self._spec = spec
         self._place = place
         self.name = spec.name
@@ -74,7 +74,7 @@ class CommandHook:
         return await run_command(self._spec, payload, self._place)
 
 
-class Board:
+class HookTable:
     def __init__(self, hooks: Iterable[Hook], warn: Callable[[str], None]) -> None:
         """`warn` is called once for each hook that fails."""
         self._by_point: dict[str, list[Hook]] = {}
@@ -87,7 +87,7 @@ class Board:
         """Names of observers that timed out once; they are not called again."""
         self.facts: dict[str, Any] = {}
         """Fields in every payload: the project, the session, the run."""
-        self.boundary: Confining | None = None
+        self.boundary: ConfinementFactory | None = None
         """The run's sandbox while it works; confines a project's programs."""
 
     def __bool__(self) -> bool:
