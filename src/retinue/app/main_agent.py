@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from retinue.app.session_parts import SessionParts
 from retinue.core.definition import Definition
 from retinue.core.environment import DEPTH, select
-from retinue.core.errors import UsageError, quote
+from retinue.core.errors import quote
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Model
 from retinue.core.run import Run
 from retinue.core.tool import Tool
-from retinue.core.tool_table import BUILTIN_TOOLS, DISPATCH, FINALIZE, SURFACES, find_surfaces, list_surface_tools
+from retinue.core.tool_table import BUILTIN_TOOLS, DISPATCH, FINALIZE, find_surfaces
 from retinue.engine.budget import BudgetedModel, Lease
 from retinue.engine.build import RunHost, build_run
 from retinue.engine.prompt import build_sections, choose_role
@@ -23,6 +23,7 @@ from retinue.features.deferred import leave_out
 from retinue.features.place import survey_place
 from retinue.features.skills import find_skill_roots, list_skills, render_catalogue
 from retinue.models.pool import restrict_model
+from retinue.settings.main_tools import AvailableTools, choose_main_tools, choose_surfaces, list_surfaces
 from retinue.settings.providers import choose_start_level, choose_start_model
 from retinue.tools.registry import build_extra_tools, build_tools
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class MainTools:
-    """The tools of one main agent."""
+    """Creates the tools of one main agent."""
 
     def __init__(self, parts: SessionParts) -> None:
         self._parts = parts
@@ -42,22 +43,17 @@ class MainTools:
 
     def choose(self, additions: Additions) -> list[str]:
         """Return the names of its tools, including delegation tools. Raises UsageError for an unknown tool."""
-        request = self._host.request
-        names = self._list_usual(additions) if request.tools is None else list(request.tools)
-        left = [name for name in names if name not in request.exclude_tools]
-        known = self._list_known(additions)
-        servers = self._parts.extensions.servers
-        served = [] if servers is None else [name for name in [*left, *request.exclude_tools] if servers.may_have(name)]
-        left = [name for name in left if name not in served]
-        if request.is_child:
-            # The program that started this process may name tools that only it has; those that exist here are used.
-            gone = [name for name in left if name not in known]
-            self._host.tell_missing(f"there is no tool {quote(name)} here; left out" for name in gone)
-            left = [name for name in left if name in known]
-        for name in [*left, *request.exclude_tools]:
-            if name not in known and name not in served:
-                raise UsageError(f"there is no tool {quote(name)}; available: {', '.join(known)}")
-        return list(dict.fromkeys(left))
+        host, servers = self._host, self._parts.extensions.servers
+        available = AvailableTools(
+            usual=self._config.loaded.settings.default_tools,
+            beside=[*self._beside, *host.own.tools, *additions.tools],
+            on_request=list(self._extra),
+            surfaces=self._list_allowed(),
+            is_served=servers.may_have if servers is not None else lambda name: False,
+        )
+        names, missing = choose_main_tools(host.request, available, self.list_surfaces(), is_child=host.is_child)
+        host.tell_missing(f"there is no tool {quote(name)} here; left out" for name in missing)
+        return names
 
     def build(self, names: list[str], delegation: Mapping[str, Tool], additions: Additions) -> dict[str, Tool]:
         """Create the tools of these names, without denied ones; `delegation` are those of the surfaces."""
@@ -92,21 +88,13 @@ class MainTools:
         return {name: tool for name, tool in tools.items() if name not in denied}
 
     def list_surfaces(self) -> list[str]:
-        """Return the surfaces of the main agent; inside another program's agent none is offered by default."""
-        asked, usual = self._host.request.surfaces, self._config.crew.settings.surfaces
-        wanted = asked if asked is not None else () if self._host.is_child else usual
-        chosen = [name for name in SURFACES if name in wanted or "*" in wanted]
-        return [name for name in chosen if self._may_have(name)]
+        host = self._host
+        return choose_surfaces(host.request, self._config.crew.settings, self._list_allowed(), is_child=host.is_child)
 
-    def _list_usual(self, additions: Additions) -> list[str]:
-        delegation = list_surface_tools(self.list_surfaces())
-        own = self._host.own.tools
-        return [*self._config.loaded.settings.default_tools, *self._beside, *own, *additions.tools, *delegation]
-
-    def _list_known(self, additions: Additions) -> list[str]:
-        delegation = list_surface_tools(name for name in SURFACES if self._may_have(name))
-        known = [*BUILTIN_TOOLS, *self._extra, *self._beside, *self._host.own.tools, *additions.tools, *delegation]
-        return [*known, FINALIZE] if self._host.is_child else known
+    def _list_allowed(self) -> list[str]:
+        host, has_dispatch = self._host, self._parts.guards.switches.is_enabled
+        crew = self._config.crew.settings
+        return list_surfaces(host.request, crew, is_child=host.is_child, has_dispatch=has_dispatch)
 
     @cached_property
     def _extra(self) -> dict[str, Tool]:
@@ -117,11 +105,6 @@ class MainTools:
     def _beside(self) -> dict[str, Tool]:
         """Tools for the web, documents and language servers, if enabled."""
         return {**self._parts.web.build(), **self._parts.languages.build_main()}
-
-    def _may_have(self, surface: str) -> bool:
-        is_off = surface == "dispatch" and not self._parts.guards.switches.is_enabled
-        is_child = self._host.is_child and not self._host.request.is_hosted
-        return not is_off and self._config.crew.settings.allows_surface(surface, is_child=is_child)
 
 
 class _MainBuilder:
