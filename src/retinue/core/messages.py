@@ -201,4 +201,6 @@ def read_content(message: Message) -> str | Sequence[UserContent | AssistantCont
 
 
 def has_image(messages: Iterable[Message]) -> bool:
-    return any(isinstance(block, ImageContent) for message in messages for block in read_content(message))
+    contents = (read_content(message) for message in messages)
+    # Text is not walked through: it would be looked at letter by letter.
+    return any(isinstance(block, ImageContent) for content in contents if type(content) is not str for block in content)

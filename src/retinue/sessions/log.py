@@ -292,7 +292,11 @@ class Session:
         """Append content that the model sees as a user message."""
         fields = {"customType": custom_type, "content": content, "display": display, "details": details}
         entry_id = self._append("custom_message", _drop_none(fields), sync=sync)
-        self._context = None
+        if self._context is not None:
+            # Reading the whole session again for each notification would cost more the longer it is.
+            shown = to_messages(self._history.load_one(self._leaf))
+            self._context.messages += shown
+            self._context.entry_ids += [entry_id] * len(shown)
         return entry_id
 
     def append_session_info(self, name: str) -> str:

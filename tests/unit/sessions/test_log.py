@@ -28,10 +28,15 @@ numbers = count(1)
 
 class CountingFiles(Files):
     def __init__(self) -> None:
-        self.syncs = 0
+        self.syncs = self.read_bytes = 0
 
     def sync(self, fd: int) -> None:
         self.syncs += 1
+
+    def pread(self, fd: int, length: int, offset: int) -> bytes:
+        data = super().pread(fd, length, offset)
+        self.read_bytes += len(data)
+        return data
 
 
 def new_id() -> str:
@@ -117,6 +122,19 @@ def test_choices_are_known_without_a_context(tmp_path: Path) -> None:
     session.append_compaction("sum", None, 10)
     stored = session.stored_entries()[-1]
     assert (stored["firstKeptEntryId"], "usage" in stored, "details" in stored) == (stored["id"], False, False)
+    session.close()
+
+
+def test_notification_does_not_read_the_session_again(tmp_path: Path) -> None:
+    files = CountingFiles()
+    session = create(tmp_path, tree=SessionTree(files))
+    session.append_message(UserMessage("long " * 10_000, 1))
+    session.context()
+    before = files.read_bytes
+    for number in range(10):
+        session.append_custom_message("kind", f"report {number}")
+        assert len(session.context().messages) == number + 2
+    assert files.read_bytes - before < 5_000
     session.close()
 
 
