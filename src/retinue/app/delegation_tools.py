@@ -1,7 +1,7 @@
 """Creates the delegation tools of each surface, and lets a caller that is not our agent use them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,6 +19,7 @@ from retinue.settings.config import Config
 from retinue.settings.files import bind_project, bind_user, read_bounded
 from retinue.settings.inheritance import inherit_agents
 from retinue.settings.paths import find_session_dir
+from retinue.settings.subagents import SubagentsConfig
 from retinue.surfaces.base import Caller
 from retinue.surfaces.fleet.describe import MAX_TEMPLATE_BYTES
 from retinue.surfaces.fleet.ports import FailedCalls, FleetPorts, FleetSettings
@@ -46,6 +47,8 @@ class DelegationTools:
     """Sends runs to other machines."""
     keeps_sessions: bool
     """Whether runs save a session even if the main agent saves none."""
+    fleet: list[tuple[SubagentsConfig, FleetSettings]] = field(default_factory=list)
+    """What the settings of the fleet were last made from, and these settings."""
 
     def make(self, run_id: str) -> dict[str, Tool]:
         """Return the tools of one run, of all surfaces."""
@@ -65,10 +68,17 @@ class DelegationTools:
             find_faults=roster.find_faults,
         )
 
+    def read_fleet(self) -> FleetSettings:
+        """Return the settings of the fleet; they are made again only after the user's settings have changed."""
+        crew = self.parts.config.crew.settings
+        if not self.fleet or self.fleet[0][0] is not crew:
+            self.fleet[:] = [(crew, to_fleet(self.parts))]
+        return self.fleet[0][1]
+
     def open_fleet(self, run_id: str) -> FleetPorts:
         return FleetPorts(
             self.open_caller(run_id),
-            lambda: to_fleet(self.parts),
+            self.read_fleet,
             self.retries,
             schedule=lambda wish: self.find().schedule(wish),
             check_worktree=self.workshop.check,

@@ -39,9 +39,10 @@ def is_amount(value: Any) -> bool:
 def check_limits(holder: object) -> None:
     """Raises UsageError for the first field of this object that is not a valid limit; None means no limit."""
     for name, expected in _EXPECTED.items():
-        value = getattr(holder, name, None)
+        if (value := getattr(holder, name, None)) is None:
+            continue
         is_right = is_amount(value) if expected is _AMOUNT else is_count(value, 1 if expected is _COUNT else 0)
-        if value is not None and not is_right:
+        if not is_right:
             raise UsageError(f"{name} is {quote(value)}: expected {expected}, or nothing for no limit")
 
 

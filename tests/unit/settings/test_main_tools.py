@@ -29,7 +29,7 @@ def test_named_tools_replace_the_default():
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(UsageError, match="there is no tool 'raed'; available: .*read.*web_search.*subagent"):
+    with pytest.raises(UsageError, match=r"there is no tool 'raed'; available: .*read.*web_search.*subagent"):
         choose(tools=("raed",))
     with pytest.raises(UsageError, match="'raed'"):
         choose(exclude_tools=("raed",))
@@ -55,7 +55,10 @@ def test_children_get_no_surface_by_default():
     crew = SubagentsConfig(surfaces=("fleet", "dispatch"))
     assert choose_surfaces(Request(), crew, ["fleet", "subagent"], is_child=False) == ["fleet"]
     assert choose_surfaces(Request(), crew, ["fleet", "subagent"], is_child=True) == []
-    assert choose_surfaces(Request(surfaces=("*",)), crew, ["fleet", "subagent"], is_child=True) == ["fleet", "subagent"]
+    assert choose_surfaces(Request(surfaces=("*",)), crew, ["fleet", "subagent"], is_child=True) == [
+        "fleet",
+        "subagent",
+    ]
 
 
 def test_dispatch_can_be_switched_off():
