@@ -344,7 +344,7 @@ async def test_loss_counts_under_all_names(dispatching, plain, is_dispatched):
         [handle] = await face.runs()
         face.restrict("bash", run_id=handle.id)
         await task
-    text = "bash was taken from this agent while it worked"
+    text = "bash was revoked from this agent while it worked"
     assert (results(handle.run)[1:], len(dispatching.effects), bool(handle.run.worker)) == ([text], 1, True)
 
 

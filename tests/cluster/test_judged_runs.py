@@ -354,7 +354,7 @@ async def test_restriction_counts_on_worker(world, plain, settings):
         face.restrict("bash", run_id=handle.id)
         outcome = await handle.wait()
     assert (outcome.status, len(world.effects)) == (Status.COMPLETED, 1)
-    assert was_said(world, "bash was taken from this agent while it worked")
+    assert was_said(world, "bash was revoked from this agent while it worked")
 
 
 @pytest.mark.slow
@@ -387,7 +387,7 @@ async def test_runs_of_runs_lose_it_too(world, plain, runner):
         face.restrict("bash", run_id=handle.id)
         outcome = await handle.wait()
     # In a process of its own nothing can be taken from it: it is stopped.
-    told = was_said(world, "bash was taken from this agent while it worked")
+    told = was_said(world, "bash was revoked from this agent while it worked")
     assert (outcome.status, len(world.effects), told) == (Status.COMPLETED, 1, runner != "process")
 
 

@@ -184,7 +184,7 @@ async def test_loss_reaches_nested_run(world, tmp_path):
         await wait_for(world, lambda: world.effects and find_run(face, "general-purpose"), "it acts")
         face.restrict("bash", run_id=find_run(face, "general-purpose").id)
         await handle.wait()
-    assert (len(world.effects), was_said(world, "bash was taken from this agent while it worked")) == (1, True)
+    assert (len(world.effects), was_said(world, "bash was revoked from this agent while it worked")) == (1, True)
 
 
 async def test_stop_of_lead_ends_nested(world, tmp_path):

@@ -238,7 +238,7 @@ async def test_missing_server_does_not_stop_the_run(place, name, reason):
     async with retinue:
         outcome = await (await retinue.spawn("helper", "look")).wait()
     assert (outcome.text, starts(place)) == ("done", [])
-    assert told == [f"agent 'helper': MCP server '{name}' {reason}; it goes on without it"]
+    assert told == [f"agent 'helper': MCP server '{name}' {reason}; it continues without it"]
 
 
 @pytest.mark.attack("E6")

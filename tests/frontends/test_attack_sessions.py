@@ -54,7 +54,7 @@ def test_forged_runs_are_not_started(forged, run_id):
     path = forged.forge(forged.work / "evil.jsonl", run_id)
     done = forged.run("--session", path, "-p", "go", replies=[to("^attack", calls=HURT), to("^", text="done")])
     assert (done.status, done.stdout, left(forged)) == (0, "done\n", [])
-    text = "lies where others may write, so its 1 earlier runs are not taken over"
+    text = "is in a folder that others can write, so its 1 earlier runs are not taken over"
     assert (text in done.stderr) is run_id.isalnum()
 
 

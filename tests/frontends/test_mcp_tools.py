@@ -123,7 +123,7 @@ def test_listed_servers_reach_the_child(place, server):
     )
     text, told = ask_child(place, "mcp__raw__hi")
     assert "hello" in text
-    assert "agent 'helper': MCP server 'missing' is not configured; it goes on without it" in told
+    assert "agent 'helper': MCP server 'missing' is not configured; it continues without it" in told
 
 
 @pytest.mark.attack("F7")

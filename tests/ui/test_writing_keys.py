@@ -150,7 +150,7 @@ async def test_project_names_no_editor(tmp_path, work, monkeypatch):
     (work / ".pi").mkdir()
     (work / ".pi" / "settings.json").write_text('{"externalEditor": "evil"}')
     async with open_stage(tmp_path, approve=True) as stage:
-        assert stage.app.external_editor == ""
+        assert stage.app.kept.external_editor == ""
 
 
 @pytest.mark.parametrize(("value", "key"), [("f8", "f8"), ("no key", "f9"), ("", "f9")])

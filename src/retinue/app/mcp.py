@@ -159,7 +159,7 @@ class McpServers:
                 reason = f"is not configured{suggest(name, self._servers)}"
             else:
                 reason = "is disabled" if found.state == "disabled" else "waits for approval"
-            self._tell(f"agent {quote(definition.name)}: MCP server {quote(name)} {reason}; it goes on without it")
+            self._tell(f"agent {quote(definition.name)}: MCP server {quote(name)} {reason}; it continues without it")
 
 
 class _MainTools:

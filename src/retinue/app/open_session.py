@@ -114,7 +114,7 @@ class OpenSession:
     def find_subagents(self) -> "Subagents":
         """Return the open subagents. Raises RetinueError if there are none yet."""
         if self.subagents is None:
-            raise RetinueError("there is no crew yet")
+            raise RetinueError("the subagents of this session are not open yet")
         return self.subagents
 
     async def need_subagents(self) -> "Subagents":
@@ -132,8 +132,8 @@ class OpenSession:
         self.subagents = found = await open_subagents(self._delegation, main, self._find_rights(main, self._delegation))
         if found.dismissed:
             parts.host.say(
-                f"session {quote(parts.session.id)} lies where others may write, so its {found.dismissed} earlier runs "
-                "are not taken over; only those of sessions in your own session folder are"
+                f"session {quote(parts.session.id)} is in a folder that others can write, so its {found.dismissed} earlier runs "
+                "are not resumed; only runs of sessions in your own session folder are"
             )
         return found
 
@@ -188,7 +188,7 @@ async def open_session(host: Host, session: Session, paths: Paths, loaded: Loade
             # A session continues in its own folder, with the configuration there.
             if host.request.approve:
                 began = quote(str(paths.cwd), 200)
-                note = f"--approve is for {began} alone; to approve the folder of the session, start retinue there"
+                note = f"--approve applies to {began} only; to approve the folder of the session, start retinue there"
             paths = find_folder(session, host.environment)
             # `--approve` is for the start folder, not for the folder of a session; a refusal is for all.
             approve = False if host.request.approve is False else None
@@ -219,7 +219,7 @@ async def _open_main(host: Host, session: Session, config: Config) -> OpenSessio
 
     def find_opened() -> OpenSession:
         if opened is None:
-            raise RetinueError("there is no crew yet")
+            raise RetinueError("the subagents of this session are not open yet")
         return opened
 
     def warn(text: str) -> None:
@@ -249,7 +249,7 @@ def _leads_away(host: Host, session: Session, paths: Paths, loaded: LoadedSettin
         return True
     host.say(
         f"session {quote(session.id)} says that it belongs to {quote(session.cwd, 200)}, but it is not from your own "
-        f"session folder: staying in {quote(str(paths.cwd), 200)} (to go on there, start retinue in that folder)"
+        f"session folder: staying in {quote(str(paths.cwd), 200)} (to continue there, start retinue in that folder)"
     )
     return False
 

@@ -101,20 +101,20 @@ class Sessions:
     async def clone(self) -> None:
         """Switch to a copy. Raises RetinueError if the session is empty."""
         if self._present.leaf_id is None:
-            raise SessionError("Cannot clone session: nothing has been said in it yet")
+            raise SessionError("Cannot clone session: it has no messages yet")
         await self._enter(self._copy(self._present.leaf_id))
 
     def _load(self, path: str) -> Session:
         if not path.strip() or "\0" in path or len(path) > _LONGEST_PATH:
-            raise UsageError(f"{quote(path)} is no path of a session file")
+            raise UsageError(f"{quote(path)} is not the path of a session file")
         present, clock = self._present, self._clock
         file = Path(self._cwd, Path(path).expanduser())
         if not file.exists():
             if not file.parent.is_dir():
-                raise SessionError(f"there is no session file {quote(str(file), 300)}, and no folder to make it in")
+                raise SessionError(f"there is no session file {quote(str(file), 300)}, and its folder does not exist")
             return Session.create(cwd=self._cwd, directory=None, path=file, clock=clock, new_id=make_uuid)
         if present.path is not None and present.path.exists() and file.samefile(present.path):
-            raise SessionError(f"session {present.id} is the one that is open")
+            raise SessionError(f"session {present.id} is already open")
         return Session.open(file, clock=clock, new_id=make_uuid, cwd=self._cwd)
 
     def _make(self, parent: str | None) -> Session:
@@ -256,7 +256,7 @@ class SessionBranches:
     def _check(self) -> None:
         main = self._main
         if main.is_busy:
-            raise SessionError("the agent works: stop it, or wait until it is done, before going to another branch")
+            raise SessionError("the agent is working; stop it or wait for it before you switch branches")
         main.journal.flush()
         if not main.journal.is_saved:
             # Unsaved entries would later be written to the wrong branch.
@@ -277,7 +277,7 @@ class SessionBranches:
         summary = await sum_up(parting, self._ask, instructions, room * CAREFUL_CHARS_PER_TOKEN)
         self._check()
         if main.journal.last_message_id != said:
-            raise SessionError("something was said while the summary was made; nothing has changed")
+            raise SessionError("a message arrived while the summary was written; nothing was changed")
         return summary
 
     async def _ask(self, system: str, prompt: str) -> AssistantMessage:

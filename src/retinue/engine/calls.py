@@ -98,7 +98,7 @@ async def run_calls(calls: Sequence[ToolCall], faults: Mapping[str, str], ports:
         await run_together(
             [batch.answer(index, call, faults.get(call.id)) for index, call in enumerate(calls)],
             lambda index: ports.publish(
-                Warned(run_id=ports.run_id, text=f"tool {calls[index].name} does not stop; going on without it")
+                Warned(run_id=ports.run_id, text=f"tool {calls[index].name} does not stop; continuing without it")
             ),
         )
     except asyncio.CancelledError:
@@ -316,7 +316,7 @@ def _bound(result: ToolResult, name: str, most: int) -> ToolResult:
             left = max(0, left - len(block.text))
         else:
             content.append(block)
-    note = f"\n[{name} returned {total} characters; cut to {most}: ask for less at once]"
+    note = f"\n[{name} returned {total} characters; cut to {most}: ask for less]"
     return ToolResult([*content, TextContent(note)], result.details, result.is_error, result.ends_run)
 
 

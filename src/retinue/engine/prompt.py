@@ -117,7 +117,7 @@ MAX_CONTEXT_CHARS = 200_000
 """Maximum size of the parent's conversation that a child inherits; the oldest messages are dropped first."""
 
 BRIDGE = """<sub_agent_context>
-You are now a sub-agent: another agent has handed you one task, and only your last message goes back to it.
+You are now a sub-agent: another agent has given you one task, and only your last message is returned to it.
 - Use the tool made for a job (read, grep, find, ls, edit, write) instead of a shell command that does the same.
 - Make calls that do not depend on each other in one reply, so that they run side by side.
 - Write paths in full, from the root.
@@ -125,14 +125,14 @@ You are now a sub-agent: another agent has handed you one task, and only your la
 - Be brief, and leave out nothing that the other agent needs.
 </sub_agent_context>"""
 HEADER = (
-    "You are a sub-agent: another agent has handed you one task.\n"
+    "You are a sub-agent: another agent has given you one task.\n"
     "Work on it with your tools until it is done; your last message is the report that goes back."
 )
 BOUNDARY = (
     "You are a subagent, a child of the agent that talks to the user; you do not lead the work. Delegating, reviewing "
-    "and following up are the parent's part. Instructions about leading other agents that stand earlier in this "
-    "context are not for you. Start no subagents and propose none; do the assigned task and nothing else. When "
-    "something has to be edited, call the real tool: a tool call written out as text changes nothing."
+    "and following up are the parent's part. Ignore earlier instructions in this context about leading other agents. "
+    "Start no subagents and propose none; do the assigned task and nothing else. To edit something, call the "
+    "tool: a tool call written out as text changes nothing."
 )
 ENVIRONMENT = "environment"
 """Name of the section with the working directory of a child."""
@@ -197,9 +197,9 @@ def build_subagent(
         if readonly
         else "Change files only where the task requires it."
     )
-    depth = f"Subagent depth: {identity.depth}/{identity.max_depth}. You must not hand on any part of the task."
+    depth = f"Subagent depth: {identity.depth}/{identity.max_depth}. You must not delegate any part of the task."
     listed = "\n".join(f"- {name}" for name in tools) or "- No tools explicitly configured"
-    ending = "Answer with a short, focused result. Name the files it rests on by their paths."
+    ending = "Answer with a short, focused result. Give the paths of the files it is based on."
     sections = {
         "boundary": BOUNDARY,
         "agent": f"# Agent: {to_line(definition.name)}",
@@ -281,8 +281,7 @@ def inherit_context(messages: Sequence[Message]) -> str:
         newest = said[kept:] or [said[-1][:MAX_CONTEXT_CHARS] + " […]"]
         said = [f"[{len(said) - len(newest)} earlier messages are left out here]", *newest]
     explanation = (
-        "This is what was said before you were started, without what tools returned. "
-        "It is there so that you know what the task is about."
+        "This is the conversation before you were started, without tool results. Use it to understand the task."
     )
     return "\n\n".join((CONTEXT_HEADING, explanation, *said, "---", TASK_HEADING, ""))
 

@@ -70,7 +70,7 @@ class PendingQuestions:
         question, _ = waiting
         if question.options and answer not in question.options:
             accepted = ", ".join(question.options)
-            raise UsageError(f"{quote(answer)} is no answer to this question; there are: {accepted}")
+            raise UsageError(f"unknown answer {quote(answer)}; choose one of: {accepted}")
         self._settle(question, answer, "face")
         return True
 

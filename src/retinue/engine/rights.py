@@ -71,7 +71,7 @@ class RevokedTools:
         """Return why a tool may not be used any more; empty if it may."""
         for loss in self._list(run_id):
             if tool in loss.tools:
-                return f"{tool} was taken from this agent while it worked"
+                return f"{tool} was revoked from this agent while it worked"
             # The sandbox of commands was set up when the run began and would still allow writing. What a network tool
             # changes on the other side is unknown.
             if loss.is_readonly and effect in (Effect.WRITE, Effect.EXECUTE, Effect.NETWORK):

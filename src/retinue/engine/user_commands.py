@@ -148,7 +148,7 @@ def _to_execution(output: "Output", code: int | UnsetType, redact: Callable[[str
 
 def _check(command: str) -> None:
     if "\0" in command:
-        raise UsageError(f"command {quote(command)} contains a NUL character, which no command can")
+        raise UsageError(f"command {quote(command)} contains a NUL character, which no command may contain")
     if not command.strip():
         raise UsageError("the command is empty")
     if len(command.encode("utf-8", "replace")) > MAX_COMMAND_BYTES:

@@ -70,7 +70,7 @@ class RunWindow:
         info, told = self._read_info(), read_limit(words)
         if told is None or told >= self.tokens:
             return False
-        text = f"{info.ref} takes {told} tokens, not {info.context_window}: going on with a window of that size"
+        text = f"{info.ref} takes {told} tokens, not {info.context_window}: continuing with a window of that size"
         self._warn(f"{text} (set contextWindow in models.json)")
         self._learnt[info.ref] = told
         return True

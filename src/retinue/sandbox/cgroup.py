@@ -41,8 +41,8 @@ class ControlGroup:
         if self.takes_threads:
             return "processes are bounded by a control group"
         if self.is_useful:
-            return "processes are bounded by a control group of version 2, which is untested: our tests had none"
-        return "processes are only counted from outside: a fork bomb of root may be quicker"
+            return "processes are bounded by a control group of version 2, which our tests have not covered"
+        return "processes are only counted from outside; a fork bomb run by root may be faster"
 
     def admit(self, pid: int) -> None:
         """Move a process into the group, so that its later children are limited; failures are ignored."""

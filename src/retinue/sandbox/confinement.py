@@ -216,7 +216,7 @@ class _Boundary:
         if self._identity is None or _identify(workspace) != self._identity:
             raise ToolFailed(
                 f"The workspace {quote(workspace, 200)} was removed or replaced since the run began; "
-                "no command is run in another place."
+                "commands do not run anywhere else."
             )
         real = os.path.realpath(cwd)
         if not os.path.isdir(real):
@@ -427,10 +427,10 @@ def _make_private(root: str) -> str:
         with suppress(FileNotFoundError):
             found = os.lstat(root)
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-                text = f"{quote(root, 200)} is no folder of this user alone: remove it, or set TMPDIR to another place"
+                text = f"{quote(root, 200)} belongs to other users too; remove it, or set TMPDIR to another place"
                 raise ToolFailed(explain_unavailable(text))
             return tempfile.mkdtemp(prefix=f"{TMP_PREFIX}{os.getpid()}-", dir=root)
-    raise OSError(errno.EBUSY, "it is removed again and again", root)
+    raise OSError(errno.EBUSY, "another program keeps removing it", root)
 
 
 def _identify(path: str) -> tuple[int, int] | None:

@@ -45,13 +45,13 @@ class Hints:
         place = os.path.join(profile.workspace, ".git")
         if is_refused and ".git" in output and place in profile.protected and _is_missing(place):
             yield (
-                f"{quote(profile.workspace, 200)} is no repository, and agents cannot make it one: a person has to run "
-                f"git init there, or to name {quote(place, 200)} in sandbox.writable of the user's subagents.json"
+                f"{quote(profile.workspace, 200)} is not a repository, and agents cannot create one: run git init there "
+                f"yourself, or name {quote(place, 200)} in sandbox.writable of the user's subagents.json"
             )
         elif is_refused:
             kept = "; hooks, configuration and agent files there stay as they are" if self._has_mounts else ""
             if closed:
-                kept += f", and all in {', '.join(quote(path, 200) for path in closed[:3])}: too much to look through"
+                kept += f", and all in {', '.join(quote(path, 200) for path in closed[:3])}, which is too large to scan"
             yield f"commands write below {quote(profile.workspace, 200)} and in $TMPDIR{kept}; see retinue doctor"
         if is_cut_off and not profile.network:
             yield "commands have no network: sandbox.network is off in the user's subagents.json"

@@ -29,7 +29,7 @@ from retinue.sandbox.status import Backend, SandboxStatus, State
 SYSTEM_DIRS = ("/usr/bin", "/bin", "/usr/local/bin")
 _LIMIT_S = 10.0
 _REACHABLE = "commands with the network reach abstract sockets of other programs, such as an X server's"
-_SIGNALS = "signals of commands reach other programs of the user, which Landlock keeps in from version 6 on"
+_SIGNALS = "signals of commands reach other programs of the user, which Landlock blocks from version 6 on"
 _HINT = "install the package bubblewrap"
 # Exit code 7: it ran, wrote where it may, and could not write where it must not.
 _TRIAL = 'echo x >"$TMPDIR/probe" || exit 3; (echo x >"$1/written") 2>/dev/null && exit 4; exit 7'
@@ -101,7 +101,7 @@ def try_bwrap(probe: Probe, server: ForkServer) -> SandboxStatus:
         return SandboxStatus("unavailable", reason=f"there is no system call filter for {os.uname().machine}")
     program = find_program("bwrap", probe.dirs)
     if not program:
-        return SandboxStatus("unavailable", reason=f"bwrap is in none of {', '.join(probe.dirs)} ({_HINT})")
+        return SandboxStatus("unavailable", reason=f"bwrap was not found in {', '.join(probe.dirs)} ({_HINT})")
     version = _read_version(program)
     reason = ""
     own = frozenset((*bwrap.FEATURES, *([landlock.SCOPE] if _can_scope(program) else ())))
@@ -138,7 +138,7 @@ def try_landlock(probe: Probe, server: ForkServer) -> SandboxStatus:
         return SandboxStatus("unavailable", reason=f"there is no system call filter for {os.uname().machine}")
     state: State
     weaker = (
-        "processes that a command leaves are ended one by one, not by the kernel",
+        "processes that a command leaves behind are ended one by one, not by the kernel",
         "names of hidden files can be listed",
         "temporary files are on the disk",
         "commands cannot change modes and times, not even of temporary files",
@@ -195,7 +195,7 @@ def _try_command(status: SandboxStatus, server: ForkServer) -> str:
             boundary.close()
         if os.path.exists(os.path.join(folder, "written")) or code == 4:
             return "a read-only command could write"
-        return "" if code == 7 else text or f"the trial ended with {code}"
+        return "" if code == 7 else text or f"the test command ended with {code}"
 
 
 def _run(launch: Launch) -> tuple[int, str]:

@@ -13,7 +13,7 @@ _NAMES = {"bwrap": "bubblewrap", "landlock": "Landlock and seccomp", "seatbelt":
 
 def explain_unavailable(reason: str) -> str:
     """Return the message that the model gets instead of a command's output."""
-    return f"{SANDBOX_UNAVAILABLE}: {reason}. The command was not run, and it is not run outside of a sandbox."
+    return f"{SANDBOX_UNAVAILABLE}: {reason}. The command was not run: commands never run outside the sandbox."
 
 
 class SandboxStatus(Struct, frozen=True):

@@ -335,7 +335,7 @@ def _render_names(tag: str, names: list[str]) -> str:
     return f"\n\n<{tag}>\n" + "\n".join(names) + f"\n</{tag}>" if names else ""
 
 
-PREAMBLE: Final = "The user went another way from an earlier point of this conversation and left it. Notes on it:\n\n"
+PREAMBLE: Final = "The user left this branch of the conversation for an earlier point. Notes on the branch:\n\n"
 _SUMMARIES: Final = ("compaction", "branch_summary")
 _NEARLY: Final = 0.9
 """An earlier summary that does not fit is still included below this fraction of the room: it stands for many messages.

@@ -210,7 +210,7 @@ _BLOCK_DEFAULTS: Final[dict[str, dict[str, Any]]] = {
 def _mend_message(loose: Any, lost: list[str]) -> Message | None:
     """Repair a message; adds descriptions of unreadable parts to `lost`."""
     if not isinstance(loose, dict):
-        lost += [] if loose is None else ["a message that is no object"]
+        lost += [] if loose is None else ["a message that is not an object"]
         return None
     role = "custom" if loose.get("role") == "hookMessage" else loose.get("role")
     if not isinstance(role, str) or role not in _ROLE_DEFAULTS:

@@ -163,7 +163,7 @@ def _refuse(path: Path, holder: LockHolder | None) -> SessionLocked:
     who = "another process" if holder is None else f"process {holder.pid}"
     if holder is not None and holder.host != socket.gethostname():
         who += f" on {holder.host}"
-    return SessionLocked(f"session {path} is being written by {who}; end that one first, or start a new session")
+    return SessionLocked(f"session {path} is being written by {who}; stop that process, or start a new session")
 
 
 def _write_note(path: Path, files: Files) -> None:

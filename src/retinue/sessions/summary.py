@@ -24,12 +24,12 @@ RESULT_CHARS: Final = 2000
 """How much of a tool result a summary request shows."""
 
 SYSTEM_PROMPT: Final = """\
-You write hand-over notes. You are shown a conversation between a user and a coding agent; somebody else will go on \
-with the work and will have nothing but your notes. Do not answer or continue the conversation, and do not call tools: \
+You write hand-over notes. You are shown a conversation between a user and a coding agent; another agent will \
+continue the work with nothing but your notes. Do not answer or continue the conversation, and do not call tools: \
 write the notes, in the form you are given, and nothing else."""
 
 HISTORY_PROMPT: Final = """\
-Sum up the conversation above so that the work can go on from your notes alone. Be short, but copy paths, names, \
+Sum up the conversation above so that the work can continue from your notes alone. Be short, but copy paths, names, \
 commands and error messages letter by letter. Write "(none)" where a section has nothing. Use these sections:
 
 ## Goal
@@ -55,15 +55,15 @@ What the user wants to reach.
 1. What comes next, in order.
 
 ## Critical Context
-- Facts, values and places without which the work cannot go on."""
+- Facts, values and places that the work cannot continue without."""
 
 BRANCH_PROMPT: Final = """\
-The conversation above is a way that the user has left; the work goes on from an earlier point of it, and whoever goes \
-on shall know what was tried and found. Be short, but copy paths, names, commands and error messages letter by letter. \
+The conversation above is a branch that the user has left. The work continues from an earlier point; the next agent \
+should know what was tried and found. Be short, but copy paths, names, commands and error messages letter by letter. \
 Write "(none)" where a section has nothing. Use these sections:
 
 ## Goal
-What the user wanted on this way.
+What the user wanted on this branch.
 
 ## Constraints & Preferences
 - What the user asked to respect or avoid.
@@ -82,7 +82,7 @@ What the user wanted on this way.
 - **The decision**: why it was taken.
 
 ## Next Steps
-1. What would have come next on this way."""
+1. What would have come next on this branch."""
 
 UPDATE_PROMPT: Final = """\
 The conversation continues the one that the previous summary describes. Write one new summary of both: keep what still \
@@ -185,5 +185,5 @@ def render_branch_prompt(messages: Iterable[Message], instructions: str, most_ch
 
 
 def _join_pieces(pieces: list[str], instructions: str) -> str:
-    wish = [f"The user asks for special attention to: {instructions}"] if instructions else []
+    wish = [f"The user asks you to focus on: {instructions}"] if instructions else []
     return "\n\n".join([*pieces, *wish])

@@ -129,7 +129,7 @@ def _list_losses(
         UNSET if context.compaction is None else context.compaction.first_kept_entry_id,
     )
     if head is not None and first_kept != head.id and not any(entry.id == first_kept for entry in path):
-        yield f"entry {quote(first_kept)}, from which on the compaction {quote(head.id)} keeps messages, is not there"
+        yield f"entry {quote(first_kept)}, from which the compaction {quote(head.id)} keeps messages, is not there"
     last = next((message for message in reversed(context.messages) if type(message) is not ToolResultMessage), None)
     for message in reversed(context.messages):
         if type(message) is not ToolResultMessage:
@@ -139,7 +139,7 @@ def _list_losses(
         ):
             yield (
                 f"the call {quote(message.tool_call_id)} of {message.tool_name} has no result; "
-                "the model is told that it was interrupted"
+                "the model sees it as interrupted"
             )
 
 

@@ -14,7 +14,7 @@ async def test_tool_is_lost_under_all_names():
     revoked.lower("r", ["bash"])
     answers = [await guard.before(ToolCall("1", name, {}), tool) for name, tool in tools.items()]
     assert [answer and answer.content[0].text for answer in answers] == [
-        "bash was taken from this agent while it worked",
+        "bash was revoked from this agent while it worked",
         None,
     ]
 

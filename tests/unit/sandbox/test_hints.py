@@ -37,7 +37,8 @@ def test_missing_repository_is_named(tmp_path: Path) -> None:
     hints = Hints(build_writing(tmp_path, SandboxSettings()), has_mounts=True)
     told = hints.explain(complaint)
     assert told.startswith(
-        f"'{tmp_path}' is no repository, and agents cannot make it one: a person has to run git init"
+        f"'{tmp_path}' is not a repository, and agents cannot create one: run git init there yourself"
     )
     repo = make_repo(tmp_path / "repo", {"a": "b"})
-    assert "is no repository" not in Hints(build_writing(repo, SandboxSettings()), has_mounts=True).explain(complaint)
+    hints = Hints(build_writing(repo, SandboxSettings()), has_mounts=True)
+    assert "is not a repository" not in hints.explain(complaint)

@@ -43,8 +43,8 @@ def make_program(folder: Path, text: str, refused: str = "-") -> Probe:
     [
         ("exit 4", "a read-only command could write"),
         ('touch "$last/written"; exit 7', "a read-only command could write"),
-        ("exit 3", "the trial ended with 3"),
-        ("exit 0", "the trial ended with 0"),
+        ("exit 3", "the test command ended with 3"),
+        ("exit 0", "the test command ended with 0"),
         ("echo oh no >&2; exit 1", "oh no"),
         (
             "echo bwrap: setting up uid map >&2; exit 1",
@@ -84,7 +84,7 @@ def test_program_with_rights_of_its_own_is_not_scoped(tmp_path: Path, server: Fo
 
 def test_missing_program_is_named(tmp_path: Path, server: ForkServer) -> None:
     status = find_status(Probe((str(tmp_path), "/none"), ("bwrap",)), server)
-    assert status.reason == f"bwrap is in none of {tmp_path}, /none (install the package bubblewrap)"
+    assert status.reason == f"bwrap was not found in {tmp_path}, /none (install the package bubblewrap)"
     assert find_status(Probe(backends=()), server).reason == "there is no sandbox for this system"
 
 

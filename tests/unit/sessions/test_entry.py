@@ -195,7 +195,7 @@ CALL = {"type": "toolCall", "id": "c", "name": "n"}
 @pytest.mark.parametrize(
     ("message", "lost"),
     [
-        (5, "a message that is no object"),
+        (5, "a message that is not an object"),
         ({"role": "ghost"}, "a message of role 'ghost'"),
         ({"role": 5}, "a message of role '5'"),
         ({**USER, "content": 5}, "the content of a message of role 'user'"),

@@ -220,7 +220,7 @@ INTERRUPTED = "the call 'c1' of read has no result; the model is told that it wa
     [
         ([said("a", "1"), compaction("c", "a")], []),
         ([said("a", "1"), compaction("c", "c")], []),
-        ([compaction("c", "gone")], ["entry 'gone', from which on the compaction 'c' keeps messages, is not there"]),
+        ([compaction("c", "gone")], ["entry 'gone', from which the compaction 'c' keeps messages, is not there"]),
         ([Entry("message", "a")], ["entry 'a' holds no message"]),
         ([Entry("message", "a"), edit("e", "a", None)], []),
         ([Entry("message", "a"), edit("e", "a", {"content": "x"})], ["entry 'a' holds no message"]),

@@ -73,7 +73,7 @@ class ProcessContext:
             if not os.path.isabs(wanted):
                 raise RetinueError(f"piCommand {quote(wanted)} is a relative path; give a name or an absolute path")
             if not os.access(wanted, os.X_OK) or not os.path.isfile(wanted):
-                raise RetinueError(f"piCommand {quote(wanted, 300)} is no program that can be started")
+                raise RetinueError(f"piCommand {quote(wanted, 300)} is not an executable program")
             return wanted
         if found := find_program(wanted, self._list_folders(cwd)):
             return found

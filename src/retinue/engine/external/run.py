@@ -71,7 +71,7 @@ class ExternalRun(LiveRun):
     def steer(self, content: str | Sequence[UserContent]) -> None:
         """Add a text to the task. Raises RetinueError once the process has started."""
         if self._has_begun:
-            raise RetinueError(f"run {self.setup.run_id!r} is a process of its own and cannot be told anything")
+            raise RetinueError(f"run {self.setup.run_id!r} is a process of its own and accepts no messages")
         self._said.append(content if isinstance(content, str) else _join(content))
 
     async def _work(self, blocks: list[UserContent]) -> Ending:
@@ -218,7 +218,7 @@ class ProcessStarter:
         info = setup.model.info
         if remote_request.runner == "pi" and wanted in ("", info.ref) and info.api in OURS:
             raise RetinueError(
-                f"agent {remote_request.definition.name}: runner pi cannot ask {quote(info.ref)}, a model of ours; "
+                f"agent {remote_request.definition.name}: runner pi cannot ask {quote(info.ref)}, a model of retinue; "
                 "name a model in the agent's file that pi knows, or choose another runner"
             )
         said = (remote_request.request.thinking, remote_request.definition.thinking, level)

@@ -239,7 +239,7 @@ async def test_report_of_a_strange_run_is_passed_on():
 
 async def test_child_asks_nobody():
     message = await reply(
-        [UserMessage(QUESTION, 0)], system="You are a sub-agent: another agent has handed you one task."
+        [UserMessage(QUESTION, 0)], system="You are a sub-agent: another agent has given you one task."
     )
 
     assert {call.name for call in message.calls} == {"grep"}

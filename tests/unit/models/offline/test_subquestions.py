@@ -106,7 +106,7 @@ def test_topic_says_what_it_means(text, kind, symbols):
         ([AGENT], "", False),
         ([RESULT], "", False),
         ([ToolSpec("Agent", "Types:\n- Plan: plans", {}), RESULT], "", False),
-        ([AGENT, RESULT], "You are a sub-agent: another agent has handed you one task.", False),
+        ([AGENT, RESULT], "You are a sub-agent: another agent has given you one task.", False),
         ([AGENT, RESULT], '<active_agent name="general-purpose" depth="1"/>', False),
     ],
 )
