@@ -29,6 +29,8 @@ WORDS = re.compile(
 # Names that are stored, on the wire, or part of the Python examples.
 NAMES = re.compile(r"`[^`]*`|retinue\.crew|\bas crew\b|\bcrew[.=]|\"face\"|'face'")
 
+SQL = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "CREATE", "WHERE", "SET ", "--")
+
 
 def find_words(text: str) -> Iterator[str]:
     yield from (found.group() for found in WORDS.finditer(NAMES.sub("", text)))
@@ -39,12 +41,10 @@ def list_messages(path: Path) -> Iterator[tuple[int, str]]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            if " " in node.value.strip() and not node.value.lstrip().startswith(SQL):
-                yield node.lineno, node.value
-
-
-SQL = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "CREATE", "WHERE", "SET ", "--")
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in docstrings:
+            continue
+        if " " in node.value.strip() and not node.value.lstrip().startswith(SQL):
+            yield node.lineno, node.value
 
 
 @pytest.mark.parametrize("package", sorted(path.name for path in (ROOT / "src/retinue").iterdir() if path.is_dir()))

@@ -132,8 +132,8 @@ class OpenSession:
         self.subagents = found = await open_subagents(self._delegation, main, self._find_rights(main, self._delegation))
         if found.dismissed:
             parts.host.say(
-                f"session {quote(parts.session.id)} is in a folder that others can write, so its {found.dismissed} earlier runs "
-                "are not resumed; only runs of sessions in your own session folder are"
+                f"session {quote(parts.session.id)} is in a folder that others can write, so its "
+                f"{found.dismissed} earlier runs are not resumed; only runs of sessions in your own session folder are"
             )
         return found
 

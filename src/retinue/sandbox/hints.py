@@ -45,8 +45,8 @@ class Hints:
         place = os.path.join(profile.workspace, ".git")
         if is_refused and ".git" in output and place in profile.protected and _is_missing(place):
             yield (
-                f"{quote(profile.workspace, 200)} is not a repository, and agents cannot create one: run git init there "
-                f"yourself, or name {quote(place, 200)} in sandbox.writable of the user's subagents.json"
+                f"{quote(profile.workspace, 200)} is not a repository, and agents cannot create one: run git init "
+                f"there yourself, or name {quote(place, 200)} in sandbox.writable of the user's subagents.json"
             )
         elif is_refused:
             kept = "; hooks, configuration and agent files there stay as they are" if self._has_mounts else ""
