@@ -198,7 +198,7 @@ def test_private_place_of_others_is_refused(kind: str, work: Path, private: Path
         place.mkdir()
         place.chmod(0o777)
     box = open_sandbox(WHOLE["seatbelt"], Profile(str(work)))
-    with pytest.raises(ToolFailed, match="is no folder of this user alone"):
+    with pytest.raises(ToolFailed, match="belongs to other users too"):
         box.wrap(["/bin/true"], {}, str(work))
     box.close()
     place.unlink() if kind == "file" else place.rmdir()

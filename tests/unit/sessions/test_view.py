@@ -212,7 +212,7 @@ def test_incomplete_choice_is_none() -> None:
     assert read_choice([*thinking, *half]) == (None, "high")
 
 
-INTERRUPTED = "the call 'c1' of read has no result; the model is told that it was interrupted"
+INTERRUPTED = "the call 'c1' of read has no result; the model sees it as interrupted"
 
 
 @pytest.mark.parametrize(
