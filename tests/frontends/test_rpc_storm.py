@@ -63,7 +63,7 @@ def test_every_command_is_answered_once(place, seed):
         caller.process.stdin = None
         _, errors = caller.process.communicate(timeout=8)
     # A session that is left or copied in the middle of a call lacks its result, which is told.
-    told = [line for line in errors.splitlines() if not line.endswith(b"the model is told that it was interrupted")]
+    told = [line for line in errors.splitlines() if not line.endswith(b"the model sees it as interrupted")]
     assert (sorted(answered), caller.process.returncode, told) == (sent, 0, []), f"seed {seed}"
     internal = [r["error"] for r in caller.seen if "internal error" in str(r.get("error", r.get("message", "")))]
     assert internal == []

@@ -84,7 +84,7 @@ async def test_summary_names_files():
     done = await sum_up(BranchSummaryInput([UserMessage("left", 1)], ["a.py"], []), summarise, "the tests")
     text = f"{PREAMBLE}notes\n\n<read-files>\na.py\n</read-files>"
     assert done == BranchSummary(text, Usage(), {"readFiles": ["a.py"], "modifiedFiles": []})
-    assert "[User]: left" in asked[0] and asked[0].endswith("special attention to: the tests")
+    assert "[User]: left" in asked[0] and asked[0].endswith("focus on: the tests")
 
 
 @pytest.mark.parametrize("stop", ["error", "aborted"])

@@ -198,7 +198,7 @@ async def test_summary_lists_files() -> None:
     files = "\n\n<read-files>\nr.py\n</read-files>\n\n<modified-files>\nm.py\n</modified-files>"
     details = {"readFiles": ["r.py"], "modifiedFiles": ["m.py"]}
     assert done == Compaction(SUMMARY + files, "e9", 500, Usage(total_tokens=5), details)
-    assert "special attention to: the tests" in model.prompts[0] and "u" * 400 in model.prompts[0]
+    assert "focus on: the tests" in model.prompts[0] and "u" * 400 in model.prompts[0]
 
 
 async def test_split_request_gets_two_summaries() -> None:

@@ -152,7 +152,7 @@ class TestNoteAsLock:
     def test_living_process_is_named(self, path: Path) -> None:
         note = write_note(path, os.getppid())
         os.utime(note, (1, 1))
-        with pytest.raises(SessionLocked, match=f"is being written by process {os.getppid()}; end that one first"):
+        with pytest.raises(SessionLocked, match=f"is being written by process {os.getppid()}; stop that process"):
             SessionTree().lock(path)
 
     def test_note_of_another_machine_grows_old(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,11 @@ def test_named_pi_is_the_one_that_is_started(tmp_path: Path) -> None:
 
 def test_what_cannot_be_started_is_refused(tmp_path: Path) -> None:
     plain = make_program(tmp_path / "plain", 0o644)
-    for path, words in ((plain, "no program"), (tmp_path, "no program"), (Path("bin/pi"), "a relative path")):
+    for path, words in (
+        (plain, "not an executable program"),
+        (tmp_path, "not an executable program"),
+        (Path("bin/pi"), "a relative path"),
+    ):
         with pytest.raises(RetinueError, match=words):
             ProcessContext({}, tmp_path, str(path)).find_command("pi", tmp_path)
 
