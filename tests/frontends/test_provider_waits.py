@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 from mcp import Client, StdioServerParameters
-from rpc_caller import call
 
 from retinue import Retinue
 from retinue.testing.process import _command, _environment
 from retinue.testing.server import APIS, MockServer
+from tests.frontends.rpc_caller import call
 
 NEVER = {"text": "late", "fault": {"kind": "no_headers"}}
 SLOW = {"text": "word " * 400, "chunk_chars": 5, "chunk_ms": 50}
