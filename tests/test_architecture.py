@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -88,6 +89,7 @@ SAMPLES = [
 ]
 
 
+@cache
 def parse(file: str) -> ast.Module:
     return ast.parse((SOURCE / file).read_text(encoding="utf-8"), file)
 

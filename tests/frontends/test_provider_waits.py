@@ -6,7 +6,6 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from mcp import Client, StdioServerParameters
 
 from retinue import Retinue
 from retinue.testing.process import _command, _environment
@@ -71,6 +70,8 @@ def test_limits_hold_over_rpc(place):
 
 
 async def test_limits_hold_over_mcp(place):
+    from mcp import Client, StdioServerParameters
+
     with serve(place, NEVER, httpIdleTimeoutMs=300, **ONCE):
         command, *words = [*_command(), "mcp", "--model", "mock/m"]
         program = StdioServerParameters(command=command, args=words, env=_environment(place.home), cwd=place.work)
