@@ -12,14 +12,13 @@ from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "interop"))
-
-from handmade import HANDMADE, put_handmade  # noqa: E402
-from pi_scenarios import SESSIONS, STREAMS, Scenario  # noqa: E402
-from pi_streams import normalise, to_conversation, to_sample  # noqa: E402
-from programs import Program, build_home, find_pi, go_on, play, play_wire  # noqa: E402
+sys.path.insert(0, str(ROOT))
 
 from retinue.testing import APIS  # noqa: E402
+from tests.interop.handmade import HANDMADE, put_handmade  # noqa: E402
+from tests.interop.pi_scenarios import SESSIONS, STREAMS, Scenario  # noqa: E402
+from tests.interop.pi_streams import normalise, to_conversation, to_sample  # noqa: E402
+from tests.interop.programs import Program, build_home, find_pi, go_on, play, play_wire  # noqa: E402
 
 DATA = ROOT / "tests" / "data" / "pi"
 

@@ -1,6 +1,7 @@
 """What holds for every test: no network beyond loopback, a home of its own, no keys, no local model server."""
 
 import asyncio
+import gc
 import ipaddress
 import itertools
 import os
@@ -11,7 +12,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from tests.standby import Standby, open_standby
 _numbers = itertools.count(1)
 
 # Examples that are thought up: a few with every run, many in `make soak`.
-settings.register_profile("sample", max_examples=40, deadline=None, print_blob=True)
+settings.register_profile("sample", max_examples=25, deadline=None, print_blob=True)
 settings.register_profile("soak", max_examples=1000, deadline=None, print_blob=True)
 settings.load_profile("sample")
 
@@ -237,20 +238,63 @@ def measure(record_property: Callable[[str, object], None]) -> Callable[..., Non
     return tell
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Real programs and timers on a busy machine: such a test is tried again, and the summary tells it.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collecting makes a million objects that all stay: the garbage collector looks at none of them, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
-    What stands for an attack or for a numbered behaviour is tried once: an attack that works one time in three works.
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Choose the samples of `make test`, then let failed tests be run again.
+
+    Tests of real programs and timers may fail on a busy machine: such a test is tried again, and the summary names it.
+    A test for an attack or a numbered behaviour is tried once: an attack that works one time in three works.
     """
+    cases: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in items:
         marked = False
         for marker in ("attack", "spec"):
-            if ids := [id for mark in item.iter_markers(marker) for id in mark.args]:
+            if ids := list_ids(item, marker):
                 # Reports carry them from the workers to whoever makes the tables.
                 item.user_properties.append((marker, ids))
                 marked = True
         if RERUNS and not marked and "/tests/unit/" not in item.path.as_posix():
             item.add_marker(pytest.mark.flaky(reruns=RERUNS))
+        if item.get_closest_marker("slow") is None:
+            cases.setdefault((item.nodeid.partition("[")[0], find_runner(item)), []).append(item)
+    for (_, runner), found in cases.items():
+        sample = found[0].get_closest_marker("sample")
+        # Where a run works matters less than what it does: one case of each test tells the difference.
+        count = 1 if runner not in ("", "inprocess") else sample.args[0] if sample is not None else len(found)
+        for item in list_unsampled(found, count):
+            item.add_marker(pytest.mark.slow)
+
+
+def list_ids(item: pytest.Item, marker: str) -> list[str]:
+    return [id for mark in item.iter_markers(marker) for id in mark.args]
+
+
+def find_runner(item: pytest.Item) -> str:
+    """Which runner the cases of a test differ by, if they do."""
+    call = getattr(item, "callspec", None)
+    return str(call.params.get("crew_runner", "")) if call is not None else ""
+
+
+def list_unsampled(cases: Sequence[pytest.Item], count: int) -> Iterator[pytest.Item]:
+    """All but so many of the cases, evenly spread, and those for an attack or a behaviour that no other is for."""
+    kept = {number * len(cases) // count for number in range(count)} if count < len(cases) else set(range(len(cases)))
+    seen = {id for number in kept for marker in ("attack", "spec") for id in list_ids(cases[number], marker)}
+    for number, item in enumerate(cases):
+        ids = {id for marker in ("attack", "spec") for id in list_ids(item, marker)}
+        if number not in kept and ids <= seen:
+            yield item
+        seen |= ids
 
 
 class Reruns:

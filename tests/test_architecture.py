@@ -4,8 +4,8 @@ import ast
 import os
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -20,6 +20,7 @@ from retinue.core.run import Outcome, Question, Reason, Run, Status
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "retinue"
+UNIT = ROOT / "tests" / "unit"
 FILES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
 
 # Where any exception at all may be turned into a result, because nothing behind it may die of it.
@@ -88,6 +89,7 @@ SAMPLES = [
 ]
 
 
+@cache
 def parse(file: str) -> ast.Module:
     return ast.parse((SOURCE / file).read_text(encoding="utf-8"), file)
 
@@ -186,6 +188,17 @@ def test_public_names_are_pinned() -> None:
     assert (retinue.__all__, [getattr(retinue, name).__name__ for name in names]) == (names, names)
 
 
-def test_test_files_have_own_names() -> None:
-    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
-    assert [name for name, count in names.items() if count > 1] == []
+def find_subject(test: Path) -> Path | None:
+    """The module or package of a file in tests/unit: test_<module>.py or test_<module>_<topic>.py in its folder."""
+    folder = SOURCE / test.relative_to(UNIT).parent
+    words = test.stem.split("_")[1:]
+    for count in range(len(words), 0, -1):
+        found = folder / "_".join(words[:count])
+        if found.with_suffix(".py").is_file() or (found / "__init__.py").is_file():
+            return found
+    return None
+
+
+def test_unit_tests_mirror_the_source() -> None:
+    strays = [test for test in UNIT.rglob("test_*.py") if find_subject(test) is None]
+    assert [test.relative_to(UNIT).as_posix() for test in strays] == []

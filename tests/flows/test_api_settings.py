@@ -1,11 +1,11 @@
 import json
 
 import pytest
-from crew_world import script, to
 
 from retinue import Retinue, Status
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.run import Reason
+from tests.flows.crew_world import script, to
 
 
 def put(agent_dir, **settings):

@@ -1,7 +1,5 @@
 import asyncio
 
-from test_run import Tool, start
-
 from retinue.core.events import Asked
 from retinue.core.run import Reason, Status
 from retinue.core.tool import Effect, ToolResult
@@ -11,6 +9,7 @@ from retinue.engine.questions import PendingQuestions
 from retinue.features.approvals.gate import ALLOW, ApprovalFeature, GatePorts, RunRules
 from retinue.features.hooks.feature import HooksFeature
 from retinue.features.hooks.hook_table import HookTable
+from tests.flows.test_run import Tool, start
 
 
 class Slow:

@@ -4,11 +4,11 @@ import json
 import unicodedata
 
 import pytest
-from crew_world import call, repository, script, to
 
 from retinue import Retinue
 from retinue.core.events import ToolFinished
 from retinue.testing import EventCollector
+from tests.flows.crew_world import call, repository, script, to
 
 SECRET = "the key of the house"
 NAME = "geheimnis-é.txt"

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
-from crew_world import SESSION, call, script, to
 
 from retinue import Retinue, Status
 from retinue.core.tool import Effect
 from retinue.engine.rights import RevokedTools
+from tests.flows.crew_world import SESSION, call, script, to
 
 OUTSIDE = "---\nname: outside\ndescription: d\nrunner: process\ntools: read, bash\n---\n\nGo.\n"
 

@@ -6,7 +6,6 @@ import random
 from pathlib import Path
 
 import pytest
-from crew_world import SESSION, call, script, to
 
 from retinue import Request, Retinue, SessionWish, Status
 from retinue.core.events import RunStarted, ScheduleChanged, ToolFinished
@@ -14,6 +13,7 @@ from retinue.core.tool import Effect
 from retinue.engine.request import RunRequest
 from retinue.engine.rights import RevokedTools
 from retinue.testing import EventCollector
+from tests.flows.crew_world import SESSION, call, script, to
 
 LATER = Request(session=SessionWish("exact", "my-session"))
 READER = "---\nname: reader\ndescription: d\nreadonly: true\ntools: read, ls, Agent\n---\n\nRead.\n"

@@ -10,11 +10,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from crew_world import SESSION, call, script, to
 
 from retinue import Retinue, Status
 from retinue.core.errors import CompactionFailed, RetinueError, SessionError
 from retinue.core.messages import BranchSummaryMessage, CustomMessage, UserMessage
+from tests.flows.crew_world import SESSION, call, script, to
 
 LOOK = call("Agent", subagent_type="Explore", prompt="look", description="a look")
 HELLO = (to("^one", text="One."), to("^two", text="Two."), to("^three", text="Three."))

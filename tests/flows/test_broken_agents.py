@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from crew_world import SESSION, call, script, to
 
 from retinue import Request, Retinue
 from retinue.core.errors import ConfigError, RetinueError
 from retinue.core.events import Warned
 from retinue.testing import EventCollector
+from tests.flows.crew_world import SESSION, call, script, to
 
 BROKEN = "---\nname: [smith\ndescription: d\n---\n\nWork.\n"
 SURFACES = ("fleet", "subagent", "dispatch")

@@ -2,10 +2,10 @@ import json
 from pathlib import Path
 
 import pytest
-from crew_world import call, script, to
 
 from retinue import Request, Retinue
 from retinue.testing import EventCollector, make_repo
+from tests.flows.crew_world import call, script, to
 
 ASKER = """
 import json

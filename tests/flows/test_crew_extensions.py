@@ -1,11 +1,11 @@
 import json
 
 import pytest
-from crew_world import call, script, to
 
 from retinue import Request, Retinue
 from retinue.core.errors import UsageError
 from retinue.testing import EventCollector
+from tests.flows.crew_world import call, script, to
 
 COUNTER = """
 heard = []

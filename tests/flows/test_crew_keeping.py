@@ -1,11 +1,11 @@
 from pathlib import Path
 
 import pytest
-from crew_world import SESSION, call, script, to
 
 from retinue import Request, Retinue, SessionWish, Status
 from retinue.core.errors import UsageError
 from retinue.testing import EventCollector
+from tests.flows.crew_world import SESSION, call, script, to
 
 LOOK = [to("^look", text="Seen"), to("^again", text="More")]
 

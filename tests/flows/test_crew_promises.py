@@ -5,13 +5,13 @@ import time
 from pathlib import Path
 
 import pytest
-from crew_world import SESSION, call, script, to
 
 from retinue import Reason, Retinue, Status
 from retinue.core.model import ModelInfo, Reply
 from retinue.engine.clock import make_run_id
 from retinue.engine.limits import WRAP_UP_TEXT
 from retinue.testing import EventCollector
+from tests.flows.crew_world import SESSION, call, script, to
 
 
 class Reader:

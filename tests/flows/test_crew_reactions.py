@@ -1,9 +1,8 @@
 import asyncio
 
-from crew_world import call, script, to
-
 from retinue import Reason, Retinue, Status
 from retinue.core.events import RunFinished, TurnStarted
+from tests.flows.crew_world import call, script, to
 
 LOOK = call("Agent", subagent_type="Explore", prompt="look", description="a look")
 REPLIES = [

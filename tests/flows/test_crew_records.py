@@ -2,11 +2,11 @@ import json
 from pathlib import Path
 
 import pytest
-from crew_world import SESSION, call, repository, script, to
 
 from retinue import Retinue
 from retinue.core.events import ToolProgress
 from retinue.core.messages import TextContent
+from tests.flows.crew_world import SESSION, call, repository, script, to
 
 
 async def test_session_says_whose_it_is(tmp_path):

@@ -1,9 +1,9 @@
 import pytest
-from crew_world import SESSION, call, script, to
 
 from retinue import Retinue, Status
 from retinue.core.errors import RetinueError
 from retinue.testing import FakeClock
+from tests.flows.crew_world import SESSION, call, script, to
 
 pytestmark = pytest.mark.here("the test turns the clock")
 MINUTE = 60

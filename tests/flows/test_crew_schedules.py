@@ -3,11 +3,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from crew_world import SESSION, call, git, script, to
 
 from retinue import Retinue, Status
 from retinue.core.events import ScheduleChanged, SchedulerReady, Warned
 from retinue.testing import EventCollector
+from tests.flows.crew_world import SESSION, call, git, script, to
 
 JOB = {
     "id": "job1",

@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from crew_world import SESSION, call, script, to
 
 from retinue import Retinue, Status
+from tests.flows.crew_world import SESSION, call, script, to
 
 WAIT = {"text": "late", "delay_ms": 60_000}
 

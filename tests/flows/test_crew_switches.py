@@ -1,10 +1,10 @@
 import os
 
 import pytest
-from crew_world import call, script, to
 
 from retinue import Request, Retinue
 from retinue.core.errors import DisabledAgent
+from tests.flows.crew_world import call, script, to
 
 OFF = "subagent:\n  disabledAgents:\n    Helper: true\n    explore: true\n"
 HELPER = "---\nname: helper\ndescription: d\n{}---\n\nHelp.\n"

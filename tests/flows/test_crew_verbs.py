@@ -1,8 +1,8 @@
 import pytest
-from crew_world import call, script, to
 
 from retinue import Request, Retinue
 from retinue.core.errors import RetinueError, UsageError
+from tests.flows.crew_world import call, script, to
 
 ECHO = """
 from retinue.core.model import ModelInfo, Reply

@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
-from crew_world import COPIER, SESSION, call, git, repository, script, to, write
 
 from retinue import Retinue, Status
 from retinue.testing import EventCollector
 from retinue.testing.process import open_cli
+from tests.flows.crew_world import COPIER, SESSION, call, git, repository, script, to, write
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from crew_world import SESSION, call, git, repository, script, to
 
 from bench.crew_crash import LANES, sweep
 from retinue import Reason, Request, Retinue, SessionWish, Status
@@ -15,6 +14,7 @@ from retinue.core.model import ModelInfo
 from retinue.core.transcript import INTERRUPTED
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.testing import EventCollector, open_cli
+from tests.flows.crew_world import SESSION, call, git, repository, script, to
 
 SAMPLE = 2
 """Crews of twenty runs each."""

@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from crew_world import call, repository
-
 from retinue import Retinue
 from retinue.core.events import ToolFinished
 from retinue.core.run import Reason, Status
 from retinue.testing import run_cli
 from retinue.testing.server import MockServer
 from retinue.tools.process_tree import list_descendants
+from tests.flows.crew_world import call, repository
 
 USED = ({"input": 3000, "output": 256}, {"input": 3300, "output": 256}, {"input": 3600, "output": 256})
 LOOKER = "---\nname: looker\ndescription: d\ntools: read\n---\n\nLook around.\n"

@@ -5,12 +5,12 @@ import signal
 from pathlib import Path
 
 import pytest
-from crew_world import COPIER, call, git, repository, to, write
 
 from retinue import Request, Retinue, SessionWish
 from retinue.core.run import Reason, Status
 from retinue.testing import run_cli
 from retinue.tools.process_tree import list_descendants
+from tests.flows.crew_world import COPIER, call, git, repository, to, write
 
 LOOKER = "---\nname: looker\ndescription: d\ntools: read, grep\n---\n\nLook around.\n"
 PARENT = "---\nname: boss\ndescription: d\ntools: Agent, get_subagent_result\n---\n\nDelegate.\n"

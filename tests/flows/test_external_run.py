@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
-from external_world import LOOKER, ExternalWorld, find_flag
 
 from retinue import Request, Retinue, SessionWish
 from retinue.core.messages import Cost, Usage
 from retinue.core.run import Finalized, Outcome, Reason, Status
 from retinue.core.tool import ToolContext
 from retinue.testing.child import reply
+from tests.flows.external_world import LOOKER, ExternalWorld, find_flag
 
 ONE = Usage(10, 2, 0, 0, 12, Cost(total=0.5))
 NONE = "none: its commands are started by a pi"

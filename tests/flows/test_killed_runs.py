@@ -1,13 +1,13 @@
 import time
 
 import pytest
-from crew_world import call, repository, script, to
 
 from retinue import Request, Retinue, SessionWish, Status
 from retinue.core.events import MessageFinished
 from retinue.core.messages import AssistantMessage, CustomMessage
 from retinue.testing import open_cli
 from retinue.testing.process import fresh_home
+from tests.flows.crew_world import call, repository, script, to
 
 SESSION = Request(session=SessionWish("exact", "my-session"))
 ASK = call("Agent", subagent_type="Explore", prompt="look", description="a look")

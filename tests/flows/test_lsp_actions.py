@@ -1,7 +1,8 @@
 import json
 
 import pytest
-from lsp_world import World
+
+from tests.flows.lsp_world import World
 
 COMPLAINTS = """
 def complain(severity, line, **more):

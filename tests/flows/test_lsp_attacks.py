@@ -2,12 +2,12 @@ import os
 from pathlib import Path
 
 import pytest
-from lsp_world import FOUND, World
 
 from retinue.features.sandbox import Boundaries
 from retinue.sandbox.probe import Machine, Probe
 from retinue.settings.subagents import SubagentsConfig
 from retinue.tools.lsp.tool import Permission
+from tests.flows.lsp_world import FOUND, World
 from tests.flows.sandbox_world import need_status
 
 ALL = Permission(allow_mutating=True)

@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from crew_world import call, git, script, to
-from lsp_world import World, write_server
-from test_lsp_attacks import Kept, boundaries, build  # noqa: F401
-from test_lsp_real import SERVERS, find_program
 
 from retinue import Retinue
 from retinue.core.tool import ToolContext
 from retinue.tools.lsp.pool import LspPool, PoolContext
 from retinue.tools.lsp.tool import TIMEOUT, LspTool, Permission
+from tests.flows.crew_world import call, git, script, to
+from tests.flows.lsp_world import World, write_server
+from tests.flows.test_lsp_attacks import Kept, boundaries, build  # noqa: F401
+from tests.flows.test_lsp_real import SERVERS, find_program
 
 VARIABLES = ("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "UV_PROJECT_ENVIRONMENT", "POETRY_CACHE_DIR")
 ASKER = """

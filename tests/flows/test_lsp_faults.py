@@ -4,11 +4,11 @@ import os
 import time
 
 import pytest
-from lsp_world import FOUND, World, fail
 
 from retinue import Request, Retinue
 from retinue.core.events import ToolFinished
 from retinue.core.messages import TextContent
+from tests.flows.lsp_world import FOUND, World, fail
 
 TIMEOUT = (False, "action: definition\nTimeout: LSP server did not respond. Try again.", {"timeout": True})
 

@@ -1,10 +1,10 @@
 import json
 
 import pytest
-from test_mcp_crew import CHILD, crew, place
 
 from retinue.core.events import ToolFinished
 from retinue.features.mcp.server import McpServer
+from tests.flows.test_mcp_crew import CHILD, crew, place
 
 __all__ = ["place"]
 

@@ -4,10 +4,10 @@ import json
 from contextlib import AsyncExitStack
 
 import pytest
-from crew_world import call, script, to
 
 from retinue import Request, Retinue, SessionWish
 from retinue.testing import MockServer
+from tests.flows.crew_world import call, script, to
 
 HAIKU = "claude-haiku-5-5"
 AGENT = {"prompt": "look", "description": "d"}

@@ -1,8 +1,6 @@
 """Replies as servers that people run really send them, with fields left out, empty, repeated or of another type."""
 
 import pytest
-from odd_world import ANTHROPIC, CHAT, DONE, GOOGLE, RESPONSES, chunk, piece, serve
-from provider_world import FAST, to_info
 
 from retinue.core.messages import UserMessage
 from retinue.core.model import Draft, ModelRequest
@@ -10,6 +8,8 @@ from retinue.models.adapter import build_model
 from retinue.models.governor import Governor
 from retinue.models.transport import Transport
 from retinue.testing.clock import FakeClock
+from tests.flows.odd_world import ANTHROPIC, CHAT, DONE, GOOGLE, RESPONSES, chunk, piece, serve
+from tests.flows.provider_world import FAST, to_info
 
 
 async def ask(api, *replies, **fields):

@@ -4,7 +4,6 @@ import base64
 import json
 
 import pytest
-from crew_world import call, script, to
 
 from retinue import Request, Retinue
 from retinue.core.errors import UsageError
@@ -12,6 +11,7 @@ from retinue.core.events import Warned
 from retinue.core.messages import ImageContent, TextContent, ToolCall
 from retinue.core.model import ModelInfo, Reply
 from retinue.testing import EventCollector, MockServer
+from tests.flows.crew_world import call, script, to
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

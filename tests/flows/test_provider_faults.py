@@ -5,12 +5,12 @@ import time
 from email.utils import formatdate
 
 import pytest
-from provider_world import APIS, KEY, open_seat
 
 from retinue.core.messages import TextContent
 from retinue.core.model import Failure
 from retinue.models.reply_reader import REPLY_LIMIT_CHARS
 from retinue.models.transport import Timing
+from tests.flows.provider_world import APIS, KEY, open_seat
 
 EVERY_API = pytest.mark.parametrize("api", APIS)
 MODES = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])

@@ -1,11 +1,11 @@
 import pytest
-from provider_world import APIS, open_seat, to_info
 
 from retinue.core.errors import ConfigError
 from retinue.models.adapter import build_model
 from retinue.models.governor import Governor
 from retinue.models.transport import Transport, find_proxy
 from retinue.testing.clock import FakeClock
+from tests.flows.provider_world import APIS, open_seat, to_info
 
 EVERY_API = pytest.mark.parametrize("api", APIS)
 HEADERS = {

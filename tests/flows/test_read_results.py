@@ -2,12 +2,12 @@ import asyncio
 import re
 
 import pytest
-from crew_world import call, script, to
 
 from retinue import Retinue
 from retinue.core.events import MessageFinished, ToolFinished
 from retinue.core.messages import CustomMessage
 from retinue.models.scripted import ScriptedModel, parse_script
+from tests.flows.crew_world import call, script, to
 
 SLOW_S = 0.6
 """Longer than a report is held back."""

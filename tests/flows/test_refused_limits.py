@@ -3,13 +3,13 @@ import math
 from itertools import product
 
 import pytest
-from crew_world import call, repository, script
 
 from retinue import Request, Retinue, Status
 from retinue.core.errors import ConfigError, RetinueError, UsageError
 from retinue.core.events import RunQueued, ToolFinished
 from retinue.engine.limits import Limits
 from retinue.testing import run_cli
+from tests.flows.crew_world import call, repository, script
 
 NUMBERS = [math.nan, math.inf, -math.inf, -1, "many", True]
 TASKS = ["", "  \n", None, 5, ["look"]]

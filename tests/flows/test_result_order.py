@@ -1,9 +1,8 @@
 import asyncio
 
-from test_run import Tool, start
-
 from retinue.core.messages import ToolResultMessage
 from retinue.core.tool import ToolResult
+from tests.flows.test_run import Tool, start
 
 
 async def test_results_are_kept_in_source_order():

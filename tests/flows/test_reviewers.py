@@ -2,13 +2,13 @@ import asyncio
 
 import msgspec
 import pytest
-from test_run import Tool, start
 
 from retinue.core.events import RunFinished, RunStarted, ToolStarted
 from retinue.core.messages import UserMessage
 from retinue.core.model import ToolSpec
 from retinue.core.run import Reason, Status
 from retinue.core.tool import Effect, ToolResult
+from tests.flows.test_run import Tool, start
 
 
 class Reviewer:

@@ -3,12 +3,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from crew_world import SESSION, call, script, to
 
 from retinue import Retinue
 from retinue.core.events import ScheduleChanged
 from retinue.core.run import Reason
 from retinue.testing import EventCollector
+from tests.flows.crew_world import SESSION, call, script, to
 
 HEARER = """
 def register(api):

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tool_world import Call, fail, make_call
 
 from retinue.core.tool import Tool, ToolContext
 from retinue.tools.registry import ToolOptions, build_tools
+from tests.flows.tool_world import Call, fail, make_call
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
-from tool_world import Call, fail, make_call
 
 from retinue.core.errors import ToolFailed
 from retinue.core.tool import Tool, ToolContext, ToolResult
@@ -18,6 +17,7 @@ from retinue.tools.files.grep import GrepTool
 from retinue.tools.files.ripgrep import Ripgrep, find_ripgrep
 from retinue.tools.process_tree import TreeProbe
 from retinue.tools.registry import ToolOptions, build_tools
+from tests.flows.tool_world import Call, fail, make_call
 
 
 @pytest.fixture

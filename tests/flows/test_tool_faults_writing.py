@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tool_world import Call, fail, make_call
 
 from retinue.core.errors import ToolRetry
 from retinue.core.tool import Tool, ToolContext
 from retinue.tools.registry import ToolOptions, build_tools
+from tests.flows.tool_world import Call, fail, make_call
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import orjson
 import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
-from provider_world import APIS, open_seat
 
 from retinue.core.messages import (
     AssistantMessage,
@@ -23,6 +22,7 @@ from retinue.testing.wire.anthropic import AnthropicWire
 from retinue.testing.wire.chat import ChatWire
 from retinue.testing.wire.google import GoogleWire
 from retinue.testing.wire.responses import ResponsesWire
+from tests.flows.provider_world import APIS, open_seat
 
 RICH = {
     "thinking": "Let me see… 🤔",

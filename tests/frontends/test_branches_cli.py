@@ -4,9 +4,9 @@ import asyncio
 import json
 
 import pytest
-from rpc_caller import call
 
 from retinue import Request, Retinue
+from tests.frontends.rpc_caller import call
 
 REPLIES = [
     {"match": {"last_user": f"^{word}"}, "text": f"{word.capitalize()}."} for word in ("one", "two", "three", "four")

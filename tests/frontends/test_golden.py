@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rpc_caller import call
 
 from retinue.testing import MockServer
+from tests.frontends.rpc_caller import call
 
 TOP = Path(__file__).parents[2]
 STORED = TOP / "tests" / "data" / "golden"

@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.shared.exceptions import MCPError
 
 from retinue.testing.process import open_cli
 
@@ -17,6 +15,9 @@ from retinue.testing.process import open_cli
 @asynccontextmanager
 async def host(place, *replies, **options):
     """The official client, connected."""
+    # Here, because importing it takes longer than most tests.
+    from mcp import Client, StdioServerParameters
+
     from retinue.testing.process import _command, _environment
 
     command, *arguments = _command()
@@ -74,6 +75,8 @@ async def test_foreground_run_gives_its_report(place):
 
 
 async def test_failed_call_is_an_error(place):
+    from mcp.shared.exceptions import MCPError
+
     async with host(place) as client:
         wrong = await client.call_tool("subagent", {"agent": "nobody", "task": "look"})
         missing = await client.call_tool("Agent", {"prompt": 7})

@@ -4,10 +4,10 @@ import json
 import stat
 
 import pytest
-from rpc_caller import Caller
 
 from retinue.testing import MockServer
 from retinue.testing.process import open_cli
+from tests.frontends.rpc_caller import Caller
 
 BASES = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "", "/v1/messages"),

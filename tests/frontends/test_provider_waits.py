@@ -6,12 +6,11 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from mcp import Client, StdioServerParameters
-from rpc_caller import call
 
 from retinue import Retinue
 from retinue.testing.process import _command, _environment
 from retinue.testing.server import APIS, MockServer
+from tests.frontends.rpc_caller import call
 
 NEVER = {"text": "late", "fault": {"kind": "no_headers"}}
 SLOW = {"text": "word " * 400, "chunk_chars": 5, "chunk_ms": 50}
@@ -71,6 +70,8 @@ def test_limits_hold_over_rpc(place):
 
 
 async def test_limits_hold_over_mcp(place):
+    from mcp import Client, StdioServerParameters
+
     with serve(place, NEVER, httpIdleTimeoutMs=300, **ONCE):
         command, *words = [*_command(), "mcp", "--model", "mock/m"]
         program = StdioServerParameters(command=command, args=words, env=_environment(place.home), cwd=place.work)

@@ -5,9 +5,9 @@ import signal
 import time
 
 import pytest
-from rpc_caller import call
 
 from retinue.testing import MockServer
+from tests.frontends.rpc_caller import call
 
 SLOW = {"text": "Working", "calls": [{"name": "bash", "arguments": {"command": "sleep 47"}}]}
 SUMMARY = {"system": "hand-over notes"}

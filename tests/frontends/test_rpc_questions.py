@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from rpc_caller import call
+
+from tests.frontends.rpc_caller import call
 
 COMMAND = "printf 'a\x1b[2Jb' > made.txt; echo " + "x" * 3000
 ASKS = [{"calls": [{"name": "bash", "arguments": {"command": COMMAND}}]}, {"text": "Done."}]

@@ -4,7 +4,8 @@ import json
 import time
 
 import pytest
-from rpc_caller import call
+
+from tests.frontends.rpc_caller import call
 
 
 @pytest.fixture(scope="module")

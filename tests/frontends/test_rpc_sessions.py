@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from rpc_caller import call
+
+from tests.frontends.rpc_caller import call
 
 SLOW = {"text": "Working", "calls": [{"name": "bash", "arguments": {"command": "sleep 47"}}]}
 SLEEPS = {"text": "Working", "calls": [{"name": "bash", "arguments": {"command": "sleep 0.4"}}]}

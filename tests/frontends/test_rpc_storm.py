@@ -4,7 +4,8 @@ import json
 import random
 
 import pytest
-from rpc_caller import call
+
+from tests.frontends.rpc_caller import call
 
 REPLIES = [
     {"match": {"system": "hand-over notes"}, "text": "Notes.", "delay_ms": 30},

@@ -5,9 +5,9 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from rpc_caller import call
 
 from retinue.testing.server import APIS, MockServer
+from tests.frontends.rpc_caller import call
 
 ASK = [{"calls": [{"name": "subagent", "arguments": {"agent": "Explore", "task": "look"}}]}, {"text": "Done."}]
 LOOK = {"match": {"last_user": "look"}}

@@ -1,8 +1,9 @@
 """The programs that the interop tests compare."""
 
 import pytest
-from model_world import FOLDERS
-from programs import Program, find_pi, find_retinue
+
+from tests.interop.model_world import FOLDERS
+from tests.interop.programs import Program, find_pi, find_retinue
 
 # Looked for at once: the tests' own environment no longer says where it is.
 PI = find_pi()

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from chat_server import Scripted, call, fail, say, think
+from tests.interop.chat_server import Scripted, call, fail, say, think
 
 SYSTEM_PROMPT = "Answer in one word."
 NEXT_PROMPT = "And now?"

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chat_server import ChatServer, Scripted, say, serve_replies
-from pi_scenarios import MAX_TOKENS, NEXT_PROMPT, SYSTEM_PROMPT, WIRE_SCRIPT, Scenario
-
 from retinue.testing import MockServer
+from tests.interop.chat_server import ChatServer, Scripted, say, serve_replies
+from tests.interop.pi_scenarios import MAX_TOKENS, NEXT_PROMPT, SYSTEM_PROMPT, WIRE_SCRIPT, Scenario
 
 TIMEOUT_S = 60
 

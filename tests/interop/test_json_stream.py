@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from pi_scenarios import STREAMS, Scenario
-from pi_streams import normalise
-from programs import Played, Program, play, play_wire
-from recordings import load_messages, load_stream
 
 from retinue.testing import APIS
+from tests.interop.pi_scenarios import STREAMS, Scenario
+from tests.interop.pi_streams import normalise
+from tests.interop.programs import Played, Program, play, play_wire
+from tests.interop.recordings import load_messages, load_stream
 
 # A recording and a fixed version of pi change only together: some of each with every run, all of them in the soak.
 FEW = ("text", "parallel", "retry")

@@ -4,9 +4,9 @@ import json
 from contextlib import ExitStack
 
 import pytest
-from model_world import MASTER_KEY, PATHS, Place, open_litellm, read_answer, read_text
 
 from retinue.testing import MockServer
+from tests.interop.model_world import MASTER_KEY, PATHS, Place, open_litellm, read_answer, read_text
 
 SCRIPT = [
     {"text": "Let me look.", "calls": [{"name": "ls", "arguments": {"path": "."}}, {"name": "ls", "id": "other"}]},

@@ -6,10 +6,10 @@ import signal
 import time
 
 import pytest
-from model_world import Place, open_llama, read_answer, read_text
 
 from retinue import Retinue
 from retinue.testing.process import open_cli
+from tests.interop.model_world import Place, open_llama, read_answer, read_text
 
 APIS = ("openai-completions", "openai-responses", "anthropic-messages")
 BRIEF = ("--no-tools", "--system-prompt", "Answer in a few words.")

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import say, serve_replies
-from pi_scenarios import NEXT_PROMPT, STREAMS
-from pi_streams import to_conversation
-from programs import Program, build_home, go_on, write_models
 
 from retinue import Request, Retinue, SessionWish
 from retinue.sessions.compaction import PREAMBLE
+from tests.interop.chat_server import say, serve_replies
+from tests.interop.pi_scenarios import NEXT_PROMPT, STREAMS
+from tests.interop.pi_streams import to_conversation
+from tests.interop.programs import Program, build_home, go_on, write_models
 
 SCRIPT = Path(__file__).parent / "session_tree.mjs"
 

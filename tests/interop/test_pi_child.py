@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from programs import Program
 
 from retinue import Request, Retinue, SessionWish
 from retinue.core.run import Outcome, Reason, Status
 from retinue.testing import MockServer
+from tests.interop.programs import Program
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(150)]
 

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import say, serve_replies
-from handmade import HANDMADE, put_handmade
-from pi_scenarios import NEXT_PROMPT, SESSIONS, STREAMS, Scenario
-from pi_streams import to_conversation
-from programs import Program, build_home, finish, go_on, play, start, write_models
-from recordings import load_next, put_session
+
+from tests.interop.chat_server import say, serve_replies
+from tests.interop.handmade import HANDMADE, put_handmade
+from tests.interop.pi_scenarios import NEXT_PROMPT, SESSIONS, STREAMS, Scenario
+from tests.interop.pi_streams import to_conversation
+from tests.interop.programs import Program, build_home, finish, go_on, play, start, write_models
+from tests.interop.recordings import load_next, put_session
 
 # Where the recordings already cover the rest, and starting the real pi again would only take time.
 FEW = ("mixed", "compacted", "interrupted")

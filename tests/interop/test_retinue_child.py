@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import Program
 
 from retinue.testing import MockServer
+from tests.interop.programs import Program
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(150)]
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import say, serve_replies
-from programs import TIMEOUT_S, Program
+
+from tests.interop.chat_server import say, serve_replies
+from tests.interop.programs import TIMEOUT_S, Program
 
 STEPS = Path(__file__).with_name("rpc_steps.mjs")
 MODELS = [

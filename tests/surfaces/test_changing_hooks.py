@@ -3,12 +3,12 @@ import json
 import os
 
 import pytest
-from dispatch_world import World, call, to
 
 from retinue.core.events import Asked, CallChanged
 from retinue.settings.consent import save_consent
 from retinue.settings.hooks import load_hooks
 from retinue.settings.paths import find_paths
+from tests.surfaces.dispatch_world import World, call, to
 
 PRE, AFTER, FAILED = "tool.approval.pre", "tool.execute.after", "tool.execute.error"
 DONE = to("^begin", text="done")

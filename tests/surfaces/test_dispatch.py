@@ -2,10 +2,10 @@ import asyncio
 import json
 
 import pytest
-from dispatch_world import World, call, dispatch, to
 
 from retinue.core.events import RunStarted
 from retinue.core.run import Reason, Status
+from tests.surfaces.dispatch_world import World, call, dispatch, to
 
 
 @pytest.fixture

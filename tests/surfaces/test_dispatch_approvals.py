@@ -2,13 +2,13 @@ import asyncio
 import json
 
 import pytest
-from dispatch_world import World, call, dispatch, to
 
 from retinue.core.events import Answered, Asked
 from retinue.core.tool import Effect
 from retinue.features.approvals.gate import ALLOW, ALLOW_AGAIN, DENY, NO_FRONTEND, ApprovalSubject, RunRules
 from retinue.features.approvals.rules import PRESETS, Rule, describe_call, find_rule
 from retinue.testing import make_repo
+from tests.surfaces.dispatch_world import World, call, dispatch, to
 
 DENIED = '[Denied] Tool "{}" was denied: {}'
 

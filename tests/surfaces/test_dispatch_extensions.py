@@ -1,9 +1,9 @@
 import json
 
 import pytest
-from dispatch_world import World, call, dispatch, to
 
 from retinue.core.run import Status
+from tests.surfaces.dispatch_world import World, call, dispatch, to
 
 TOOLS = """
 def register(api):

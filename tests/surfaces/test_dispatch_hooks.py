@@ -3,13 +3,13 @@ import os
 import sys
 
 import pytest
-from dispatch_world import World, call, dispatch, to
 
 from retinue.core.run import Status
 from retinue.settings.consent import save_consent
 from retinue.settings.entry_approval import HookApproval
 from retinue.settings.hooks import load_hooks
 from retinue.settings.paths import find_paths
+from tests.surfaces.dispatch_world import World, call, dispatch, to
 
 SPAWN = "agent.subagent.spawn.before"
 

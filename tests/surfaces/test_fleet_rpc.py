@@ -1,10 +1,10 @@
 import pytest
-from fleet_world import EXPLORE, GENERAL, Fleet
 from msgspec.structs import replace
 
 from retinue.core.errors import UsageError
 from retinue.core.run import Status
 from retinue.surfaces.fleet.rpc import FleetRpc
+from tests.surfaces.fleet_world import EXPLORE, GENERAL, Fleet
 
 
 class Desk:

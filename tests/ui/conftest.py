@@ -1,7 +1,7 @@
 import pytest
-from terminal_world import World
 
 from retinue.testing import MockServer
+from tests.ui.terminal_world import World
 
 
 @pytest.fixture

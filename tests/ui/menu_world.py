@@ -1,9 +1,9 @@
 """Hands on menus: what a list shows, and going into one of its rows."""
 
-from pilot_world import Stage
 from textual.widgets import Input, OptionList, TextArea
 
 from retinue.ui.screens.picker import Picker
+from tests.ui.pilot_world import Stage
 
 
 def read_rows(stage: Stage) -> list[str]:

@@ -1,7 +1,5 @@
 """What is said and done on the screens that are compared: one conversation, and crews of several sizes."""
 
-from screen_world import NOW_MS
-
 from retinue.core.messages import (
     AssistantMessage,
     Cost,
@@ -14,6 +12,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.run import Outcome, Question, Reason, Run, Status
+from tests.ui.screen_world import NOW_MS
 
 USAGE = Usage(12_400, 830, 8_000, 0, 21_230, Cost(total=0.042))
 WORDS = """## What writes sessions

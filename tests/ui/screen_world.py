@@ -17,7 +17,6 @@ from string import ascii_letters, digits
 from typing import Any
 from zlib import crc32
 
-from pilot_world import Stage
 from rich.cells import cell_len
 from rich.segment import Segment
 from textual.widgets import Input, TextArea
@@ -31,6 +30,7 @@ from retinue.testing import FakeClock
 from retinue.ui.app import RetinueApp
 from retinue.ui.widgets.footer import StatusFooter
 from retinue.views.runs import SessionRuns
+from tests.ui.pilot_world import Stage
 
 FILES = Path(__file__).parent / "screens"
 NOW_MS = 1_767_225_600_000

@@ -4,7 +4,8 @@ import os
 import socket
 
 import pytest
-from terminal_world import call
+
+from tests.ui.terminal_world import call
 
 OPENERS = ("xdg-open", "open", "www-browser", "x-www-browser", "sensible-browser", "firefox", "gio", "wslview", "vi")
 CLICK = "\x1b[<0;{column};{row}M\x1b[<0;{column};{row}m"

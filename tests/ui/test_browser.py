@@ -7,11 +7,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
-from browser_world import open_browser
-from terminal_world import World
 
 from retinue.serve.browser import BrowserServer
 from retinue.testing import open_cli, run_cli
+from tests.ui.browser_world import open_browser
+from tests.ui.terminal_world import World
 
 
 @contextlib.contextmanager

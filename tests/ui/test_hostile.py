@@ -1,10 +1,8 @@
 import json
 
 import pytest
-from hostile_world import ALL, EVIL, UNSAFE, find_unsafe
 from rich.cells import cell_len
 from rich.text import Text
-from terminal_world import call
 from textual.app import App
 
 from retinue.core.run import Question
@@ -17,6 +15,8 @@ from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.screens.prompt import TextPrompt
 from retinue.ui.widgets.conversation import Conversation
 from retinue.ui.widgets.question import QuestionBox
+from tests.ui.hostile_world import ALL, EVIL, UNSAFE, find_unsafe
+from tests.ui.terminal_world import call
 
 pytestmark = [pytest.mark.attack("H5"), pytest.mark.attack("H6")]
 

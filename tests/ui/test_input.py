@@ -1,11 +1,11 @@
 import base64
 
 import pytest
-from pilot_world import open_stage
 from textual.events import Paste
 
 from retinue.core.messages import ImageContent, TextContent
 from retinue.ui.widgets.completion import CompletionPopup
+from tests.ui.pilot_world import open_stage
 
 LONG = "\n".join(f"line {number}" for number in range(20))
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20

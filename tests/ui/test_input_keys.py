@@ -1,7 +1,6 @@
 import json
 
 import pytest
-from pilot_world import Stage, open_stage
 
 from retinue.app import Request
 from retinue.cli.options import parse_arguments
@@ -9,6 +8,7 @@ from retinue.cli.prompts import collect_prompts
 from retinue.ui.app import RetinueApp
 from retinue.ui.screens.picker import Picker
 from retinue.ui.screens.trust import TrustScreen
+from tests.ui.pilot_world import Stage, open_stage
 
 
 @pytest.fixture

@@ -1,5 +1,4 @@
 import pytest
-from pilot_world import open_stage
 from rich.cells import cell_len
 
 from retinue.core.run import Run, Status
@@ -8,6 +7,7 @@ from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.screens.prompt import TextPrompt
 from retinue.ui.screens.viewer import RunViewer
+from tests.ui.pilot_world import open_stage
 
 MORE = [(20, 40), (80, 24), (150, 8), (300, 100)]
 LOW_ROWS = 10

@@ -1,16 +1,11 @@
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
-from pilot_world import open_stage
-
-from retinue.settings.request import SessionWish
-from retinue.ui.widgets.conversation import Conversation
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.longsession import write_session
+from retinue.settings.request import SessionWish
+from retinue.ui.widgets.conversation import Conversation
+from tests.ui.pilot_world import open_stage
 
 LINES, MOST = 130, 45
 

@@ -2,13 +2,13 @@ import json
 from functools import partial
 
 import pytest
-from menu_world import answer, enter, fill_page, open_menu, read_rows, read_title
-from pilot_world import open_stage
 from textual.events import Key
 from textual.widgets import OptionList
 
 from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.screens.prompt import TextPrompt
+from tests.ui.menu_world import answer, enter, fill_page, open_menu, read_rows, read_title
+from tests.ui.pilot_world import open_stage
 
 open_here = partial(open_stage, approve=True)
 SLOW = pytest.mark.slow

@@ -1,8 +1,9 @@
 import json
 
 import pytest
-from menu_world import enter, read_rows, read_title
-from pilot_world import open_stage
+
+from tests.ui.menu_world import enter, read_rows, read_title
+from tests.ui.pilot_world import open_stage
 
 SERVER = {"command": "python", "args": ["-m", "nothing"]}
 

@@ -1,8 +1,8 @@
 import pytest
-from pilot_world import open_stage
 from textual.widgets import Static
 
 from retinue.features.activity import Activity, find_log
+from tests.ui.pilot_world import open_stage
 
 
 def read_text(stage):

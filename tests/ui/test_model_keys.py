@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from pilot_world import open_stage
 
 from retinue.ui.screens.picker import ModelPicker, ThinkingPicker
 from retinue.ui.screens.scope_picker import ScopePicker
+from tests.ui.pilot_world import open_stage
 
 PROVIDER = {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-completions", "apiKey": "none"}
 MODELS = {

@@ -2,11 +2,11 @@ import asyncio
 import json
 
 import pytest
-from pilot_world import open_stage
 
 from retinue.core.run import Question
 from retinue.ui.screens.panel import Panel
 from retinue.ui.widgets.question import QuestionBox
+from tests.ui.pilot_world import open_stage
 
 HOSTILE = "\n".join(["echo 1", *(f"echo {number}" for number in range(2, 60)), f"ls;{' ' * 400}rm -rf \x1b[8m/\u202e"])
 

@@ -1,12 +1,12 @@
 import json
 
 import pytest
-from pilot_world import open_stage
 from textual.events import Key
 
 from retinue.ui.screens.panel import Panel
 from retinue.ui.widgets.conversation import Conversation
 from retinue.ui.widgets.search import SearchInput, SearchLine
+from tests.ui.pilot_world import open_stage
 
 LONG = "\n\n".join(f"paragraph {number} about {'apples' if number == 25 else 'pears'}" for number in range(40))
 

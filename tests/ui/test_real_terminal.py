@@ -4,9 +4,9 @@ import signal
 import time
 
 import pytest
-from terminal_world import PROMPT, call, read
 
 from retinue.testing import run_cli
+from tests.ui.terminal_world import PROMPT, call, read
 
 pytestmark = pytest.mark.fresh
 

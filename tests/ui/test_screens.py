@@ -4,9 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from menu_world import enter, open_menu, read_rows, read_title
-from screen_tales import ASKED, BRANCHED, INSIDE, NESTED, ONE, OTHER_WAY, TALK, TROUBLE, TWELVE
-from screen_world import FILES, NOW_MS, Look, Screens, compare
 
 from retinue.core import events as ev
 from retinue.ui.screens.prompt import TextPage, TextPrompt
@@ -14,6 +11,9 @@ from retinue.ui.screens.scope_picker import ScopePicker
 from retinue.ui.screens.tree_picker import TreePicker
 from retinue.ui.screens.trust import TrustScreen
 from retinue.ui.state import apply
+from tests.ui.menu_world import enter, open_menu, read_rows, read_title
+from tests.ui.screen_tales import ASKED, BRANCHED, INSIDE, NESTED, ONE, OTHER_WAY, TALK, TROUBLE, TWELVE
+from tests.ui.screen_world import FILES, NOW_MS, Look, Screens, compare
 
 USUAL = (Look(), Look(theme="light"), Look(40, 24), Look(200, 40))
 BOTH = (Look(), Look(theme="light"))

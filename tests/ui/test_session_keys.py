@@ -1,7 +1,6 @@
 import json
 
 import pytest
-from pilot_world import open_stage
 
 from retinue.app import Request, list_sessions
 from retinue.ui.screens.panel import WaitScreen
@@ -9,6 +8,7 @@ from retinue.ui.screens.picker import Picker
 from retinue.ui.screens.prompt import TextPrompt
 from retinue.ui.screens.session_picker import SessionPicker
 from retinue.ui.screens.tree_picker import TreePicker
+from tests.ui.pilot_world import open_stage
 
 
 @pytest.fixture

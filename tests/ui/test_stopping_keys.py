@@ -1,10 +1,10 @@
 import json
 
 import pytest
-from pilot_world import open_stage
 
 from retinue.core.run import Status
 from retinue.ui.screens.viewer import RunViewer
+from tests.ui.pilot_world import open_stage
 
 SLOW = {"match": {"last_user": "look"}, "text": "I look around. " * 400, "chunk_ms": 50, "chunk_chars": 5}
 

@@ -3,11 +3,11 @@ import os
 import stat
 
 import pytest
-from pilot_world import open_stage
 from textual.events import Key, Paste
 
 from retinue.ui.screens.picker import Picker
 from retinue.ui.screens.prompt import TextPrompt
+from tests.ui.pilot_world import open_stage
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 

@@ -1,7 +1,7 @@
 import psycopg.errors
 import pytest
 
-from retinue.durable.trouble import QUIET_S, DurableTrouble, TroubleNotifier, recognise, render_notice
+from retinue.durable.trouble import QUIET_S, DurableTrouble, TroubleNotifier, first_line, recognise, render_notice
 
 FULL = DurableTrouble("full", "no room", "room again")
 AWAY = DurableTrouble("away", "away", "room again")
@@ -82,3 +82,18 @@ def test_worker_tells_of_it_and_takes_it_back():
 def test_error_is_recognised(error, kind, text):
     found = recognise(error, "it")
     assert (found.kind, found.text[: len(text)]) == (kind, text)
+
+
+REFUSED = """connection failed: connection to server at "10.0.0.5", port 5432 failed: FATAL:  password authentication \
+failed for user "retinue"
+connection to server at "10.0.0.5", port 5432 failed: FATAL:  no pg_hba.conf entry for host "10.0.0.7", no encryption
+"""
+
+
+def test_wrong_password_is_the_reason():
+    said = first_line(Exception(REFUSED))
+    assert ("password authentication failed for user" in said, "pg_hba" in said) == (True, False)
+
+
+def test_other_words_are_one_line():
+    assert first_line(Exception("no such\n  thing")) == "no such thing"

@@ -4,8 +4,8 @@ import random
 import pytest
 
 from retinue.core.messages import Cost, ImageContent, TextContent, Usage, UserMessage
-from retinue.core.model import Draft, Failure, ModelInfo, ModelRequest, Price, Reply
-from retinue.engine.budget import IMAGE_TOKENS, BudgetedModel, Lease, Leases, bound_input, fit_output
+from retinue.core.model import Draft, Failure, ModelInfo, ModelRequest, Price, PriceTier, Reply
+from retinue.engine.budget import IMAGE_TOKENS, BudgetedModel, Lease, Leases, bound_input, bound_price, fit_output
 
 INFO = ModelInfo(provider="p", id="m", api="a", max_tokens=2000, cost=Price(input=3, output=15, cache_write=4))
 
@@ -189,3 +189,17 @@ def test_leases_of_runs_hang_below_each_other():
     ]
     leases.forget("a")
     assert (leases.find("c"), leases.open("d", "a", None, None).parent) == (below, main)
+
+
+def bound(text: str, system: str = "") -> int:
+    return bound_input(ModelRequest(system=system, messages=[UserMessage(text, 0)]))
+
+
+def test_each_byte_of_a_message_is_a_token() -> None:
+    assert (bound("x" * 5000) - bound(""), bound("é" * 100) - bound("e" * 100)) == (5000, 100)
+    assert bound("", "s" * 700) - bound("") == 700
+
+
+def test_price_is_that_of_the_dearest_row() -> None:
+    cost = Price(input=1, output=2, cache_read=0.5, cache_write=4, tiers=(PriceTier(0, input=3, output=8),))
+    assert bound_price(cost, 1_000_000, 500_000) == 4 + 4

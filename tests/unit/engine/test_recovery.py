@@ -2,7 +2,7 @@ import msgspec
 
 from retinue.core.events import RunFinished, RunForgotten, RunQueued, RunRead, RunStarted, RunSteered
 from retinue.core.run import Outcome, Reason, Run, Status
-from retinue.engine.recovery import read_remains
+from retinue.engine.recovery import ResumableRuns, read_remains
 from retinue.engine.request import RunRequest, store_request
 
 REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
@@ -70,3 +70,24 @@ def test_words_outlive_a_crash_and_no_other_end():
 def test_damaged_entries_are_counted():
     remains = read_remains([{"type": "RunStarted"}, None, msgspec.to_builtins(done("nobody"))])
     assert (remains.runs, remains.damaged) == ({}, 3)
+
+
+def build(run_id, parent_id):
+    return Run(id=run_id, parent_id=parent_id, depth=1, agent="a", description="d", surface="fleet")
+
+
+def test_run_waits_for_its_parent():
+    returning, above, below = ResumableRuns(), build("a", "main"), build("b", "a")
+    assert (returning.add(above), returning.add(below)) == (True, False)
+    assert (returning.settle("a"), "a" in returning, "b" in returning) == ([below], False, True)
+
+
+def test_parent_at_work_is_not_waited_for():
+    returning, above, below = ResumableRuns(), build("a", "main"), build("b", "a")
+    returning.add(above)
+    returning.settle("a")
+    assert (returning.add(below), list(returning.settle("b"))) == (True, [])
+
+
+def test_unknown_run_keeps_nobody_waiting():
+    assert list(ResumableRuns().settle("a")) == []

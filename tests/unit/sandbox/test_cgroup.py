@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from retinue.sandbox import cgroup
 from retinue.sandbox.cgroup import ControlGroup
 from retinue.sandbox.server import RestrictedThread
 
@@ -89,3 +90,18 @@ def test_empty_group_goes_at_the_end(unified: Path) -> None:
     (unified / list_groups(unified)[0] / "pids.max").unlink()  # the kernel's own files are no hindrance
     corral.close()
     assert list_groups(unified) == []
+
+
+def test_command_has_a_share_of_what_there_is() -> None:
+    assert cgroup.find_bound() == int(cgroup.find_memory() * 0.75) > 0
+    assert cgroup.find_bound(5) == 5
+
+
+@pytest.mark.parametrize(("text", "bytes_"), [("4096\n", 4096), ("max\n", None), ("9223372036854771712\n", None)])
+def test_container_may_have_less(
+    text: str, bytes_: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "limit").write_text(text)
+    monkeypatch.setattr(cgroup, "_LIMITS", (str(tmp_path / "missing"), str(tmp_path / "limit")))
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert cgroup.find_memory() == (bytes_ or machine)

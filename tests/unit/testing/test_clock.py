@@ -1,6 +1,9 @@
 import asyncio
 
-from retinue.testing import FakeClock
+from retinue.core.events import MessageDelta, RunStarted, TurnStarted
+from retinue.core.messages import Usage
+from retinue.core.model import Delta
+from retinue.testing import EventCollector, FakeClock
 
 
 async def test_sleepers_wake_in_order() -> None:
@@ -37,3 +40,14 @@ async def test_automatic_clock_jumps() -> None:
     await clock.sleep(60)
     await clock.sleep(0)
     assert (clock.steady_s(), clock.slept) == (60, [60, 0])
+
+
+def test_collector_keeps_events() -> None:
+    collector = EventCollector()
+    delta = MessageDelta(run_id="r", delta=Delta("text_start", 0), usage=Usage())
+    told = [RunStarted(run_id="r"), TurnStarted(run_id="r", turn=1), delta]
+    for event in told:
+        collector(event)
+    assert (collector.events, collector.of(TurnStarted)) == (told, [told[1]])
+    assert collector.kinds() == ["RunStarted", "TurnStarted", "MessageDelta"]
+    assert collector.kinds(live=False) == ["RunStarted", "TurnStarted"]

@@ -2,9 +2,9 @@ import json
 from typing import Any
 
 import pytest
-from wire_reader import APIS, PLAINS, Response, ask, hear, read_events
 
 from retinue.testing import MockServer
+from tests.unit.testing.wire_reader import APIS, PLAINS, Response, ask, hear, read_events
 
 EVERY_API = pytest.mark.parametrize("api", APIS)
 MODES = pytest.mark.parametrize("stream", [True, False], ids=["stream", "plain"])

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wire_reader import APIS, Heard, ask, hear, make_body, post, read_events
 
 from retinue.testing import MockServer
+from tests.unit.testing.wire_reader import APIS, Heard, ask, hear, make_body, post, read_events
 
 REPLY = {
     "thinking": "Let me look — first.",

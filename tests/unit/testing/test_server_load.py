@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from wire_reader import make_body
+from tests.unit.testing.wire_reader import make_body
 
 CONVERSATIONS, TURNS = 300, 5
 API = "anthropic-messages"
