@@ -6,7 +6,7 @@ import pytest
 from external_world import ExternalWorld, find_flag
 
 from retinue.core.run import Status
-from retinue.testing.child import reply
+from tests.fake_child import reply
 
 DONE = {"name": "subagent_finalize", "arguments": {"status": "SUCCESS", "result": "Found."}}
 STICKY = "---\nname: keeper\ndescription: d\napproved_tools:\n  - read\n---\nKeep it.\n"

@@ -14,7 +14,7 @@ from retinue import Request, Retinue, SessionWish
 from retinue.core.messages import Cost, Usage
 from retinue.core.run import Finalized, Outcome, Reason, Status
 from retinue.core.tool import ToolContext
-from retinue.testing.child import reply
+from tests.fake_child import reply
 
 ONE = Usage(10, 2, 0, 0, 12, Cost(total=0.5))
 NONE = "none: its commands are started by a pi"

@@ -8,7 +8,7 @@ from retinue.core.errors import IsolationFailed, RetinueError
 from retinue.core.run import Outcome, Reason, Status
 from retinue.engine.loop import Ending
 from retinue.engine.setup import FeatureStack, RunSetup
-from retinue.testing.runs import build_setup
+from tests.run_setup import build_setup
 
 DONE = Outcome(Status.COMPLETED, Reason.DONE, "text")
 MODEL: Any = None

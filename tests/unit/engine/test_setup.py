@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from retinue.models.scripted import ScriptedModel, parse_script
-from retinue.testing.runs import build_setup
+from tests.run_setup import build_setup
 
 SETUP = build_setup("r", Path("/x"), ScriptedModel(parse_script([])), sections={"a": "b"})
 

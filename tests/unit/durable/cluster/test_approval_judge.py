@@ -5,8 +5,8 @@ from retinue.durable.cluster.approval import ApprovalRequest, describe_tool
 from retinue.durable.cluster.approval_judge import ApprovalJudge
 from retinue.models.script_file import parse_script
 from retinue.models.scripted import ScriptedModel
-from retinue.testing.runs import build_setup
 from retinue.tools.registry import ToolOptions, build_tools, rename_tools
+from tests.run_setup import build_setup
 
 
 class Witness:

@@ -17,8 +17,8 @@ from retinue.features.approvals.rules import Rule
 from retinue.features.hooks.feature import StopReview
 from retinue.models.script_file import parse_script
 from retinue.models.scripted import ScriptedModel
-from retinue.testing.runs import build_setup
 from retinue.tools.registry import ToolOptions, build_tools
+from tests.run_setup import build_setup
 
 TOOLS = build_tools(ToolOptions())
 

@@ -132,7 +132,7 @@ def test_full_disk_is_told(tmp_path):
     code = (
         "import sys; from pathlib import Path\n"
         "from retinue.durable.local.database import *; from retinue.durable.session_files import *\n"
-        "put = lambda connection: put_pieces(connection, 's', 'r', [Piece('session', 'a', 0, bytes(3_000_000))])\n"
+        "put = lambda connection: put_pieces(connection, 's', 'r', [RecordPart('session', 'a', 0, bytes(3_000_000))])\n"
         "try: RunDatabase(Path(sys.argv[1])).transact([put])\n"
         "except RecordError as error: print(error)\n"
     )
