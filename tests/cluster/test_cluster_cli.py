@@ -273,7 +273,7 @@ async def test_changes_are_fetched_later(world):
     assert (early.status, "is not in a git repository" in early.stderr) == (1, True)
     assert [done.status for done in told] == [0, 0, 1]
     assert told[0].stderr == f"retinue: changes saved to branch {branch}; merge: git merge {branch}\n"
-    assert "no run 'nobody' is in the database" in told[2].stderr
+    assert "unknown run 'nobody' in the database" in told[2].stderr
     assert (shown.stdout, outcome.branch) == ("new", "")
 
 

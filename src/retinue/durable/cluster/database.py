@@ -1,7 +1,7 @@
 """Connections to the shared Postgres, and encoding of JSON columns.
 
-If the database is away or refuses for a fixable reason, each query waits until it succeeds, and a `TroubleNotifier` tells
-the user. Must not know tables beyond their version.
+If the database is away or refuses for a fixable reason, each query waits until it succeeds, and a `TroubleNotifier`
+notifies the user. Must not know tables beyond their version.
 """
 
 import asyncio

@@ -292,7 +292,7 @@ class Worker:
         """Open the run's copy of its repository at the last recorded snapshot."""
         parcel = msgspec.convert(assignment.parcel, type=WorkspaceBundle)
         bundle = await read_bundle(database, assignment.digest)
-        checkout = await Checkout.restore(parcel, bundle, [piece.data for piece in states], self._folder / "workspaces")
+        checkout = await Checkout.open(parcel, bundle, self._folder / "workspaces", [piece.data for piece in states])
 
         async def snapshot() -> tuple[bytes | None, tuple[str, ...]]:
             state = await checkout.snapshot()

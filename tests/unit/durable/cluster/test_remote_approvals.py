@@ -6,7 +6,7 @@ import pytest
 from retinue.core.messages import ToolCall
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Effect, ToolResult
-from retinue.durable.cluster.approval import MAX_TOLD, ApprovalDecision, ApprovalRequest, RemoteVerdict, bound_result
+from retinue.durable.cluster.approval import MAX_TOLD, ApprovalDecision, ApprovalRequest, RemoteVerdict, SentResult
 from retinue.durable.cluster.approval_judge import ApprovalJudge
 from retinue.durable.cluster.remote_approvals import RemoteApprovalFeature, RemoteApprovals
 from retinue.engine.questions import PendingQuestions
@@ -184,6 +184,6 @@ async def test_yes_on_record_is_used_up():
 
 
 def test_long_results_are_cut():
-    given = bound_result(ToolResult.of("x" * (MAX_TOLD + 5), is_error=True))
+    given = SentResult.of(ToolResult.of("x" * (MAX_TOLD + 5), is_error=True), MAX_TOLD)
     assert (len(given.content[0].text), given.is_error) == (MAX_TOLD + len("\n[cut here]"), True)
     assert make_case("k", "c").call.effect is Effect.EXECUTE
