@@ -13,7 +13,7 @@ import msgspec
 from retinue.core.errors import RetinueError, quote
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.cluster.assignment import Assignment, pack_assignment, unpack_assignment
-from retinue.durable.cluster.database import Database, pack_json, to_column
+from retinue.durable.cluster.database import Database, fetch_value, pack_json, to_column
 from retinue.durable.session_files import RecordPart
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -125,11 +125,8 @@ class Claim:
 
     async def _has_ended(self, connection: Any) -> bool:
         """Return whether this end is written already: the connection may have broken before the confirmation."""
-        cursor = await connection.execute(
-            "SELECT 1 FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NOT NULL",
-            (self.assignment.id, self.epoch),
-        )
-        return await cursor.fetchone() is not None
+        sql = "SELECT 1 FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NOT NULL"
+        return await fetch_value(connection, sql, self.assignment.id, self.epoch) is not None
 
 
 async def _refuse(database: Database, run: str, epoch: int, problem: str) -> None:

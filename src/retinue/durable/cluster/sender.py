@@ -6,7 +6,7 @@ One connection listens for all runs of a front end; missed notifications are fou
 import asyncio
 import copy
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from retinue.durable.cluster.shared_budget import RemainingBudget, open_leases
 from retinue.durable.cluster.workspace_bundle import WorkspaceBundle, pack, read_bundle
 from retinue.durable.recorded_run import SNAPSHOT
 from retinue.durable.session_files import SESSION
-from retinue.durable.trouble import MARK, TroubleNotifier, recognise
+from retinue.durable.trouble import MARK, TroubleNotifier
 from retinue.engine.budget import Lease
 
 LOOK_S = 1.0
@@ -104,37 +104,18 @@ class Cluster:
 
         Of several objects that share the connections one listens for all; when it ends, the next takes over.
         """
-        import psycopg
-
         # Opened by the sender of the first run, who also receives the error if that fails.
         await self._opened.wait()
         async with self._listening:
             try:
-                while True:
-                    try:
-                        connection = await self._database.connect()
-                        try:
-                            await self._hear(connection)
-                        finally:
-                            await connection.close()
-                    except (psycopg.Error, OSError) as error:
-                        await asyncio.sleep(LOOK_S)
-                        self._alarm.note(self.face, recognise(error, self._alarm.subject))
-                        self._wake({*self._news, *self._brought})  # no notifications arrive now, so poll
+                await self._database.listen(self.face, self.face, self._wake, LOOK_S)
             finally:
                 self._alarm.clear(self.face)
-                self._wake({*self._news, *self._brought})
+                await self._wake(())
 
-    async def _hear(self, connection: Any) -> None:
-        await connection.execute(f"LISTEN {self.face}")
-        self._alarm.clear(self.face)
-        told: list[str] = []
-        while True:
-            self._wake(told or {*self._news, *self._brought})
-            told = [notice.payload async for notice in connection.notifies(timeout=LOOK_S, stop_after=1)]
-
-    def _wake(self, runs: Iterable[str]) -> None:
-        for run in runs:
+    async def _wake(self, told: Sequence[str]) -> None:
+        """Wake the followers of these runs, or all; some of the notifications are notices of workers."""
+        for run in told or {*self._news, *self._brought}:
             if run.startswith(MARK):
                 self._alarm.hear(run)
             for flags in (self._news, self._brought):

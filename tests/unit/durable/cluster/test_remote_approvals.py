@@ -91,7 +91,7 @@ async def test_failing_judge_refuses(tmp_path):
     appeals, _ = join(court)
     setup = await RemoteApprovalFeature(appeals, wants=court.wants).enter(make_setup(tmp_path))
     assert court.wants == {"call": True, "result": True}
-    assert await call(setup, "ls") == "it could not be judged: KeyError: \"'x'\""
+    assert await call(setup, "ls") == "approval failed: KeyError: \"'x'\""
 
 
 async def test_nothing_wanted_asks_nothing(tmp_path):
