@@ -74,7 +74,7 @@ def test_worker_tells_of_it_and_takes_it_back():
         (psycopg.errors.QueryCanceled("due to"), "timeout", "it cancels queries after a timeout: due to; raise"),
         (psycopg.errors.IdleInTransactionSessionTimeout("idle"), "contended", "it has conflicting transactions: idle"),
         (psycopg.errors.DeadlockDetected("lock"), "contended", "it has conflicting transactions: lock"),
-        (psycopg.OperationalError("FATAL: sorry, too many clients already"), "connections", "it takes no more"),
+        (psycopg.OperationalError("FATAL: sorry, too many clients already"), "connections", "it accepts no more"),
         (psycopg.OperationalError("connection refused"), "away", "it cannot be reached: connection refused"),
         (OSError("no route"), "away", "it cannot be reached: no route"),
     ],
