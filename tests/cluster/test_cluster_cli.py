@@ -154,7 +154,7 @@ async def test_status_shows_everything(world):
     assert shown.startswith(f"{describe(world)}: 1 worker, 2 of 2 places taken, 3 waiting\n")
     assert (f"(on {worker['name']})" in shown, "retinue-1 3 waiting" in shown) == (True, True)
     reachable = ("pass", f"Database {describe(world)} reachable")
-    assert items == [reachable, ("pass", "1 worker there")]
+    assert items == [reachable, ("pass", "1 worker running")]
 
 
 @pytest.mark.slow
@@ -311,8 +311,8 @@ def test_doctor_looks_and_leaves_nothing(world, postgres):
     alone, _ = check(world)
     reachable = ("pass", f"Database {name} reachable")
     assert before == [("warn", f"Database {name} is empty")]
-    assert odd == [reachable, ("pass", "1 worker there"), ("warn", "Workers of other versions")]
-    assert alone == [reachable, ("warn", "No worker is there")]
+    assert odd == [reachable, ("pass", "1 worker running"), ("warn", "Workers of other versions")]
+    assert alone == [reachable, ("warn", "No worker is running")]
 
 
 @pytest.mark.parametrize(

@@ -400,9 +400,7 @@ async def find_lacks(connection: "Connection") -> list[str]:
         return [f"it is a standby; {_WRITABLE}"]
     lacks = [f"transactions of role {quote(role, 80)} are read-only; {_WRITABLE}"] if is_readonly else []
     if not await fetch_value(connection, _HAS_TABLES):
-        make = (
-            f"role {quote(role, 80)} may not create tables; make it the owner of the database, or grant it CREATE"
-        )
+        make = f"role {quote(role, 80)} may not create tables; make it the owner of the database, or grant it CREATE"
         return [*lacks, *([] if can_create else [make])]
     cursor = await connection.execute(_TABLES)
     missing = [f"{' '.join(rights)} on {table}" for table, rights in await cursor.fetchall()]
