@@ -16,7 +16,7 @@ from retinue.durable.cluster.assignment import Assignment
 from retinue.durable.cluster.database import Database
 from retinue.durable.cluster.record import Claim, submit
 from retinue.durable.session_files import RecordPart
-from retinue.testing.postgres import Postgres
+from tests.postgres import Postgres
 
 RUNS, TURNS = 10, 5
 IDLE_S, LOAD_S, WRITERS = 10.0, 5.0, 8

@@ -20,7 +20,7 @@ from typing import Any
 from bench.cluster_oracle import Harm, list_processes, look, watch_ends
 from bench.cluster_world import USAGE, ClusterWorld, open_world
 from bench.figure import Figure
-from retinue.testing.postgres import Postgres
+from tests.postgres import Postgres
 
 WORKERS, SLOTS = 3, 20
 KILL_S = 5.0

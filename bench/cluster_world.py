@@ -17,7 +17,7 @@ import psycopg
 
 from retinue import Retinue
 from retinue.testing import MockServer, make_repo
-from retinue.testing.postgres import Postgres, find_postgres, open_postgres
+from tests.postgres import Postgres, find_postgres, open_postgres
 
 LOG = 'echo "$PI_SESSION_ID {turn}" >> {log}'
 """What a scripted call does: one line for each time it is done, the same one for the same call."""

@@ -12,7 +12,7 @@ from bench.figure import Figure
 from bench.longsession import LINES, write_session
 from bench.mock import serve
 from bench.workplace import ROOT, Workplace, open_workplace
-from retinue.testing.terminal import FRAME, Terminal, open_terminal
+from tests.terminal import FRAME, Terminal, open_terminal
 
 PROGRAM = str(ROOT / ".venv" / "bin" / "retinue")
 STARTS, AGENTS, DELTAS_PER_S, WATCHED_S, IDLE_S = 10, 50, 40, 8.0, 5.0

@@ -19,9 +19,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from retinue.testing import process, terminal
-from retinue.testing.postgres import Postgres, find_postgres, open_postgres
+from retinue.testing import process
+from tests import terminal
 from tests.farm import Farm, open_yard
+from tests.postgres import Postgres, find_postgres, open_postgres
 from tests.runners import PROGRAM, use_runner
 from tests.standby import Standby, open_standby
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from retinue.testing.process import KEPT
-from retinue.testing.terminal import start_there
+from tests.terminal import start_there
 
 TOP = Path(__file__).parents[1]
 PROGRAM = [sys.executable, "-m", "retinue"]

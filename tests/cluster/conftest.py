@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from bench.cluster_world import ClusterWorld
-from retinue.testing.postgres import Postgres
 from tests.farm import fork_program
 from tests.needs import explain_lack
+from tests.postgres import Postgres
 
 
 @pytest.fixture

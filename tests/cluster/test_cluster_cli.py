@@ -52,7 +52,7 @@ async def spawn(world, face, count=1):
 def test_worker_without_git_says_so(world, tmp_path):
     world.play(DONE)
     world.start_worker(PATH=str(tmp_path))
-    assert "git is not installed here, or not on PATH" in world.read_log(0)
+    assert "git is not installed on this worker, or not on PATH" in world.read_log(0)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -123,14 +123,14 @@ def test_worker_leaves_without_database(world, postgres):
     worker = world.start_worker()
     postgres.stop()
     try:
-        world.wait_until(lambda: "the database is away" in world.read_log(0), "it notices")
+        world.wait_until(lambda: "the database cannot be reached" in world.read_log(0), "it notices")
         worker.send_signal(signal.SIGTERM)
         status = worker.wait(30)
     finally:
         postgres.start()
     said = world.read_log(0).splitlines()
     assert (status, len(said)) == (143, 3)
-    assert said[-1] == "retinue: the database is away: the other workers will find what was not finished here"
+    assert said[-1] == "retinue: the database cannot be reached: other workers will take over the unfinished runs"
 
 
 async def test_status_shows_everything(world):
@@ -154,7 +154,7 @@ async def test_status_shows_everything(world):
     assert shown.startswith(f"{describe(world)}: 1 worker, 2 of 2 places taken, 3 waiting\n")
     assert (f"(on {worker['name']})" in shown, "retinue-1 3 waiting" in shown) == (True, True)
     reachable = ("pass", f"Database {describe(world)} reachable")
-    assert items == [reachable, ("pass", "1 worker there")]
+    assert items == [reachable, ("pass", "1 worker running")]
 
 
 @pytest.mark.slow
@@ -236,7 +236,7 @@ async def test_worker_without_key_says_so(world):
         outcome = await handle.wait()
     told = "no key for provider mock: set NO_SUCH_KEY, which its apiKey in models.json names"
     assert (outcome.status, outcome.error) == (Status.FAILED, f"on worker {worker['name']}: {told}")
-    assert world.read_log(0).splitlines()[1:] == [f"retinue: run {handle.id}.1 cannot work here: {told}"]
+    assert world.read_log(0).splitlines()[1:] == [f"retinue: run {handle.id}.1 cannot work on this worker: {told}"]
 
 
 async def test_remote_out_of_reach_is_told(world):
@@ -269,11 +269,11 @@ async def test_changes_are_fetched_later(world):
     told = [retinue(world, "cluster", "fetch", name) for name in (handle.id, f"{handle.id}.1", "nobody")]
     branch = f"pi-agent-{handle.id}"
     shown = subprocess.run(["git", "show", f"{branch}:new.txt"], cwd=world.project, capture_output=True, text=True)
-    assert f"when that is mended: retinue cluster fetch {handle.id}" in outcome.notes
+    assert f"when that is fixed, run: retinue cluster fetch {handle.id}" in outcome.notes
     assert (early.status, "is not in a git repository" in early.stderr) == (1, True)
     assert [done.status for done in told] == [0, 0, 1]
     assert told[0].stderr == f"retinue: changes saved to branch {branch}; merge: git merge {branch}\n"
-    assert "no run 'nobody' is in the database" in told[2].stderr
+    assert "unknown run 'nobody' in the database" in told[2].stderr
     assert (shown.stdout, outcome.branch) == ("new", "")
 
 
@@ -311,15 +311,15 @@ def test_doctor_looks_and_leaves_nothing(world, postgres):
     alone, _ = check(world)
     reachable = ("pass", f"Database {name} reachable")
     assert before == [("warn", f"Database {name} is empty")]
-    assert odd == [reachable, ("pass", "1 worker there"), ("warn", "Workers of other versions")]
-    assert alone == [reachable, ("warn", "No worker is there")]
+    assert odd == [reachable, ("pass", "1 worker running"), ("warn", "Workers of other versions")]
+    assert alone == [reachable, ("warn", "No worker is running")]
 
 
 @pytest.mark.parametrize(
     ("address", "told"),
     [
         ("postgresql://retinue@127.0.0.1:1/x", "cannot be used: connection failed"),
-        ("mysql://somewhere", "the address of the database is not one"),
+        ("mysql://somewhere", "the address of the database is not valid"),
     ],
 )
 def test_face_says_which_address_is_wrong(world, address, told):
@@ -335,4 +335,4 @@ def test_worker_of_another_version_says_so(world):
     world.ask("UPDATE retinue.workers SET version = '9.9' RETURNING 1")
     world.start_worker()
     told = world.read_log(1)
-    assert "others are not (1 of '9.9'): install the same everywhere" in told
+    assert "others have not (1 of '9.9'): install the same everywhere" in told

@@ -306,7 +306,7 @@ async def test_missing_tool_is_told(dispatching, plain, tmp_path, is_there):
     async with dispatching.open_face() as face:
         face.listen(lambda event: warned.append(event.text) if isinstance(event, Warned) else None)
         _, run = await run_main(face)
-    told = [] if is_there else ["agent 'greeter', on its worker: there is no tool 'mcp__raw__hi' here; left out"]
+    told = [] if is_there else ["agent 'greeter' on its worker: there is no tool 'mcp__raw__hi' here; left out"]
     assert (bool(run.worker), (results(run) == ["hello"]), warned) == (True, is_there, told)
 
 

@@ -58,7 +58,7 @@ def _drop_keys(dump):
 def test_readonly_transactions_fail(world, looker):
     looker.execute("ALTER ROLE looker SET default_transaction_read_only = on")
     _, [_, (state, message, details), *_] = check(world)
-    told = "transactions of role 'looker' can only read; runs need one that can be written"
+    told = "transactions of role 'looker' are read-only; runs need a writable database"
     assert (state, message, told in details) == ("fail", "The cluster's database cannot be written", True)
 
 
@@ -66,4 +66,4 @@ def test_empty_database_may_not_be_filled(world, looker, postgres):
     world.database = postgres.make_database().replace("retinue@", "looker@")
     _, [(state, message, details), *rest] = check(world)
     assert (state, "is empty" in message, rest) == ("warn", True, [])
-    assert "role 'looker' may not make the tables; let it own the database" in details
+    assert "role 'looker' may not create tables; make it the owner of the database" in details

@@ -117,9 +117,9 @@ async def test_status_shows_no_control_characters(world, impostor):
     ("field", "value", "told"),
     [
         ("{parcel,known}", "7", "was sent by another version of retinue"),
-        ("{parcel,branch}", '"main; rm -rf ~"', "'main; rm -rf ~' is no name for the branch of a run"),
-        ("{parcel,branch}", '"main"', "'main' is no name for the branch of a run"),
-        ("{runId}", '"../../main"', "is no name for the branch of a run"),
+        ("{parcel,branch}", '"main; rm -rf ~"', "'main; rm -rf ~' is not a valid branch name for a run"),
+        ("{parcel,branch}", '"main"', "'main' is not a valid branch name for a run"),
+        ("{runId}", '"../../main"', "is not a valid branch name for a run"),
     ],
 )
 async def test_fetch_takes_no_other_branch(world, impostor, field, value, told):

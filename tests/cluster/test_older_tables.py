@@ -49,7 +49,7 @@ async def test_waiting_run_survives_upgrade(world):
         make_old(world)
         world.launch_worker()
         outcome = await handle.wait()
-    told = f"brought from version 1 to {VERSION}: the tables of {world.database.partition('@')[2]!r}"
+    told = f"upgraded the tables of {world.database.partition('@')[2]!r} from version 1 to {VERSION}"
     assert (outcome.status, told in world.read_log(0)) == (Status.COMPLETED, True), world.read_log(0)
     assert (world.ask(COLUMNS), world.ask("SELECT version FROM retinue.meta")) == (fresh, [(VERSION,)])
 
@@ -95,8 +95,8 @@ def test_living_old_workers_are_named(world):
     done = retinue(world, "worker")
     assert done.stderr == (
         f"retinue: the database {world.database.partition('@')[2]!r} has tables of version 1, this program knows "
-        f"{VERSION}. It brings them up to date when no worker of the older version is left, and 2 are: "
-        f"{', '.join(names)}. Stop these (SIGTERM; what they have not finished goes on afterwards), "
+        f"{VERSION}. It can upgrade them when no worker of the older version is left, and 2 are: "
+        f"{', '.join(names)}. Stop them (SIGTERM; unfinished runs continue afterwards), "
         "then start this one\n"
     )
     assert (done.status, world.ask("SELECT version FROM retinue.meta")) == (2, [(1,)])
@@ -115,7 +115,7 @@ async def test_sleeping_old_worker_is_cut_off(world):
         world.start_worker()
         outcome = await handle.wait()
         os.kill(old.pid, signal.SIGCONT)
-        await wait_for(world, lambda: "begins anew" in world.read_log(0), "it notices")
+        await wait_for(world, lambda: "it starts again" in world.read_log(0), "it notices")
     assert (outcome.status, len(world.effects)) == (Status.COMPLETED, 1)
 
 
@@ -152,7 +152,7 @@ def test_two_new_workers_upgrade_once(world):
     both = [world.launch_worker(), world.launch_worker()]
     for worker in both:
         world.await_worker(worker)
-    said = [world.read_log(number).count("brought from version 1") for number in range(2)]
+    said = [world.read_log(number).count("from version 1") for number in range(2)]
     assert (sorted(said), world.ask("SELECT version FROM retinue.meta")) == ([0, 1], [(VERSION,)])
 
 
@@ -161,7 +161,7 @@ def test_failed_upgrade_leaves_old_tables(world):
     make_old(world)
     world.do("CREATE VIEW retinue.cases AS SELECT 1 AS one")
     done = retinue(world, "worker")
-    assert (done.status, done.stderr.count("\n"), "could not be brought up to date" in done.stderr) == (2, 1, True)
+    assert (done.status, done.stderr.count("\n"), "could not be upgraded" in done.stderr) == (2, 1, True)
     assert world.ask("SELECT version FROM retinue.meta") == [(1,)]
 
 

@@ -9,7 +9,7 @@ from retinue.core.run import Status
 
 pytestmark = pytest.mark.timeout(120)
 DONE = {"text": "All done."}
-FULL = "has no room left on its disk: could not extend file; make room there"
+FULL = "has no room left on its disk: could not extend file; free some space there"
 REFUSE = """
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN RAISE EXCEPTION '{told}' USING ERRCODE = '{state}'; END $$;
@@ -53,8 +53,8 @@ async def test_full_disk_is_told_on_both_sides(world):
         outcome = await handle.wait()
         await wait_for(world, lambda: len(warned) > 1, "the face is told of the end")
     assert (outcome.status, len(world.effects)) == (Status.COMPLETED, 2)
-    assert list_said(world) == [f"the database {FULL}", "the database is back"]
-    assert warned == [f"the database {FULL}", "the database is back"]
+    assert list_said(world) == [f"the database {FULL}", "the database is available again"]
+    assert warned == [f"the database {FULL}", "the database is available again"]
 
 
 @pytest.mark.parametrize("table", ["retinue.runs", "dbos.workflow_status"])
@@ -69,7 +69,7 @@ async def test_run_is_sent_when_there_is_room(world, table):
         outcome = await handle.wait()
     place = repr(world.database.partition("@")[2])
     assert outcome.status is Status.COMPLETED
-    assert warned == [f"the cluster's database {place} {FULL}", "the database is back"]
+    assert warned == [f"the cluster's database {place} {FULL}", "the database is available again"]
 
 
 @pytest.fixture
@@ -94,9 +94,9 @@ def change(owner, sql):
 @pytest.mark.parametrize(
     ("bad", "good", "told"),
     [
-        ("CONNECTION LIMIT 0", "CONNECTION LIMIT -1", "takes no more connections: "),
+        ("CONNECTION LIMIT 0", "CONNECTION LIMIT -1", "accepts no more connections: "),
         pytest.param(
-            *("SET default_transaction_read_only = on", "RESET ALL", "can only be read: "), marks=pytest.mark.slow
+            *("SET default_transaction_read_only = on", "RESET ALL", "is read-only: "), marks=pytest.mark.slow
         ),
     ],
 )
@@ -119,7 +119,7 @@ def test_worker_waits_for_connections(world, crowd):
     world.play(DONE)
     change(crowd, "ALTER ROLE crowd CONNECTION LIMIT 4")
     worker = world.launch_worker()
-    world.wait_until(lambda: "takes no more connections" in world.read_log(0), "it says so")
+    world.wait_until(lambda: "accepts no more connections" in world.read_log(0), "it says so")
     change(crowd, "ALTER ROLE crowd CONNECTION LIMIT -1")
     world.await_worker(worker)
     assert (worker.poll(), "internal error" in world.read_log(0)) == (None, False)

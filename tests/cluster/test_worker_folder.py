@@ -22,7 +22,7 @@ async def test_worker_without_folder_takes_nothing(world, tmp_path):
     world.start_worker()
     shutil.rmtree(folder, ignore_errors=True)
     folder.write_text("in the way")
-    told = f"its folder {str(folder)!r}: not a directory; it takes no runs until that is mended"
+    told = f"its folder {str(folder)!r}: not a directory; it takes no runs until that is fixed"
     await wait_for(world, lambda: told in world.read_log(0), "the log says so")
     async with world.open_face() as face:
         handle = await face.spawn("general-purpose", "Work.")
@@ -41,7 +41,7 @@ def test_worker_does_not_start_without_folder(world, tmp_path):
     env = {"RETINUE_DATABASE": world.database, "RETINUE_WORKER_DIR": str(folder)}
     done = run_cli(("worker",), world.project, env, home=world.agent_dir.parent.parent)
     told = (
-        f"retinue: no run can work in the worker's folder {str(folder)!r}: not a directory; mend that, or name another"
+        f"retinue: no run can work in the worker's folder {str(folder)!r}: not a directory; fix that, or name another"
     )
     assert (done.status, done.stderr.startswith(told)) == (2, True), done.stderr
 

@@ -159,7 +159,7 @@ async def test_sleeping_worker_does_no_harm(world):
         os.kill(world._workers[number].pid, signal.SIGSTOP)
         outcome = await handle.wait()
         os.kill(world._workers[number].pid, signal.SIGCONT)
-        await wait_for(world, lambda: "begins anew" in world.read_log(number), "it notices")
+        await wait_for(world, lambda: "it starts again" in world.read_log(number), "it notices")
     assert outcome.status is Status.COMPLETED
     assert len(set(world.effects)) == len(world.effects)
     assert world.ask("SELECT count(*) FROM retinue.runs WHERE outcome IS NOT NULL") == [(1,)]

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from retinue import Request, Retinue, SessionWish
-from retinue.testing.child import FakeChild
+from tests.fake_child import FakeChild
 
 LOOKER = "---\nname: looker\ndescription: d\ntools: read, grep\n---\n\nLook around.\n"
 

@@ -27,9 +27,9 @@ from retinue.sessions.log import Session
 from retinue.settings.run_config import build_surfaces
 from retinue.settings.subagents import SubagentsConfig
 from retinue.testing.clock import EventCollector
-from retinue.testing.runs import build_setup
 from retinue.tools.policy import Rights
 from retinue.tools.registry import ToolOptions, build_tools
+from tests.run_setup import build_setup
 
 DONE = {"text": "done"}
 SURFACES = build_surfaces(SubagentsConfig(), {})

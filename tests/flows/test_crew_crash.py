@@ -33,7 +33,7 @@ from retinue.engine.runner import LiveRun
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.surfaces.fleet.records import LifecycleRecords
-from retinue.testing.runs import build_setup
+from tests.run_setup import build_setup
 
 SAMPLE = 2
 REQUEST = store_request(RunRequest(agent="a", task="child-00", description="d", surface="fleet"))

@@ -14,9 +14,9 @@ from retinue.features.extensions.handlers import Handlers
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.testing.clock import EventCollector
-from retinue.testing.runs import build_setup
 from retinue.tools.registry import ToolOptions, build_tools
 from tests.flows.extension_world import World
+from tests.run_setup import build_setup
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "guides" / "extensions.md"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.run import Status
-from retinue.testing.child import reply
+from tests.fake_child import reply
 from tests.flows.external_world import ExternalWorld, find_flag
 
 DONE = {"name": "subagent_finalize", "arguments": {"status": "SUCCESS", "result": "Found."}}

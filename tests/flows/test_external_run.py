@@ -13,7 +13,7 @@ from retinue import Request, Retinue, SessionWish
 from retinue.core.messages import Cost, Usage
 from retinue.core.run import Finalized, Outcome, Reason, Status
 from retinue.core.tool import ToolContext
-from retinue.testing.child import reply
+from tests.fake_child import reply
 from tests.flows.external_world import LOOKER, ExternalWorld, find_flag
 
 ONE = Usage(10, 2, 0, 0, 12, Cost(total=0.5))

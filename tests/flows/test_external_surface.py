@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from retinue.testing import fresh_home, run_cli
-from retinue.testing.child import FakeChild, reply
+from tests.fake_child import FakeChild, reply
 
 LOOKER = "---\nname: looker\ndescription: d\ntools: read\n---\n\nLook around.\n"
 MOCK = {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-completions", "apiKey": "k", "models": [{"id": "m-1"}]}

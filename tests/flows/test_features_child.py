@@ -12,9 +12,9 @@ from retinue.features.memory import Memory, plan_memory
 from retinue.features.skills import Skills
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
-from retinue.testing.runs import build_setup
 from retinue.tools.policy import BUILTIN_OFFERS, Rights, Terms, decide_tools
 from retinue.tools.registry import ToolOptions, build_tools
+from tests.run_setup import build_setup
 
 WHO = Identity("scout", "ab12", 1, 4)
 

@@ -14,7 +14,7 @@ from retinue.engine.runner import LiveRun
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.testing.clock import EventCollector
-from retinue.testing.runs import build_setup
+from tests.run_setup import build_setup
 
 
 class Mark:

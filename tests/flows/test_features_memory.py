@@ -9,9 +9,9 @@ from retinue.core.definition import DeclaredTools, Definition
 from retinue.core.errors import RetinueError
 from retinue.core.run import Outcome, Reason, Status
 from retinue.features.memory import MAX_BYTES, Memory, MemoryPlan, plan_memory
-from retinue.testing.runs import build_setup
 from retinue.tools.policy import BUILTIN_OFFERS, Rights, Terms, decide_tools
 from retinue.tools.registry import ToolOptions, build_tools
+from tests.run_setup import build_setup
 
 HEADS = {True: "# Agent Memory\n", False: "# Agent Memory (read-only)\n"}
 SHELVES = {"project": ".pi/agent-memory", "local": ".pi/agent-memory-local", "user": ".pi/agent-memory"}

@@ -6,8 +6,8 @@ import pytest
 from retinue.core.run import Outcome, Reason, Status
 from retinue.features import skills
 from retinue.features.skills import Skill, Skills, find_skill_roots, list_skills, preload_skill, render_catalogue
-from retinue.testing.runs import build_setup
 from retinue.tools.registry import ToolOptions, build_tools
+from tests.run_setup import build_setup
 
 HEAD = "---\nname: {name}\ndescription: {about}\n---\nBody of {name}."
 

@@ -25,7 +25,7 @@ from retinue.engine.runner import LiveRun
 from retinue.sessions.log import Session
 from retinue.surfaces.fleet.delivery import open_notifier
 from retinue.testing.clock import FakeClock
-from retinue.testing.runs import build_setup
+from tests.run_setup import build_setup
 
 SLOTS, BUDGET = 2, 12_000
 INFO = ModelInfo("p", "m", "a", max_tokens=300)

@@ -13,8 +13,8 @@ from retinue.engine.limits import Limits
 from retinue.engine.runner import LiveRun
 from retinue.models.offline import OfflineModel
 from retinue.sessions.log import Session
-from retinue.testing.runs import build_setup
 from retinue.tools.registry import ToolOptions, build_tools
+from tests.run_setup import build_setup
 
 FILES = {
     "README.md": """\

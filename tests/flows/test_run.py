@@ -26,7 +26,7 @@ from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.compaction import CompactionConfig
 from retinue.sessions.log import Session
 from retinue.testing.clock import EventCollector
-from retinue.testing.runs import build_setup
+from tests.run_setup import build_setup
 
 
 class Tool:

@@ -10,10 +10,10 @@ from retinue.features.sandbox import Boundaries, Confined, find_workspace
 from retinue.sandbox.probe import Machine, Probe
 from retinue.sandbox.status import Backend
 from retinue.settings.subagents import Sandbox
-from retinue.testing.runs import build_setup
 from retinue.tools.process_tree import TreeProbe
 from retinue.tools.shell.bash import BashTool
 from tests.flows.sandbox_world import need_status
+from tests.run_setup import build_setup
 
 DONE = Outcome(Status.COMPLETED, Reason.DONE)
 

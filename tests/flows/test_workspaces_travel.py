@@ -288,7 +288,7 @@ async def test_forgotten_commit_comes_from_bundle(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "-q", "--no-local", "repo", "clone")
     journey.repo = clone
-    with pytest.raises(RetinueError, match=r"is not in .*clone' any more; give the bundle that was sent"):
+    with pytest.raises(RetinueError, match=r"is no longer in .*clone'"):
         await journey.land(bundle)
     asked = []
 
@@ -337,7 +337,7 @@ async def test_inner_repositories_stay_out(tmp_path: Path) -> None:
     (checkout.root / "x.txt").write_text("x")
     taken = await checkout.snapshot()
     assert taken is not None
-    assert taken.notes == ("Git repositories inside of the workspace are not carried: 'inner', 'second'",)
+    assert taken.notes == ("Git repositories inside the workspace are not saved: 'inner', 'second'",)
     assert await checkout.snapshot() is None
     again = await journey.open(taken.bundle, worker="other")
     assert sorted(read_tree(again.root)) == [".gitignore", ".gitmodules", "a.txt", "src/b.txt", "x.txt"]

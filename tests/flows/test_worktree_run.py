@@ -13,9 +13,9 @@ from retinue.engine.runner import LiveRun
 from retinue.features.worktree.feature import Worktree
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
-from retinue.testing.runs import build_setup
 from retinue.tools.registry import ToolOptions, build_tools
 from tests.flows.worktree_world import World, git
+from tests.run_setup import build_setup
 
 WRITE = {"calls": [{"name": "write", "arguments": {"path": "new.txt", "content": "by the model\n"}}]}
 LOOK = {"calls": [{"name": "bash", "arguments": {"command": "pwd; cat new.txt; git status --short"}}]}

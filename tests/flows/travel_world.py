@@ -50,7 +50,7 @@ class Journey:
         return cls(home, repo, parcel, bundle)
 
     async def open(self, *snapshots: bytes, worker: str = "worker") -> Checkout:
-        return await Checkout.restore(self.parcel, self.bundle, snapshots, self.home / worker)
+        return await Checkout.open(self.parcel, self.bundle, self.home / worker, snapshots)
 
     async def land(self, *snapshots: bytes, branch: str = BRANCH, **wishes: object) -> str:
         return await land(self.repo, self.parcel, snapshots, branch, description="do it", **wishes)  # type: ignore[arg-type]

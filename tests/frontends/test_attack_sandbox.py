@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from retinue.testing.terminal import open_terminal
 from tests.needs import explain_lack, need_backend
+from tests.terminal import open_terminal
 
 # The system calls by which namespaces are made, and those of Landlock, which have the same numbers everywhere.
 CLONE, UNSHARE = {"x86_64": (56, 272), "aarch64": (220, 97)}.get(platform.machine(), (0, 0))

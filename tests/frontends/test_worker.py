@@ -96,7 +96,7 @@ def test_refused_connection_is_told(place, command, refused):
     assert (done.status, SECRET in done.stderr, done.stdout) == (2, False, "")
     assert "cannot be used: " in done.stderr
     assert "Connection refused" in done.stderr
-    assert "it is named by --database, by RETINUE_DATABASE, or by cluster.database" in done.stderr
+    assert "check --database, RETINUE_DATABASE, or cluster.database" in done.stderr
 
 
 def test_database_comes_from_user_file(place, refused):

@@ -23,7 +23,7 @@ from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, map_fleet_tools
 from retinue.surfaces.fleet.records import LifecycleRecords
 from retinue.testing.clock import EventCollector, FakeClock
-from retinue.testing.runs import build_setup
+from tests.run_setup import build_setup
 from tests.runners import make_backend
 
 SONNET = ModelInfo("anthropic", "claude-sonnet-4-5", "scripted", "Claude Sonnet 4.5", context_window=200_000)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from retinue.testing.process import fresh_home
-from retinue.testing.terminal import open_terminal
+from tests.terminal import open_terminal
 
 PROGRAM = [sys.executable, "-m", "retinue"]
 TMUX = shutil.which("tmux")

@@ -6,7 +6,7 @@ The only file of `app` that knows the cluster. It passes on callables and plain 
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ from retinue.core.definition import Definition
 from retinue.core.diagnostics import Item
 from retinue.core.environment import MARKS, WORKER_DIR, select
 from retinue.core.errors import RetinueError, UsageError
-from retinue.durable.cluster.start_worker import WorkerOptions as WorkerOptions
 from retinue.engine.build import build_judged
 from retinue.engine.rights import RevokedToolsHook
 from retinue.engine.run_config import REMOTE, Origin, RemoteRequest
@@ -39,6 +38,20 @@ if TYPE_CHECKING:
     from retinue.engine.manager import RemoteRuns
 
 DATABASE = "RETINUE_DATABASE"
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    database: str = ""
+    """The address; empty for that of the environment or the user's settings."""
+    slots: int = 20
+    """Maximum number of simultaneous runs, for each depth."""
+    total: int | None = None
+    """Maximum number of simultaneous runs on all workers; 0 for no limit, None for the last value set."""
+    drain_s: float = 30.0
+    """Time for runs to finish after a stop."""
+    approve: bool = False
+    """Whether to trust projects that are trusted by the sender."""
 
 
 def find_database(settings: SubagentsConfig, environment: Mapping[str, str]) -> str:
@@ -137,7 +150,7 @@ class _RemoteChildGuards:
 
 async def start_worker(wish: WorkerOptions, stop: asyncio.Event, say: Callable[[str], None]) -> None:
     """Run a worker until `stop` is set. Raises RetinueError."""
-    from retinue.durable.cluster.start_worker import work
+    from retinue.durable.cluster.worker_host import run_worker
 
     url, folder = name_database(wish.database, os.environ), find_worker_dir(os.environ)
 
@@ -168,7 +181,7 @@ async def start_worker(wish: WorkerOptions, stop: asyncio.Event, say: Callable[[
             output_transcript=False,  # transcripts would be in the workspace and be returned as its changes
         )
 
-    await work(wish, url, folder, open_agent, stop, say)
+    await run_worker(url, folder, open_agent, stop, say, slots=wish.slots, total=wish.total, drain_s=wish.drain_s)
 
 
 def to_request(job: "WorkerJob", session_file: Path, *, approve: bool = False) -> Request:

@@ -1,7 +1,7 @@
 """The feature of a durable run: its record is in a database before the model is called and before a tool acts.
 
 Wraps only the Model and Tool ports. A call with a recorded reply but no recorded result may have happened: when the run
-is resumed, the model is told so, and the call is never repeated automatically. Must not know the database.
+is resumed, the model is informed, and the call is never repeated automatically. Must not know the database.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from retinue.core.errors import RetinueError
 from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Reply
 from retinue.core.run import Outcome
 from retinue.core.tool import Effect, Tool, ToolContext, ToolResult, WrappedTool
-from retinue.durable.session_files import RecordError, RecordPart, RecordStorage, SessionFolder
+from retinue.durable.session_files import RecordError, RecordPart, SessionFolder, StoreParts
 from retinue.engine.setup import RunSetup
 
 SNAPSHOT = "snapshot"
@@ -35,9 +35,9 @@ class WorkspaceSnapshots:
 class RunRecorder:
     """Writes new session content and snapshots of one run to its record."""
 
-    def __init__(self, shelf: RecordStorage, mirror: SessionFolder, states: WorkspaceSnapshots | None = None) -> None:
+    def __init__(self, store: StoreParts, mirror: SessionFolder, states: WorkspaceSnapshots | None = None) -> None:
         """Without `states` the workspace is not recorded."""
-        self._shelf = shelf
+        self._store = store
         self._mirror = mirror
         self._states = states
         self._new: list[RecordPart] = []
@@ -51,7 +51,7 @@ class RunRecorder:
         async with self._turn:
             pieces, states = self._mirror.collect(), list(self._new)
             # A result and the workspace after it are stored together or not at all.
-            await self._shelf.keep([*pieces, *states])
+            await self._store([*pieces, *states])
             self._mirror.settle(pieces)
             del self._new[: len(states)]
 
@@ -68,7 +68,7 @@ class RunRecorder:
                 data, notes = await self._states.snapshot()
             except RetinueError as error:
                 # The run continues; the next successful snapshot includes these changes.
-                data, notes = None, (f"the workspace could not be put on record: {error}",)
+                data, notes = None, (f"the workspace could not be recorded: {error}",)
             self.notes.update(dict.fromkeys(notes))
             if data is not None:
                 self._new.append(RecordPart(SNAPSHOT, self._states.attempt, self._states.taken, data))

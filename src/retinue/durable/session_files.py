@@ -3,10 +3,9 @@
 Sessions only grow at their end, so a piece is an offset and the bytes from there on.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from retinue.core.errors import RetinueError, quote
 
@@ -25,14 +24,8 @@ class RecordPart:
     data: bytes
 
 
-class RecordStorage(Protocol):
-    """Storage of one run's record."""
-
-    async def keep(self, pieces: Sequence[RecordPart]) -> None:
-        """Return when the pieces are stored durably. Raises RecordError."""
-        ...
-
-
+StoreParts = Callable[[Sequence[RecordPart]], Awaitable[None]]
+"""Returns when the parts are stored durably, all or none. Raises RecordError."""
 SESSION = "session"
 
 
@@ -54,7 +47,7 @@ class SessionFolder:
             if not piece.path or not (path := self._folder / piece.path).resolve().is_relative_to(
                 self._folder.resolve()
             ):
-                raise RetinueError(f"the record of the run names a file outside of its session: {quote(piece.path)}")
+                raise RetinueError(f"the record of the run names a file outside its session: {quote(piece.path)}")
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with path.open("r+b" if path.exists() else "w+b") as file:
                 file.seek(piece.place)

@@ -19,23 +19,28 @@ MARK = "! "
 RIGHTS: Final = "rights"
 BRIEF: Final = ("away", "contended")
 """Kinds that may be over at the next attempt, so only a repetition is reported."""
-_REMEDIES: Final = {
-    "full": ("has no room left on its disk", "make room there"),
-    "memory": ("is out of memory", "give it more, or fewer workers"),
-    "connections": (
-        "takes no more connections",
-        "raise its max_connections or the connection limit of this role, or end some of those there are",
-    ),
-    "limit": ("has come to a limit of its own", "see its settings"),
-    "readonly": (
-        "can only be read",
-        "name the server that can be written, or take default_transaction_read_only from it",
-    ),
-    "timeout": ("breaks off what it is asked", "raise statement_timeout and lock_timeout for this role"),
-    "disk": ("has trouble with its files", "see its log"),
-    RIGHTS: ("refuses this role", "connect as the role that owns it, or let that one give this role its rights"),
-    "contended": ("is in its own way", "see its log"),
-    "away": ("is away", ""),
+_TEXTS: Final = {
+    "full": "has no room left on its disk",
+    "memory": "is out of memory",
+    "connections": "accepts no more connections",
+    "limit": "has reached one of its limits",
+    "readonly": "is read-only",
+    "timeout": "cancels queries after a timeout",
+    "disk": "has trouble with its files",
+    RIGHTS: "refuses this role",
+    "contended": "has conflicting transactions",
+    "away": "cannot be reached",
+}
+REMEDIES: Final = {
+    "full": "free some space there",
+    "memory": "give it more, or use fewer workers",
+    "connections": "raise its max_connections or the connection limit of this role, or close some connections",
+    "limit": "check its settings",
+    "readonly": "name the writable server, or remove default_transaction_read_only from it",
+    "timeout": "raise statement_timeout and lock_timeout for this role",
+    "disk": "check its log",
+    RIGHTS: "connect as the role that owns the tables, or have that role grant rights to this one",
+    "contended": "check its log",
 }
 _STATES: Final = {
     "53100": "full",
@@ -60,7 +65,7 @@ class DurableTrouble(msgspec.Struct, frozen=True):
     kind: str
     text: str
     """What it is, and what to do."""
-    over: str = "the database is back"
+    over: str = "the database is available again"
     """The message when it is over."""
 
 
@@ -146,8 +151,8 @@ def recognise(error: BaseException, subject: str) -> DurableTrouble:
     kind = _STATES.get(state) or _CLASSES.get(state[:2])
     if kind is None:
         kind = "connections" if any(words in told for words in _CROWDED) else "away"
-    what, remedy = _REMEDIES[kind]
-    return DurableTrouble(kind, "; ".join(filter(None, (f"{subject} {what}: {told}", remedy))))
+    remedy = f"; {REMEDIES[kind]}" if kind in REMEDIES else ""
+    return DurableTrouble(kind, f"{subject} {_TEXTS[kind]}: {told}{remedy}")
 
 
 def render_notice(worker: str, trouble: DurableTrouble | None) -> str:

@@ -7,8 +7,8 @@ from retinue.durable.session_files import RecordError
 from retinue.engine.model_choice import unwrap
 from retinue.models.script_file import parse_script
 from retinue.models.scripted import ScriptedModel
-from retinue.testing.runs import build_setup
 from retinue.tools.registry import ToolOptions, build_tools, rename_tools
+from tests.run_setup import build_setup
 
 
 class FakeKeeper:

@@ -68,15 +68,15 @@ def test_worker_tells_of_it_and_takes_it_back():
 @pytest.mark.parametrize(
     ("error", "kind", "text"),
     [
-        (psycopg.errors.DiskFull("no"), "full", "it has no room left on its disk: no; make room there"),
+        (psycopg.errors.DiskFull("no"), "full", "it has no room left on its disk: no; free some space there"),
         (psycopg.errors.OutOfMemory("out"), "memory", "it is out of memory: out"),
-        (psycopg.errors.ReadOnlySqlTransaction("no"), "readonly", "it can only be read: no; name the server"),
-        (psycopg.errors.QueryCanceled("due to"), "timeout", "it breaks off what it is asked: due to; raise"),
-        (psycopg.errors.IdleInTransactionSessionTimeout("idle"), "contended", "it is in its own way: idle"),
-        (psycopg.errors.DeadlockDetected("lock"), "contended", "it is in its own way: lock"),
-        (psycopg.OperationalError("FATAL: sorry, too many clients already"), "connections", "it takes no more"),
-        (psycopg.OperationalError("connection refused"), "away", "it is away: connection refused"),
-        (OSError("no route"), "away", "it is away: no route"),
+        (psycopg.errors.ReadOnlySqlTransaction("no"), "readonly", "it is read-only: no; name the writable server"),
+        (psycopg.errors.QueryCanceled("due to"), "timeout", "it cancels queries after a timeout: due to; raise"),
+        (psycopg.errors.IdleInTransactionSessionTimeout("idle"), "contended", "it has conflicting transactions: idle"),
+        (psycopg.errors.DeadlockDetected("lock"), "contended", "it has conflicting transactions: lock"),
+        (psycopg.OperationalError("FATAL: sorry, too many clients already"), "connections", "it accepts no more"),
+        (psycopg.OperationalError("connection refused"), "away", "it cannot be reached: connection refused"),
+        (OSError("no route"), "away", "it cannot be reached: no route"),
     ],
 )
 def test_error_is_recognised(error, kind, text):

@@ -28,7 +28,7 @@ from retinue.engine.runner import LiveRun
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.testing.clock import FakeClock
-from retinue.testing.runs import build_setup
+from tests.run_setup import build_setup
 
 REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
 DONE = Outcome(Status.COMPLETED, Reason.DONE, text="done")

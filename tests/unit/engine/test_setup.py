@@ -9,7 +9,7 @@ from retinue.core.run import Outcome, Reason, Status
 from retinue.engine.loop import Ending
 from retinue.engine.setup import FeatureStack, RunSetup
 from retinue.models.scripted import ScriptedModel, parse_script
-from retinue.testing.runs import build_setup
+from tests.run_setup import build_setup
 
 SETUP = build_setup("r", Path("/x"), ScriptedModel(parse_script([])), sections={"a": "b"})
 

@@ -4,6 +4,7 @@ Plain serialisable data. Must not know who decides or how it is transported.
 """
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -11,8 +12,7 @@ from msgspec import UNSET, Struct
 
 from retinue.core.messages import ImageContent, TextContent, ToolCall, UserContent
 from retinue.core.tool import Amendment, Effect, Tool, ToolResult
-from retinue.durable.cluster.assignment import CHANNEL
-from retinue.durable.cluster.database import Database, pack_json
+from retinue.durable.cluster.database import Database
 from retinue.durable.cluster.record import RunTakenOver
 from retinue.engine.run_config import Origin
 
@@ -42,21 +42,38 @@ class SentCall(Struct, frozen=True, kw_only=True, rename="camel"):
     made: Amendment | None = None
     """Changes by hooks of the front end; the changed call needs approval again."""
 
+    @classmethod
+    def of(
+        cls, call: ToolCall, tool: Tool, cwd: str, forms: tuple[str, ...], made: Amendment | None = None
+    ) -> "SentCall":
+        return cls(
+            id=call.id,
+            name=tool.spec.own_name,
+            shown=call.name,
+            effect=tool.effect,
+            arguments=call.arguments,
+            cwd=cwd,
+            forms=forms,
+            made=made,
+        )
+
     def to_call(self) -> ToolCall:
-        """Convert to what hooks receive."""
         return ToolCall(self.id, self.name, self.arguments)
 
 
 class SentResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The result of a call, truncated."""
-
     content: list[UserContent]
     is_error: bool = False
     ends_run: bool = False
 
-    def to_result(self) -> ToolResult:
-        """Convert to what hooks receive."""
-        return ToolResult(list(self.content), UNSET, self.is_error, self.ends_run)
+    @classmethod
+    def of(cls, result: ToolResult, most: int | None = None) -> "SentResult":
+        """Convert a result; with `most` only the beginning of its text."""
+        content = list(result.content) if most is None else shorten_content(result.content, most)
+        return cls(content=content, is_error=result.is_error, ends_run=result.ends_run)
+
+    def to_result(self, details: Any = UNSET) -> ToolResult:
+        return ToolResult(list(self.content), details, self.is_error, self.ends_run)
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -115,42 +132,17 @@ class RemoteVerdict(Struct, frozen=True, kw_only=True, rename="camel"):
     call_id: str = ""
 
 
-def describe_tool(
-    call: ToolCall, tool: Tool, cwd: str, forms: tuple[str, ...], made: Amendment | None = None
-) -> SentCall:
-    name, shown = tool.spec.own_name, call.name
-    return SentCall(
-        id=call.id,
-        name=name,
-        shown=shown,
-        effect=tool.effect,
-        arguments=call.arguments,
-        cwd=cwd,
-        forms=forms,
-        made=made,
-    )
-
-
-def bound_result(result: ToolResult) -> SentResult:
-    """Truncate a result for sending: the beginning of its text, without images."""
-    left, content = MAX_TOLD, list[UserContent]()
-    for block in result.content:
+def shorten_content(content: Iterable[UserContent], left: int) -> list[UserContent]:
+    """Return the first `left` characters of a content, without images."""
+    kept = list[UserContent]()
+    for block in content:
         if isinstance(block, ImageContent):
-            content.append(TextContent("[an image]"))
+            kept.append(TextContent("[an image]"))
         elif left > 0:
-            piece = block.text[:left]
-            left -= len(piece)
-            content.append(TextContent(piece if len(piece) == len(block.text) else f"{piece}\n[cut here]"))
-    return SentResult(content=content, is_error=result.is_error, ends_run=result.ends_run)
-
-
-def to_given(result: ToolResult) -> SentResult:
-    """Convert a replacing result, untruncated."""
-    return SentResult(content=list(result.content), is_error=result.is_error, ends_run=result.ends_run)
-
-
-RULING = "ruling"
-"""Message kind of decisions among the messages to a run."""
+            cut = block.text[:left]
+            left -= len(cut)
+            kept.append(TextContent(cut if len(cut) == len(block.text) else f"{cut}\n[cut here]"))
+    return kept
 
 
 async def bring_case(database: Database, run: str, epoch: int, case: ApprovalRequest) -> None:
@@ -168,38 +160,4 @@ async def bring_case(database: Database, run: str, epoch: int, case: ApprovalReq
         msgspec.json.encode(case),
     )
     if not rows:
-        raise RunTakenOver(f"run {run} is another worker's now")
-
-
-async def list_cases(database: Database, run: str) -> list[ApprovalRequest]:
-    """Return a run's undecided requests, without those that an earlier worker waited for."""
-    rows = await database.fetch(
-        "SELECT c.data FROM retinue.cases c JOIN retinue.runs r ON r.id = c.id"
-        " WHERE c.id = %s AND (NOT c.waits OR c.epoch = r.epoch)"
-        " AND NOT EXISTS (SELECT 1 FROM retinue.words w WHERE w.key = c.key) ORDER BY c.seq",
-        run,
-    )
-    return [msgspec.json.decode(bytes(data), type=ApprovalRequest) for (data,) in rows]
-
-
-async def settle_case(database: Database, run: str, case: ApprovalRequest, ruling: ApprovalDecision) -> None:
-    """Send a decision to the run; only the first one for a request counts."""
-    if not case.waits:
-        await database.fetch("DELETE FROM retinue.cases WHERE key = %s", case.key)
-        return
-    call_id = "" if case.call is None else case.call.id
-    verdict = RemoteVerdict(key=case.key, ruling=ruling, digest=case.digest, run_id=case.run_id, call_id=call_id)
-    await database.fetch(
-        "WITH said AS (INSERT INTO retinue.words (id, key, kind, data) VALUES (%s, %s, %s, %s)"
-        " ON CONFLICT DO NOTHING) SELECT pg_notify(%s, %s)",
-        run,
-        case.key,
-        RULING,
-        pack_json(verdict),
-        CHANNEL,
-        run,
-    )
-
-
-async def forget_cases(database: Database, run: str) -> None:
-    await database.fetch("DELETE FROM retinue.cases WHERE id = %s", run)
+        raise RunTakenOver.of(run)

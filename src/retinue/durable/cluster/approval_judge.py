@@ -5,7 +5,7 @@ Must not know how requests are transported or what rules, hooks and users decide
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -14,7 +14,7 @@ from retinue.core.messages import Usage
 from retinue.core.model import Model, ToolSpec
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Amendment, Effect, Tool, ToolContext, ToolResult
-from retinue.durable.cluster.approval import ApprovalDecision, ApprovalRequest, SentCall, Wants, to_given
+from retinue.durable.cluster.approval import ApprovalDecision, ApprovalRequest, SentCall, SentResult, Wants
 from retinue.durable.cluster.remote_approvals import RemotelyApprovedModel, RemoteStopReview
 from retinue.durable.cluster.sender import Cluster
 from retinue.engine.calls import CallHook, describe_quarrel
@@ -26,17 +26,6 @@ from retinue.features.hooks.feature import HookedModel, StopReview, ToolCallHook
 
 _ANY: Wants = {"call": True, "result": True}
 """For a hook that does not declare what it wants."""
-
-
-class ModelGuard(Protocol):
-    """A hook around a model, asked before and notified after a request."""
-
-    @property
-    def wants(self) -> Mapping[str, bool]: ...
-
-    async def begin(self, facts: dict[str, Any]) -> str: ...
-
-    async def finish(self, facts: dict[str, Any]) -> None: ...
 
 
 OpenBelow = Callable[[Origin], Awaitable[RunSetup]]
@@ -69,10 +58,10 @@ class ApprovalJudge:
             if case.kind == "leave":
                 await self._dismiss(case.origin.run_id, msgspec.convert(case.facts["outcome"], type=Outcome))
                 return ApprovalDecision()
-            bench = await self._find_below(case.origin)
-            return bench if isinstance(bench, ApprovalDecision) else await bench.judge(case)
+            hooks = await self._find_below(case.origin)
+            return hooks if isinstance(hooks, ApprovalDecision) else await hooks.judge(case)
         except Exception as error:
-            text = f"it could not be judged: {type(error).__name__}: {quote(str(error), 500)}"
+            text = f"approval failed: {type(error).__name__}: {quote(str(error), 500)}"
             return _refuse(case, ToolResult.of(text, {}, is_error=True))
 
     async def close(self) -> None:
@@ -82,16 +71,15 @@ class ApprovalJudge:
 
     async def _find_below(self, origin: Origin) -> "RunHooks | ApprovalDecision":
         async with self._opening:
-            guest = self._below.get(origin.run_id)
-            if guest is None:
-                assert self._open_below is not None, "nobody was told to ask"
-                guest = self._below[origin.run_id] = _ChildHooks(await self._open_below(origin))
-            return await guest.enter()
+            child = self._below.get(origin.run_id)
+            if child is None:
+                assert self._open_below is not None, "the worker was not asked for requests of children"
+                child = self._below[origin.run_id] = _ChildHooks(await self._open_below(origin))
+            return await child.enter()
 
     async def _dismiss(self, run_id: str, outcome: Outcome) -> None:
-        guest = self._below.pop(run_id, None)
-        if guest is not None:
-            await guest.leave(outcome)
+        if (child := self._below.pop(run_id, None)) is not None:
+            await child.leave(outcome)
 
 
 class _ChildHooks:
@@ -100,17 +88,17 @@ class _ChildHooks:
     def __init__(self, setup: RunSetup) -> None:
         self._setup = setup
         self._around = FeatureStack()
-        self._bench: RunHooks | None = None
+        self._hooks: RunHooks | None = None
 
     async def enter(self) -> "RunHooks | ApprovalDecision":
-        if self._bench is None:
+        if self._hooks is None:
             entered = await self._around.enter(self._setup)
             if isinstance(entered, Ending):
-                text = entered.error or "what stands around the run could not be entered"
-                given = to_given(ToolResult.of(text, {}, is_error=True))
+                text = entered.error or "the hooks and approvals of the run could not be started"
+                given = SentResult.of(ToolResult.of(text, {}, is_error=True))
                 return ApprovalDecision(passes=False, given=given, words=text, wants=_ANY)
-            self._bench = RunHooks(entered)
-        return self._bench
+            self._hooks = RunHooks(entered)
+        return self._hooks
 
     async def leave(self, outcome: Outcome) -> None:
         await self._around.leave(outcome, self._setup.limits.cleanup_s)
@@ -149,11 +137,12 @@ class RunHooks:
             case "result":
                 return await self._judge_result(case)
             case "step":
-                return await self._judge_step(case)
+                for guard in self._models:
+                    if words := await guard.begin(dict(case.facts)):
+                        return ApprovalDecision(passes=False, words=words)
             case "reply":
                 for guard in self._models:
                     await guard.finish(_read_reply(case.facts))
-                return ApprovalDecision()
             case "stop":
                 return await self._judge_end(case)
         return ApprovalDecision()
@@ -189,13 +178,7 @@ class RunHooks:
                 result = await hook.after(call, tool, result)
         if result is first:
             return ApprovalDecision()
-        return ApprovalDecision(given=to_given(result), details=_to_plain(result.details))
-
-    async def _judge_step(self, case: ApprovalRequest) -> ApprovalDecision:
-        for guard in self._models:
-            if words := await guard.begin(dict(case.facts)):
-                return ApprovalDecision(passes=False, words=words)
-        return ApprovalDecision()
+        return ApprovalDecision(given=SentResult.of(result), details=_to_plain(result.details))
 
     async def _judge_end(self, case: ApprovalRequest) -> ApprovalDecision:
         outcome = Outcome(Status.COMPLETED, Reason.DONE, text=str(case.facts.get("content", "")))
@@ -204,7 +187,7 @@ class RunHooks:
             if isinstance(verdict, str):
                 return ApprovalDecision(words=verdict)
             if isinstance(verdict, Outcome) and verdict.status is Status.FAILED:
-                return ApprovalDecision(error=verdict.error or "it was refused")
+                return ApprovalDecision(error=verdict.error or "refused")
         return ApprovalDecision()
 
     def _find_tool(self, called: SentCall) -> tuple[Tool, Any]:
@@ -232,8 +215,7 @@ class _WorkerTool:
         self.effect = effect
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Fail, since the tool is not here."""
-        return ToolResult.of("this tool works elsewhere", {}, is_error=True)
+        return ToolResult.of("this tool is only on the worker", {}, is_error=True)
 
 
 def is_end(reviewer: Reviewer) -> bool:
@@ -241,13 +223,13 @@ def is_end(reviewer: Reviewer) -> bool:
     return isinstance(reviewer, StopReview | RemoteStopReview)
 
 
-def _list_guards(model: Model) -> list[ModelGuard]:
+def _list_guards(model: Model | None) -> list[HookedModel | RemotelyApprovedModel]:
     """Return the hooks around a model, outermost first."""
-    found, inner = list[ModelGuard](), [model]
-    while inner:
-        if isinstance(each := inner.pop(), HookedModel | RemotelyApprovedModel):
-            found.append(each)
-        inner += filter(None, (getattr(each, "inner_model", None) or getattr(each, "model", None),))
+    found = []
+    while model is not None:
+        if isinstance(model, HookedModel | RemotelyApprovedModel):
+            found.append(model)
+        model = getattr(model, "inner_model", None) or getattr(model, "model", None)
     return found
 
 
@@ -258,7 +240,7 @@ def _refuse(case: ApprovalRequest, result: ToolResult) -> ApprovalDecision:
     if case.kind == "result":
         return ApprovalDecision()
     return ApprovalDecision(
-        passes=False, given=to_given(result), details=_to_plain(result.details), words=words, wants=_ANY
+        passes=False, given=SentResult.of(result), details=_to_plain(result.details), words=words, wants=_ANY
     )
 
 
@@ -274,7 +256,7 @@ def _change(case: ApprovalRequest, change: Amendment, made: Amendment | None) ->
     if made is not None and change.keys[-1] in made.keys:
         return _refuse(case, ToolResult.of(describe_quarrel(change.by), {}, is_error=True))
     # A worker that does not support changes must not make the original call.
-    text = "hooks have changed its arguments, and it could not be made with others"
+    text = "hooks changed its arguments, and this worker cannot make the changed call"
     return msgspec.structs.replace(_refuse(case, ToolResult.of(text, {}, is_error=True)), change=change)
 
 
@@ -291,20 +273,20 @@ def _read_reply(facts: Mapping[str, Any]) -> dict[str, Any]:
 class ApprovalListener:
     """Handles the approval requests of one run while this front end follows it."""
 
-    def __init__(self, cluster: Cluster, run: str, court: ApprovalJudge, is_attended: Callable[[], bool]) -> None:
+    def __init__(self, cluster: Cluster, run: str, judge: ApprovalJudge, is_attended: Callable[[], bool]) -> None:
         """`is_attended` tells whether a user could be asked."""
         self._cluster = cluster
         self._run = run
-        self._court = court
+        self._judge = judge
         self._is_attended = is_attended
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._left: set[str] = set()
         """Requests left unanswered when the last user disconnected."""
         self._telling = asyncio.Lock()
-        self.has_sat = False
-        """Whether there was any request."""
+        self.has_begun = False
+        """Whether `run` was started."""
 
-    async def sit(self) -> None:
+    async def run(self) -> None:
         """Handle requests until cancelled; cancelling withdraws open questions."""
         async with asyncio.TaskGroup() as group:
             while True:
@@ -324,7 +306,7 @@ class ApprovalListener:
         for case in await self._cluster.read_cases(self._run):
             if not case.waits:
                 await self._hear(case)
-        await self._court.close()
+        await self._judge.close()
         await self._cluster.forget_cases(self._run)
 
     async def _hear(self, case: ApprovalRequest) -> None:
@@ -334,14 +316,14 @@ class ApprovalListener:
             else:
                 # Notices are delivered one by one in their order.
                 async with self._telling:
-                    await self._cluster.settle(self._run, case, await self._court.judge(case))
+                    await self._cluster.settle(self._run, case, await self._judge.judge(case))
         finally:
             self._busy.pop(case.key, None)
 
     async def _rule(self, case: ApprovalRequest) -> None:
-        had_face = self._is_attended()
-        ruling = await self._court.judge(case)
-        if had_face and not ruling.passes and not self._is_attended():
+        had_user = self._is_attended()
+        ruling = await self._judge.judge(case)
+        if had_user and not ruling.passes and not self._is_attended():
             # It may be refused only because the last user disconnected: ask again when a user returns.
             self._left.add(case.key)
             return

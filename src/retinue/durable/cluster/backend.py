@@ -10,8 +10,6 @@ from msgspec import structs
 
 from retinue.core.clock import Clock
 from retinue.core.events import Warned
-from retinue.core.run import Question
-from retinue.engine.external.command_line import ProcessPurpose
 from retinue.engine.external.program import ProcessContext
 from retinue.engine.manager import Manager
 from retinue.engine.questions import PendingQuestions
@@ -65,35 +63,17 @@ class ClusterBackend:
         return self._ports.find_width()
 
     def send(self, setup: RunSetup, remote_request: RemoteRequest, manager: Manager) -> LiveRun:
-        from retinue.durable.cluster.remote_run import RemoteRun, SendContext
+        from retinue.durable.cluster.remote_run import RemoteRun
 
-        ports, desk, guests, run_id = self._ports, self._ports.desk, manager.guests, setup.run_id
         cluster = self._connect(manager)
         if self._budget is not None:
             remote_request.lease.root.draw_on(self._budget)
-        premises = ports.build_premises(setup.cwd)
         if remote_request.request.isolation is not None:
             from retinue.features.worktree.feature import RemoteWorktree
 
             setup = setup.change(features=(RemoteWorktree(), *setup.features))
-
-        async def ask(question: Question) -> str:
-            return await desk.ask(question)
-
-        journey = SendContext(
-            post=ProcessPurpose(remote_request, setup.model.info.ref, setup.thinking),
-            premises=premises,
-            cluster=cluster,
-            attempt=remote_request.attempt,
-            ask=ask if desk.has_frontend else None,
-            is_attended=lambda: desk.has_frontend,
-            open_below=partial(ports.open_below, setup),
-            guards_below=ports.guards_below,
-            cover=self._cover(setup, remote_request, manager.root, cluster),
-            hear_below=partial(guests.hear, run_id),
-            find_below=partial(guests.find_file, run_id),
-        )
-        return RemoteRun(setup, journey, clock=ports.clock)
+        content = self._build_content(setup, remote_request, manager.root, cluster)
+        return RemoteRun(setup, remote_request, self._ports, cluster, manager.guests, content)
 
     async def close(self) -> None:
         if self._cluster is not None:
@@ -111,7 +91,7 @@ class ClusterBackend:
             self._cluster = cluster
         return self._cluster
 
-    def _cover(
+    def _build_content(
         self, setup: RunSetup, remote_request: RemoteRequest, main: LiveRun, cluster: "Cluster"
     ) -> "SessionContent":
         """Return the initial content of the run's session, like that of a local one."""

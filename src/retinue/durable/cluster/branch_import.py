@@ -9,19 +9,26 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from retinue.core.errors import RetinueError, quote
 from retinue.core.run import BRANCH_PREFIX
-from retinue.durable.cluster.assignment import Assignment, unpack_assignment
+from retinue.durable.cluster.assignment import unpack_assignment
 from retinue.durable.cluster.database import Database
 from retinue.durable.cluster.repository import MAX_BUNDLE, Workspace, find_workspace
 from retinue.durable.cluster.snapshots import SnapshotLink, apply_chain
-from retinue.durable.cluster.workspace_bundle import WorkspaceBundle, check_bundle, check_parcel, drop_sent, release
+from retinue.durable.cluster.workspace_bundle import (
+    WorkspaceBundle,
+    check_bundle,
+    check_parcel,
+    drop_sent,
+    read_bundle,
+    release,
+)
 from retinue.durable.recorded_run import SNAPSHOT
-from retinue.durable.session_files import SESSION
 from retinue.features.worktree.copies import hold_registry
 from retinue.features.worktree.saved_work import ABANDONED_REFS, render_message
 from retinue.tools.git import GitResult
@@ -40,19 +47,18 @@ async def land(
     branch: str,
     *,
     description: str = "",
-    bundle: bytes | None = None,
     find_bundle: FindBundle | None = None,
 ) -> str:
     """Put the work of a run on a branch and return its name; empty if nothing was changed.
 
-    If the branch belongs to someone else, another name is chosen. With `bundle`, the repository need not contain what
-    was sent; `find_bundle` returns it on demand. Raises RetinueError; then nothing is lost and it can be retried.
+    If the branch belongs to someone else, another name is chosen. With `find_bundle`, the repository need not contain
+    what was sent. Raises RetinueError; then nothing is lost and it can be retried.
     """
     check_parcel(parcel)
     # Also the branch that the run continues, because the user may copy its name from a message.
     if wrong := [name for name in (branch, parcel.branch or branch) if not _BRANCH.fullmatch(name)]:
         raise RetinueError(
-            f"{quote(wrong[0])} is no name for the branch of a run; expected {BRANCH_PREFIX} and the run's id: "
+            f"{quote(wrong[0])} is not a valid branch name for a run; expected {BRANCH_PREFIX} and the run's id: "
             "letters, digits, hyphens and underscores"
         )
     if not snapshots:
@@ -61,16 +67,12 @@ async def land(
     workspace = await find_workspace(repo)
     if workspace is None:
         raise RetinueError(
-            f"what the run has made cannot be brought back, since {quote(str(repo), 200)} is not in a git repository; "
+            f"the changes of the run cannot be imported: {quote(str(repo), 200)} is not in a git repository; "
             "run `git init` there"
         )
-
-    async def find() -> bytes | None:
-        return bundle if find_bundle is None else await find_bundle()
-
     landing = _BranchImport(workspace, parcel, f"{_LANDING_REFS}/{secrets.token_hex(8)}")
     try:
-        link = await landing.fetch(snapshots, find)
+        link = await landing.fetch(snapshots, find_bundle)
         name = await landing.settle(link, branch, description) if link is not None else parcel.branch
     finally:
         await asyncio.shield(landing.clear())
@@ -85,22 +87,22 @@ class _BranchImport:
         self._parcel = parcel
         self._ref = ref
 
-    async def fetch(self, snapshots: Sequence[bytes], find_bundle: FindBundle) -> SnapshotLink | None:
+    async def fetch(self, snapshots: Sequence[bytes], find_bundle: FindBundle | None) -> SnapshotLink | None:
         """Fetch all snapshots into the repository, kept by a temporary ref."""
         commit = self._parcel.commit
         if commit:
             if await self.repository.find_commit(commit) != commit:
-                await self._take_parcel(await find_bundle())
+                await self._take_parcel(None if find_bundle is None else await find_bundle())
             await self.repository.run("update-ref", self._ref, commit)
         return await apply_chain(self.repository, self._ref, commit, snapshots)
 
     async def _take_parcel(self, bundle: bytes | None) -> None:
         parcel = self._parcel
         if not bundle:
-            known = f"fetch it from {quote(parcel.remote, 200)}" if parcel.remote else "give the bundle that was sent"
+            remedy = f"; fetch it from {quote(parcel.remote, 200)}" if parcel.remote else ""
             raise RetinueError(
-                f"commit {parcel.commit}, with which the run began, is not in {quote(self._workspace.top, 200)} "
-                f"any more; {known}"
+                f"commit {parcel.commit}, with which the run began, is no longer in "
+                f"{quote(self._workspace.top, 200)}{remedy}"
             )
         await check_bundle(parcel, bundle, MAX_BUNDLE)
         await self.repository.take_bundle(bundle)
@@ -136,9 +138,7 @@ class _BranchImport:
             done = await self.repository.ask("update-ref", f"refs/heads/{name}", tip, "")
             if done.ok:
                 return name
-        raise RetinueError(
-            f"no branch {quote(wanted)} can be made in {quote(self._workspace.top, 200)}: {done.problem}"
-        )
+        raise RetinueError(f"cannot create branch {quote(wanted)} in {quote(self._workspace.top, 200)}: {done.problem}")
 
     async def _move_branch(self, name: str, before: str, tip: str) -> bool:
         repository = self.repository
@@ -166,33 +166,6 @@ class _BranchImport:
         await self.repository.ask("update-ref", "-d", self._ref)
 
 
-async def note_heard(database: Database, run: str, *, has_changes: bool) -> None:
-    """Record that a front end has the outcome and, with `has_changes`, also all changes of the run."""
-    await database.fetch(
-        "UPDATE retinue.runs SET heard = now(), home = CASE WHEN %s THEN now() ELSE home END WHERE id = %s",
-        has_changes,
-        run,
-    )
-
-
-async def note_home(database: Database, run: str) -> None:
-    """Record that the changes of a run are in a repository."""
-    await database.fetch("UPDATE retinue.runs SET home = now() WHERE id = %s", run)
-
-
-async def take_session(database: Database, assignment: Assignment) -> bytes:
-    """Return and delete the session of a run that is to leave none."""
-    rows = await database.fetch(
-        "SELECT data FROM retinue.records WHERE run = %s AND kind = %s AND path = %s ORDER BY seq",
-        assignment.run_id,
-        SESSION,
-        assignment.session,
-    )
-    # This also deletes the sessions of its children, stored with it.
-    await database.fetch("DELETE FROM retinue.records WHERE run = %s AND kind = %s", assignment.run_id, SESSION)
-    return b"".join(bytes(data) for (data,) in rows)
-
-
 async def fetch_work(database: Database, run: str, repo: Path) -> str:
     """Put the changes of a finished run on a branch and return its name; empty if it changed nothing.
 
@@ -204,9 +177,9 @@ async def fetch_work(database: Database, run: str, repo: Path) -> str:
         run,
     )
     if not rows:
-        raise RetinueError(f"no run {quote(run)} is in the database {database.describe()}; perhaps it was pruned")
+        raise RetinueError(f"unknown run {quote(run)} in the database {database.describe()}; perhaps it was pruned")
     if not rows[0][1]:
-        raise RetinueError(f"run {quote(run)} has not ended; its changes come home by themselves when it does")
+        raise RetinueError(f"run {quote(run)} has not ended; its changes are imported automatically when it ends")
     try:
         assignment = unpack_assignment(rows[0][0])
         parcel = msgspec.convert(assignment.parcel, type=WorkspaceBundle)
@@ -218,16 +191,15 @@ async def fetch_work(database: Database, run: str, repo: Path) -> str:
         SNAPSHOT,
         str(assignment.attempt),
     )
-    sent = await database.fetch("SELECT data FROM retinue.parcels WHERE digest = %s", assignment.digest)
     branch = await land(
         repo,
         parcel,
         [bytes(data) for (data,) in states],
         f"{BRANCH_PREFIX}{assignment.run_id}",
         description=assignment.description,
-        bundle=bytes(sent[0][0]) if sent else None,
+        find_bundle=partial(read_bundle, database, assignment.digest),
     )
     # A role that may only read gets the changes too; they stay in the database longer.
     with suppress(RetinueError):
-        await note_home(database, assignment.id)
+        await database.fetch("UPDATE retinue.runs SET home = now() WHERE id = %s", assignment.id)
     return branch

@@ -2,21 +2,23 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from retinue.core.diagnostics import Item
 from retinue.core.environment import WORKER_DIR
 from retinue.core.errors import RetinueError
-from retinue.durable.cluster.database import Database
-from retinue.durable.cluster.dbos_queues import QUEUES, TABLE
+from retinue.durable.cluster.cleanup import PruneResult, prune
+from retinue.durable.cluster.database import Database, NoTables
+from retinue.durable.cluster.dbos_queues import QUEUES, TABLE, WaitingRuns, import_engine
 from retinue.durable.cluster.schema import VERSION
-
-if TYPE_CHECKING:
-    from retinue.durable.cluster.cleanup import PruneResult
+from retinue.durable.cluster.worker_folder import find_problem, list_remarks
+from retinue.durable.trouble import TroubleNotifier
 
 MOST_RUNS = 1000
 SHOWN_GONE = "1 hour"
@@ -169,34 +171,30 @@ ASK_S = 5.0
 Value = TypeVar("Value")
 
 
-def read_cluster(url: str) -> "ClusterState":
+def _open(url: str, name: str = "retinue cluster") -> Database:
+    """Return a database that is only inspected: nothing is created, and nothing is waited for."""
+    return Database(url, name=name, patience_s=0, creates=False)
+
+
+def read_cluster(url: str) -> ClusterState:
     """Return workers, queues, runs and lag. Raises RetinueError."""
-    from retinue.durable.cluster.database import Database
+    database = _open(url)
 
-    database = Database(url, name="retinue cluster", patience_s=0, creates=False)
-
-    async def look() -> "ClusterState":
+    async def look() -> ClusterState:
         async with database:
             return await read_state(database)
 
     return asyncio.run(_hurry(look, database.describe()))
 
 
-def prune_cluster(url: str, days: int, say: Callable[[str], None], *, everything: bool = False) -> "PruneResult":
+def prune_cluster(url: str, days: int, say: Callable[[str], None], *, everything: bool = False) -> PruneResult:
     """Delete the data of runs that finished longer ago; runs not taken by a front end only with `everything`.
 
     `say` receives what the database waits for. Raises RetinueError.
     """
-    from retinue.durable.cluster.cleanup import prune
-    from retinue.durable.cluster.database import Database
-    from retinue.durable.cluster.dbos_queues import WaitingRuns
-    from retinue.durable.trouble import TroubleNotifier
 
-    async def remove() -> "PruneResult":
-        async with (
-            Database(url, name="retinue cluster", patience_s=0, creates=False) as database,
-            WaitingRuns(url, TroubleNotifier(say)) as waiting,
-        ):
+    async def remove() -> PruneResult:
+        async with _open(url) as database, WaitingRuns(url, TroubleNotifier(say)) as waiting:
             return await prune(database, waiting, days, everything=everything)
 
     return asyncio.run(remove())
@@ -204,13 +202,13 @@ def prune_cluster(url: str, days: int, say: Callable[[str], None], *, everything
 
 def fetch_run(url: str, run: str) -> str:
     """Put the changes of a finished run on a branch of the current repository; returns its name.
+
     Raises RetinueError.
     """
     from retinue.durable.cluster.branch_import import fetch_work
-    from retinue.durable.cluster.database import Database
 
     async def fetch() -> str:
-        async with Database(url, name="retinue cluster", patience_s=0, creates=False) as database:
+        async with _open(url) as database:
             return await fetch_work(database, run, Path.cwd())
 
     return asyncio.run(fetch())
@@ -225,12 +223,8 @@ def check_cluster(url: str, folder: Path, *, is_named: bool) -> list[Item]:
 
 
 def _examine(url: str) -> list[Item]:
-    from retinue.durable.cluster.database import Database, NoTables
-    from retinue.durable.cluster.dbos_queues import import_engine
-    from retinue.durable.cluster.schema import VERSION
-
     try:
-        database = Database(url, name="retinue doctor", patience_s=0, creates=False)
+        database = _open(url, "retinue doctor")
         import_engine()
     except RetinueError as error:
         return [Item("fail", "cluster", "The extra for clusters is not installed", str(error))]
@@ -246,7 +240,9 @@ def _examine(url: str) -> list[Item]:
 
     shown = database.describe().strip("'")
     try:
-        versions = _run_apart(_hurry(look, database.describe()))
+        # In a thread, because the caller may run an event loop.
+        with ThreadPoolExecutor(1) as threads:
+            versions = threads.submit(lambda: asyncio.run(_hurry(look, database.describe()))).result()
     except NoTables as error:
         detail = "; ".join((f"{error}: retinue worker", *lacks))
         return [Item("warn", "cluster", f"Database {shown} is empty", detail)]
@@ -255,51 +251,33 @@ def _examine(url: str) -> list[Item]:
     items = [Item("pass", "cluster", f"Database {shown} reachable", f"tables of version {VERSION}")]
     items += [Item("fail", "cluster", "The cluster's database cannot be written", lack) for lack in lacks]
     if not versions:
-        detail = "runs wait until there is one; on any machine: retinue worker"
-        return [*items, Item("warn", "cluster", "No worker is there", detail)]
+        detail = "runs wait for one; start it on any machine: retinue worker"
+        return [*items, Item("warn", "cluster", "No worker is running", detail)]
     listed = ", ".join(f"{count} of version {version or 'unknown'}" for version, count in versions.items())
     there = sum(versions.values())
-    items.append(Item("pass", "cluster", f"{there} worker{'' if there == 1 else 's'} there", listed))
-    if set(versions) != {_find_version()}:
-        detail = f"this program is {_find_version()}, the workers are: {listed}; install the same everywhere"
+    items.append(Item("pass", "cluster", f"{there} worker{'' if there == 1 else 's'} running", listed))
+    own = metadata.version("retinue")
+    if set(versions) != {own}:
+        detail = f"this program is {own}, the workers are: {listed}; install the same everywhere"
         items.append(Item("warn", "cluster", "Workers of other versions", detail))
     return items
 
 
 def _examine_folder(folder: Path, *, is_named: bool) -> list[Item]:
     """Check the folder in which a worker on this machine executes runs."""
-    from retinue.durable.cluster.worker_folder import find_problem, list_remarks
-
     if not is_named and not folder.exists():
         return []
     if problem := find_problem(folder):
-        detail = f"{folder}: {problem}; mend that, or name another by {WORKER_DIR}"
+        detail = f"{folder}: {problem}; fix that, or name another folder by {WORKER_DIR}"
         return [Item("fail", "cluster", "Worker's folder cannot be used", detail)]
-    text = "Worker's folder is no good place"
+    text = "Worker's folder is not suitable"
     remarks = [Item("warn", "cluster", text, f"{folder}: {each}") for each in list_remarks(folder)]
     return [Item("pass", "cluster", "Worker's folder usable", str(folder)), *remarks]
 
 
-async def _hurry(look: "Callable[[], Coroutine[Any, Any, Value]]", place: str) -> Value:
+async def _hurry(look: Callable[[], Awaitable[Value]], place: str) -> Value:
     try:
         async with asyncio.timeout(ASK_S):
             return await look()
     except TimeoutError:
         raise RetinueError(f"the database {place} does not answer within {ASK_S:g} s") from None
-
-
-def _run_apart(work: Coroutine[Any, Any, Value]) -> Value:
-    """Put the changes of a finished run on a branch of the current repository; returns its name.
-
-    Raises RetinueError.
-    """
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(1) as threads:
-        return threads.submit(lambda: asyncio.run(work)).result()
-
-
-def _find_version() -> str:
-    from importlib.metadata import version
-
-    return version("retinue")

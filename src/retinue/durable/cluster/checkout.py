@@ -27,15 +27,12 @@ from retinue.durable.cluster.snapshots import (
 )
 from retinue.durable.cluster.workspace_bundle import WorkspaceBundle, check_bundle, check_parcel, exclude
 from retinue.features.worktree.copies import is_directory, is_link
-from retinue.features.worktree.saved_work import AUTHOR, list_some, to_variables
+from retinue.features.worktree.saved_work import AUTHOR, list_some
 from retinue.features.worktree.traces import find_nested
 from retinue.sandbox.open_beneath import remove_tree
-from retinue.tools.git import FETCH_TIMEOUT_S
 
 _REF = "refs/retinue/snapshot"
 _MAX_TIPS = 50
-_EMPTY = {"GIT_AUTHOR_DATE": "@0 +0000", "GIT_COMMITTER_DATE": "@0 +0000"}
-"""Fixed dates, so that the empty first commit is the same everywhere."""
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -52,7 +49,7 @@ class Checkout:
     """One run's workspace. Close it at the end; after a kill, `prune_cache` removes the folder."""
 
     def __init__(self, parcel: WorkspaceBundle, site: Path, held: list[int], max_bytes: int) -> None:
-        """Internal: use `open` or `restore`. `held` are locks that last as long as the workspace."""
+        """Internal: use `open`. `held` are locks that last as long as the workspace."""
         self.parcel = parcel
         self.root = site / "tree"
         """The top of the repository."""
@@ -85,29 +82,15 @@ class Checkout:
         parcel: WorkspaceBundle,
         bundle: bytes | None,
         folder: Path,
+        snapshots: Sequence[bytes] = (),
         *,
         max_bytes: int = MAX_BUNDLE,
-        timeout_s: float = FETCH_TIMEOUT_S,
     ) -> "Checkout":
         """Create a workspace below a folder of the worker. Raises RetinueError with nothing left behind.
 
-        The folder must be on a local disk and not below /tmp: sandboxes hide /tmp, and with it what the run's git
-        reads.
+        `snapshots` are all that were taken of the run, in order. The folder must be on a local disk and not below /tmp:
+        sandboxes hide /tmp, and with it what the run's git reads.
         """
-        return await cls.restore(parcel, bundle, (), folder, max_bytes=max_bytes, timeout_s=timeout_s)
-
-    @classmethod
-    async def restore(
-        cls,
-        parcel: WorkspaceBundle,
-        bundle: bytes | None,
-        snapshots: Sequence[bytes],
-        folder: Path,
-        *,
-        max_bytes: int = MAX_BUNDLE,
-        timeout_s: float = FETCH_TIMEOUT_S,
-    ) -> "Checkout":
-        """Same, at the last of these snapshots: all snapshots that were taken, in order."""
         check_parcel(parcel)
         await check_bundle(parcel, bundle or b"", max_bytes)
         folder = _check_folder(folder)
@@ -118,7 +101,7 @@ class Checkout:
             if parcel.commit:
                 cache = RepositoryCache(folder, parcel)
                 held.append(await cache.hold())
-                tree = await cache.fill(bundle or b"", timeout_s=timeout_s)
+                tree = await cache.fill(bundle or b"")
             checkout = cls(parcel, site, held, max_bytes)
             await checkout._build(cache, tree, snapshots)
         except OSError as error:
@@ -138,15 +121,13 @@ class Checkout:
             if not self._held:
                 raise RetinueError("the workspace of the run is closed")
             if is_link(str(self.root)) or not is_directory(str(self.root)):
-                raise RetinueError(f"the run has removed or replaced its own workspace, {quote(str(self.root), 200)}")
+                raise RetinueError(f"the run has removed or replaced its workspace {quote(str(self.root), 200)}")
             self._defend()
             tree, notes = await self._read_files()
             seen = stat_file(self._shadow.index)
             table = await self._read_branches()
-            if tree == self._tree and table == self._table:
-                self._seen = seen
-                return None
-            taken = await self._take(tree, table, notes)
+            is_same = tree == self._tree and table == self._table
+            taken = None if is_same else await self._take(tree, table, notes)
             self._seen = seen
             return taken
 
@@ -208,10 +189,8 @@ class Checkout:
             )
 
     async def _make_empty(self) -> str:
-        """Create a commit without files, for a run that was sent without any."""
-        tree = (await self._own.run("write-tree")).text
-        done = await self._own.run("commit-tree", tree, "-m", "empty", env=to_variables(*AUTHOR) | _EMPTY)
-        return done.text
+        """Create a commit without files, for a run that was sent without any; it is the same everywhere."""
+        return await self._own.commit((await self._own.run("write-tree")).text, (), "empty", None, date="@0 +0000")
 
     def _defend(self) -> None:
         """Restore our repository, in case the run has found and changed it, and remove the lock of a dead git."""
@@ -231,8 +210,11 @@ class Checkout:
     async def _read_files(self) -> tuple[str, tuple[str, ...]]:
         """Return all files as a tree, and notes about what it lacks."""
         shadow = self._shadow
-        if self._is_young and not await self._has_changed():
-            return self._tree, ()
+        if self._is_young:
+            # Most runs change nothing, and this leaves the index alone.
+            told = await shadow.ask("ls-files", "-z", "--modified", "--others", "--exclude-standard")
+            if told.ok and not told.out:
+                return self._tree, ()
         self._is_young = False
         added = await shadow.ask("add", "--all", *exclude(self._nested))
         if added.ok and stat_file(shadow.index) == self._seen:
@@ -251,18 +233,13 @@ class Checkout:
         await shadow.run("read-tree", self._tree)
         added = await shadow.ask("add", "--all", "--ignore-errors", *exclude(self._nested))
         tree, _ = await shadow.write_tree(self._tree)
-        problem = () if added.ok else (f"Not all files are carried: {added.problem}",)
+        problem = () if added.ok else (f"Not all files could be saved: {added.problem}",)
         return tree, (*self._tell_nested(), *problem)
-
-    async def _has_changed(self) -> bool:
-        """Return whether any file differs from the index. Most runs change nothing, and this leaves the index alone."""
-        told = await self._shadow.ask("ls-files", "-z", "--modified", "--others", "--exclude-standard")
-        return not told.ok or bool(told.out)
 
     def _tell_nested(self) -> tuple[str, ...]:
         if not self._nested:
             return ()
-        return (f"Git repositories inside of the workspace are not carried: {list_some(self._nested)}",)
+        return (f"Git repositories inside the workspace are not saved: {list_some(self._nested)}",)
 
     async def _read_branches(self) -> BranchTable:
         signature = read_signature(self._own.git_dir)
@@ -281,8 +258,7 @@ class Checkout:
             bundle = await shadow.make_bundle(_REF, (self._last,) if self._is_begun else (), self._max_bytes)
         except BundleTooLarge as error:
             raise BundleTooLarge(
-                f"what the run has changed is too large to be carried: {error}; remove large files, "
-                "or let git ignore them"
+                f"the changes of the run are too large to send: {error}; remove large files, or let git ignore them"
             ) from None
         self._last, self._tree, self._table, self._is_begun = commit, tree, table, True
         self._carried.update(table.commits)
@@ -314,12 +290,10 @@ def _is_bent(objects: str, lenders: bytes) -> bool:
 
 
 def _check_folder(folder: Path) -> Path:
-    whole = Path(os.path.realpath(folder))
-    if "\n" in str(whole):
-        raise RetinueError(
-            f"the folder for workspaces, {quote(str(whole), 200)}, has a line break in its name; choose another"
-        )
-    return whole
+    whole = os.path.realpath(folder)
+    if "\n" in whole:
+        raise RetinueError(f"the folder for workspaces {quote(whole, 200)} has a line break in its name")
+    return Path(whole)
 
 
 def _read(path: str) -> bytes:
@@ -354,7 +328,7 @@ def _enter(root: Path, subfolder: str) -> Path:
     """Return the run's working directory, creating it if it was not committed. Raises RetinueError."""
     real = os.path.realpath(root / subfolder)
     if os.path.commonpath((real, str(root))) != str(root):
-        raise RetinueError(f"the folder {quote(subfolder, 200)} of the run is a link out of its repository")
+        raise RetinueError(f"the folder {quote(subfolder, 200)} of the run is a link to a place outside its repository")
     try:
         os.makedirs(real, exist_ok=True)
     except (FileExistsError, NotADirectoryError):

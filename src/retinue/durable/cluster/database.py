@@ -6,7 +6,7 @@ tells the user. Must not know tables beyond their version.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ import msgspec
 
 from retinue.core.errors import ConfigError, RetinueError, quote
 from retinue.durable.cluster.schema import STEPS, VERSION
-from retinue.durable.trouble import RIGHTS, TroubleNotifier, first_line, recognise
+from retinue.durable.trouble import REMEDIES, RIGHTS, TroubleNotifier, first_line, recognise
 from retinue.models.convert import clean_text
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ IDLE_MS = 5_000
 SCHEMES = ("postgresql", "postgres")
 MIGRATION_LOCK = 0x72657469
 """Advisory lock: only one program at a time creates the tables."""
-_RIGHTS = "connect as the role that owns it, or let that one give this role its rights"
+_HAS_TABLES = "SELECT to_regclass('retinue.meta') IS NOT NULL"
 _STARTING = "the database system is "
 """Beginning of the message of a server that is not ready, as in `starting up`."""
-_SAME = "install the same retinue everywhere, or give this one a database of its own"
-_NEWER = "start a worker of this version, which brings them up to date"
+_SAME = "install the same retinue everywhere, or give this one its own database"
+_NEWER = "start a worker of this version, which upgrades them"
 Value = TypeVar("Value")
 
 
@@ -106,7 +106,7 @@ class Database:
             cursor = await connection.execute(sql, values)
             return await cursor.fetchall() if cursor.description else []
 
-        return await self._insist(ask)
+        return await self._run(ask)
 
     async def transact(self, work: "Callable[[Connection], Awaitable[Value]]") -> Value:
         """Run a function in one transaction, restarted if the connection breaks."""
@@ -115,22 +115,36 @@ class Database:
             async with connection.transaction():
                 return await work(connection)
 
-        return await self._insist(ask)
+        return await self._run(ask)
 
-    async def _insist(self, work: "Callable[[Connection], Awaitable[Value]]") -> Value:
+    async def _run(self, work: "Callable[[Connection], Awaitable[Value]]") -> Value:
         """Run a function on a connection, waiting while the database cannot execute it."""
+
+        async def attempt() -> Value:
+            async with self._borrow() as connection:
+                return await work(connection)
+
+        try:
+            return await self._retry(attempt, self._passing, self._judge)
+        except self._psycopg.errors.RaiseException as error:  # raised only by our own table triggers
+            told = first_line(error.diag.message_primary or error)
+            raise ConfigError(f"the database {self.describe()}: {told}: {_SAME}") from error
+
+    async def _retry(
+        self,
+        attempt: Callable[[], Awaitable[Value]],
+        passing: tuple[type[Exception], ...],
+        judge: Callable[[object, Exception, float], None],
+    ) -> Value:
+        """Repeat an attempt until it succeeds, or until `judge` raises for an error after this time of waiting."""
         waited_s = 0.0
         who = object()
         try:
             while True:
                 try:
-                    async with self._borrow() as connection:
-                        return await work(connection)
-                except self._psycopg.errors.RaiseException as error:  # raised only by our own table triggers
-                    told = first_line(error.diag.message_primary or error)
-                    raise ConfigError(f"the database {self.describe()}: {told}: {_SAME}") from error
-                except self._passing as error:
-                    self._judge(who, error, waited_s)
+                    return await attempt()
+                except passing as error:
+                    judge(who, error, waited_s)
                 await asyncio.sleep(RETRY_S)
                 waited_s += RETRY_S
         finally:
@@ -140,10 +154,15 @@ class Database:
         """Report what is waited for. Raises RetinueError if the caller does not want to wait any longer."""
         trouble = recognise(error, f"the database {self.describe()}")
         if trouble.kind == RIGHTS and not self.waits_for_rights:
-            raise ConfigError(f"the database {self.describe()}: {first_line(error)}; {_RIGHTS}") from error
+            raise ConfigError(f"the database {self.describe()}: {first_line(error)}; {REMEDIES[RIGHTS]}") from error
         if self._patience_s is not None and waited_s >= self._patience_s:
             raise DatabaseAway(trouble.text) from error
         self.alarm.note(who, recognise(error, self.alarm.subject))
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """All errors of a query or connection."""
+        return (self._psycopg.Error, OSError)
 
     @property
     def _passing(self) -> tuple[type[Exception], ...]:
@@ -173,18 +192,36 @@ class Database:
     async def await_room(self, count: int) -> None:
         """Return when `count` more connections are available, for libraries that cannot report that they wait."""
         made: list[Connection] = []
-        who = object()
         try:
             while len(made) < count:
-                try:
-                    made.append(await self.connect())
-                except self._passing as error:
-                    self._judge(who, error, 0.0)
-                    await asyncio.sleep(RETRY_S)
+                made.append(await self._retry(self.connect, self._passing, self._judge))
         finally:
-            self.alarm.clear(who)
             for connection in made:
                 await connection.close()
+
+    async def listen(
+        self, channel: str, who: object, take: Callable[[Sequence[str]], Awaitable[None]], pause_s: float
+    ) -> None:
+        """Pass on notifications for ever; also an empty list at the start and each `pause_s`, since some may be lost.
+
+        `who` is the waiter that the alarm shows while the database is away.
+        """
+        while True:
+            try:
+                connection = await self.connect()
+                try:
+                    await connection.execute(f"LISTEN {channel}")
+                    self.alarm.clear(who)
+                    told: list[str] = []
+                    while True:
+                        await take(told)
+                        told = [notice.payload async for notice in connection.notifies(timeout=pause_s, stop_after=1)]
+                finally:
+                    await connection.close()
+            except self.errors as error:
+                await asyncio.sleep(pause_s)
+                self.alarm.note(who, recognise(error, self.alarm.subject))
+                await take([])  # no notifications arrive now, so poll
 
     async def find_lacks(self) -> list[str]:
         """Return why this role cannot store runs here; empty if it can or if the database cannot be reached."""
@@ -195,7 +232,7 @@ class Database:
         try:
             return await find_lacks(connection)
         except self._psycopg.Error as error:
-            return [f"what this role may do cannot be found out: {first_line(error)}"]
+            return [f"cannot find out what this role may do: {first_line(error)}"]
         finally:
             await connection.close()
 
@@ -224,24 +261,23 @@ class Database:
         connection = await self._reach()
         try:
             await connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
-            cursor = await connection.execute("SELECT to_regclass('retinue.meta') IS NOT NULL")
-            row = await cursor.fetchone()
-            if row is None or not row[0]:
+            if not await fetch_value(connection, _HAS_TABLES):
                 if not self._creates:
-                    raise NoTables(f"the database {self.describe()} has no tables yet: the first worker makes them")
-                await self._create(connection)
-            cursor = await connection.execute("SELECT version FROM retinue.meta")
-            row = await cursor.fetchone()
-            found = 0 if row is None else row[0]
+                    raise NoTables(f"the database {self.describe()} has no tables yet: the first worker creates them")
+                async with connection.transaction():
+                    for step in STEPS:
+                        await connection.execute(step)
+                    await connection.execute("INSERT INTO retinue.meta VALUES (%s)", (VERSION,))
+            found = await fetch_value(connection, "SELECT version FROM retinue.meta") or 0
             if self._upgrade is not None and 0 < found < VERSION:
                 await self._upgrade(connection, found, self.describe())
             elif found != VERSION:
                 raise ConfigError(
-                    f"the database {self.describe()} has tables of version {'none' if row is None else found}, "
+                    f"the database {self.describe()} has tables of version {found or 'none'}, "
                     f"this program knows {VERSION}: {_NEWER if 0 < found < VERSION else _SAME}"
                 )
         except self._psycopg.errors.InsufficientPrivilege as error:
-            raise ConfigError(f"the database {self.describe()}: {first_line(error)}; {_RIGHTS}") from error
+            raise ConfigError(f"the database {self.describe()}: {first_line(error)}; {REMEDIES[RIGHTS]}") from error
         except self._psycopg.Error as error:
             raise ConfigError(recognise(error, f"the database {self.describe()}").text) from error
         finally:
@@ -249,18 +285,9 @@ class Database:
 
     async def _reach(self) -> "Connection":
         """Open the first connection. A wrong address is an error; a server that is starting is waited for."""
-        who = object()
-        try:
-            while True:
-                try:
-                    return await self.connect()
-                except (self._psycopg.Error, OSError, ValueError) as error:
-                    self._refuse(who, error)
-                await asyncio.sleep(RETRY_S)
-        finally:
-            self.alarm.clear(who)
+        return await self._retry(self.connect, (*self.errors, ValueError), self._refuse)
 
-    def _refuse(self, who: object, error: BaseException) -> None:
+    def _refuse(self, who: object, error: BaseException, waited_s: float) -> None:
         trouble = recognise(error, f"the database {self.describe()}")
         is_there = trouble.kind != "away" or _STARTING in trouble.text
         if is_there and self._patience_s is None:
@@ -270,14 +297,15 @@ class Database:
             raise ConfigError(trouble.text) from error
         raise ConfigError(
             f"the database {self.describe()} cannot be used: {first_line(error)}; "
-            "it is named by --database, by RETINUE_DATABASE, or by cluster.database in the user's subagents.json"
+            "check --database, RETINUE_DATABASE, or cluster.database in the user's subagents.json"
         ) from error
 
-    async def _create(self, connection: "Connection") -> None:
-        async with connection.transaction():
-            for step in STEPS:
-                await connection.execute(step)
-            await connection.execute("INSERT INTO retinue.meta VALUES (%s)", (VERSION,))
+
+async def fetch_value(connection: "Connection", sql: str, *values: Any) -> Any:
+    """Return the first column of the first row; None without a row."""
+    cursor = await connection.execute(sql, values)
+    row = await cursor.fetchone()
+    return None if row is None else row[0]
 
 
 def check_address(url: str) -> None:
@@ -292,8 +320,8 @@ def check_address(url: str) -> None:
         is_plain = False
     if not is_plain:
         raise ConfigError(
-            "the address of the database is not one; expected postgresql://USER:PASSWORD@HOST:PORT/NAME, where / @ : % "
-            "in a password are written %2F %40 %3A %25"
+            "the address of the database is not valid; expected postgresql://USER:PASSWORD@HOST:PORT/NAME, with "
+            "/ @ : % in a password written as %2F %40 %3A %25"
         )
 
 
@@ -361,8 +389,7 @@ GROUP BY c.oid UNION ALL
 SELECT c.oid::regclass::text, ARRAY['usage'] FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'retinue' AND CASE c.relkind WHEN 'S' THEN NOT has_sequence_privilege(c.oid, 'USAGE') END ORDER BY 1
 """
-_OWNER = "connect as the role that owns them, or let that one give this role its rights"
-_WRITABLE = "runs need one that can be written: name the primary, or take default_transaction_read_only from it"
+_WRITABLE = "runs need a writable database: name the primary, or remove default_transaction_read_only from it"
 
 
 async def find_lacks(connection: "Connection") -> list[str]:
@@ -371,16 +398,14 @@ async def find_lacks(connection: "Connection") -> list[str]:
     role, is_standby, is_readonly, can_create = await cursor.fetchone() or ("", False, False, True)
     if is_standby:
         return [f"it is a standby; {_WRITABLE}"]
-    lacks = [f"transactions of role {quote(role, 80)} can only read; {_WRITABLE}"] if is_readonly else []
-    cursor = await connection.execute("SELECT to_regclass('retinue.meta') IS NOT NULL")
-    row = await cursor.fetchone()
-    if row is None or not row[0]:
-        make = f"role {quote(role, 80)} may not make the tables; let it own the database, or give it CREATE there"
+    lacks = [f"transactions of role {quote(role, 80)} are read-only; {_WRITABLE}"] if is_readonly else []
+    if not await fetch_value(connection, _HAS_TABLES):
+        make = f"role {quote(role, 80)} may not create tables; make it the owner of the database, or grant it CREATE"
         return [*lacks, *([] if can_create else [make])]
     cursor = await connection.execute(_TABLES)
     missing = [f"{' '.join(rights)} on {table}" for table, rights in await cursor.fetchall()]
     if missing:
         more = len(missing) - MOST_NAMED
         named = ", ".join(missing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-        lacks.append(f"role {quote(role, 80)} lacks {named}; {_OWNER}")
+        lacks.append(f"role {quote(role, 80)} lacks {named}; {REMEDIES[RIGHTS]}")
     return lacks

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from retinue.core.errors import ConfigError
 from retinue.durable.cluster.assignment import MAX_QUEUES, Assignment
-from retinue.durable.cluster.database import RETRY_S, DatabaseAway, describe_address
+from retinue.durable.cluster.database import RETRY_S, DatabaseAway, describe_address, fetch_value
 from retinue.durable.cluster.schema import VERSION
 from retinue.durable.trouble import TroubleNotifier, first_line, recognise
 
@@ -320,9 +320,7 @@ def _resume(ids: list[str], queue: str, client: "DBOSClient") -> None:
 
 async def adopt_runs(connection: "Connection") -> None:
     """Let workers of this version take runs that were queued for an earlier one."""
-    cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", (TABLE,))
-    row = await cursor.fetchone()
-    if row is not None and row[0]:
+    if await fetch_value(connection, "SELECT to_regclass(%s) IS NOT NULL", TABLE):
         await connection.execute(
             f"UPDATE {TABLE} SET application_version = %s WHERE name = %s AND status = ANY(%s)",
             (APPLICATION, WORKFLOW, ["ENQUEUED", *_STARTED]),

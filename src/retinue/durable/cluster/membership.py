@@ -12,10 +12,10 @@ import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from retinue.core.errors import quote
-from retinue.durable.cluster.database import MIGRATION_LOCK, RETRY_S, Database
+from retinue.durable.cluster.database import MIGRATION_LOCK, RETRY_S, Database, fetch_value
 from retinue.durable.cluster.dbos_queues import TABLE, WaitingRuns
 from retinue.durable.cluster.upgrade import LEASE_S
 from retinue.durable.trouble import DurableTrouble, TroubleNotifier, recognise, render_notice
@@ -49,7 +49,7 @@ class Membership:
         self._suspects: set[str] = set()
         self._told: tuple[DurableTrouble | None, float] = (None, 0.0)
         """What the front ends were notified of, and when."""
-        self._hearers: set[str] = set()
+        self._notified: set[str] = set()
 
     async def join(self, version: str) -> None:
         backend = await self._enter()
@@ -75,10 +75,9 @@ class Membership:
             while True:
                 try:
                     self._connection = await self._database.connect()
-                    await self._lock(self._connection)
-                    cursor = await self._connection.execute("SELECT pg_backend_pid()")
-                    return int((await cursor.fetchone() or (0,))[0])
-                except (*_driver_errors(), OSError) as error:
+                    await self._connection.execute("SELECT pg_advisory_lock(%s)", (self._key,))
+                    return int(await fetch_value(self._connection, "SELECT pg_backend_pid()"))
+                except self._database.errors as error:
                     self._note(error)
                 await asyncio.sleep(RETRY_S)
         finally:
@@ -95,7 +94,7 @@ class Membership:
             )
             for (worker,) in rows:
                 runs = await self._waiting.give_back(worker)
-                self._say(f"worker {worker} is gone; {len(runs)} of its runs go on elsewhere")
+                self._say_gone(worker, runs)
         finally:
             await connection.execute("SELECT pg_advisory_unlock(%s)", (MIGRATION_LOCK,))
 
@@ -110,12 +109,11 @@ class Membership:
         if rows:
             told = ", ".join(f"{count} of {quote(other, 40)}" for other, count in rows)
             self._say(
-                f"this worker is of version {quote(version, 40)}, others are not ({told}): install the same everywhere"
+                f"this worker has version {quote(version, 40)}, others have not ({told}): install the same everywhere"
             )
 
     async def live(self) -> None:
         """Send heartbeats and watch the other workers; returns when this worker was declared dead."""
-        errors = (*_driver_errors(), OSError)
         while True:
             try:
                 if not await self._beat():
@@ -125,13 +123,13 @@ class Membership:
                     self._since_s = time.monotonic()
                 if time.monotonic() - self._since_s > CALM_S:
                     await self._look_around()
-            except errors as error:
+            except self._database.errors as error:
                 if self._note(error).kind not in _STAYS or self._connection is None or self._connection.closed:
                     is_back = await self._rejoin()
                     self._alarm.clear(self)
                     if not is_back:
                         return
-            await self._tell_faces()
+            await self._notify_frontends()
             await asyncio.sleep(BEAT_S)
 
     @property
@@ -143,7 +141,7 @@ class Membership:
         self._alarm.note(self, trouble)
         return trouble
 
-    async def _tell_faces(self) -> None:
+    async def _notify_frontends(self) -> None:
         """Notify front ends that their runs cannot continue; their own connections may work."""
         trouble, (known, at_s) = self._alarm.current, self._told
         is_known = trouble == known and (trouble is None or time.monotonic() - at_s < REPEAT_S)
@@ -151,12 +149,12 @@ class Membership:
             return
         faces = "SELECT face FROM retinue.runs WHERE owner = %s AND finished IS NULL UNION SELECT unnest(%s::text[])"
         # If it cannot be sent now, it is sent the next time.
-        with suppress(OSError, *_driver_errors()):
+        with suppress(*self._database.errors):
             cursor = await self._connection.execute(
                 f"SELECT face, pg_notify(face, %s) FROM ({faces}) AS f",
-                (render_notice(self.worker, trouble), self.worker, list(self._hearers)),
+                (render_notice(self.worker, trouble), self.worker, list(self._notified)),
             )
-            self._hearers = {face for face, _ in await cursor.fetchall()} if trouble is not None else set()
+            self._notified = {face for face, _ in await cursor.fetchall()} if trouble is not None else set()
             self._told = trouble, time.monotonic()
 
     async def leave(self) -> None:
@@ -166,16 +164,14 @@ class Membership:
                 await self._waiting.give_back(self.worker)
                 await self._database.fetch("UPDATE retinue.workers SET gone = now() WHERE id = %s", self.worker)
         except TimeoutError:
-            self._say("the database is away: the other workers will find what was not finished here")
+            self._say("the database cannot be reached: other workers will take over the unfinished runs")
         if self._connection is not None:
             await self._connection.close()
 
     async def _beat(self) -> bool:
         assert self._connection is not None
-        cursor = await self._connection.execute(
-            "UPDATE retinue.workers SET seen = now() WHERE id = %s AND gone IS NULL RETURNING 1", (self.worker,)
-        )
-        return await cursor.fetchone() is not None
+        sql = "UPDATE retinue.workers SET seen = now() WHERE id = %s AND gone IS NULL RETURNING 1"
+        return await fetch_value(self._connection, sql, self.worker) is not None
 
     async def _look_around(self) -> None:
         assert self._connection is not None
@@ -211,11 +207,13 @@ class Membership:
         )
         runs = await self._waiting.give_back(worker)
         await self._connection.execute("UPDATE retinue.workers SET gone = now() WHERE id = %s", (worker,))
-        self._say(f"worker {worker} is gone; {len(runs)} of its runs go on elsewhere")
+        self._say_gone(worker, runs)
+
+    def _say_gone(self, worker: str, runs: list[str]) -> None:
+        self._say(f"worker {worker} is gone; {len(runs)} of its runs continue on other workers")
 
     async def _rejoin(self) -> bool:
         """Reconnect to a database that was away; False if this worker was declared dead meanwhile."""
-        errors = (*_driver_errors(), OSError)
         while True:
             try:
                 if self._connection is not None:
@@ -223,30 +221,19 @@ class Membership:
                 self._connection = await self._database.connect()
                 if not await self._try_lock(self._key):
                     return False
-                cursor = await self._connection.execute("SELECT pg_backend_pid()")
-                backend = (await cursor.fetchone() or (0,))[0]
-                cursor = await self._connection.execute(
-                    "UPDATE retinue.workers SET backend = %s, seen = now() WHERE id = %s AND gone IS NULL RETURNING 1",
-                    (backend, self.worker),
+                found = await fetch_value(
+                    self._connection,
+                    "UPDATE retinue.workers SET backend = pg_backend_pid(), seen = now()"
+                    " WHERE id = %s AND gone IS NULL RETURNING 1",
+                    self.worker,
                 )
                 self._since_s = time.monotonic()
-                return await cursor.fetchone() is not None
-            except errors as error:
+                return found is not None
+            except self._database.errors as error:
                 self._note(error)
-                await self._tell_faces()
+                await self._notify_frontends()
                 await asyncio.sleep(BEAT_S / 2)
-
-    async def _lock(self, connection: "Connection") -> None:
-        await connection.execute("SELECT pg_advisory_lock(%s)", (self._key,))
 
     async def _try_lock(self, key: int) -> bool:
         assert self._connection is not None
-        cursor = await self._connection.execute("SELECT pg_try_advisory_lock(%s)", (key,))
-        row = await cursor.fetchone()
-        return row is not None and bool(row[0])
-
-
-def _driver_errors() -> tuple[Any, ...]:
-    import psycopg
-
-    return (psycopg.Error,)
+        return bool(await fetch_value(self._connection, "SELECT pg_try_advisory_lock(%s)", key))

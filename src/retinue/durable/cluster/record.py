@@ -13,7 +13,7 @@ import msgspec
 from retinue.core.errors import RetinueError, quote
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.cluster.assignment import Assignment, pack_assignment, unpack_assignment
-from retinue.durable.cluster.database import Database, pack_json, to_column
+from retinue.durable.cluster.database import Database, fetch_value, pack_json, to_column
 from retinue.durable.session_files import RecordPart
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -37,6 +37,10 @@ _TELL = (
 
 class RunTakenOver(RetinueError):
     """Raised when another worker owns the run: nothing was written, and nothing more may be done."""
+
+    @classmethod
+    def of(cls, run: str) -> "RunTakenOver":
+        return cls(f"another worker has taken over run {run}")
 
 
 class Claim:
@@ -67,7 +71,7 @@ class Claim:
             return None
         # Both become names of folders here.
         if assignment.id != run or not _ID.fullmatch(assignment.run_id):
-            await _refuse(database, run, rows[0][0], f"it is on record as another one, {quote(assignment.id)}")
+            await _refuse(database, run, rows[0][0], f"its record belongs to another run, {quote(assignment.id)}")
             return None
         claim = cls(database, assignment, worker, rows[0][0])
         await claim.tell([])  # notifies the front end which worker has the run
@@ -80,10 +84,6 @@ class Claim:
             self.assignment.run_id,
         )
         return [(RecordPart(kind, path, place, bytes(data)), attempt) for kind, path, place, data, attempt in rows]
-
-    async def check(self) -> None:
-        """Raise RunTakenOver if another worker owns the run."""
-        await self.keep([])
 
     async def keep(self, pieces: Sequence[RecordPart]) -> None:
         """Store pieces, all or none. Raises RunTakenOver."""
@@ -116,7 +116,7 @@ class Claim:
 
     def _need(self, rows: Sequence[object]) -> None:
         if not rows:
-            raise RunTakenOver(f"run {self.assignment.id} is another worker's now")
+            raise RunTakenOver.of(self.assignment.id)
 
     async def hold_fence(self, connection: Any) -> None:
         """Prevent a takeover until the end of the transaction. Raises RunTakenOver."""
@@ -125,11 +125,8 @@ class Claim:
 
     async def _has_ended(self, connection: Any) -> bool:
         """Return whether this end is written already: the connection may have broken before the confirmation."""
-        cursor = await connection.execute(
-            "SELECT 1 FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NOT NULL",
-            (self.assignment.id, self.epoch),
-        )
-        return await cursor.fetchone() is not None
+        sql = "SELECT 1 FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NOT NULL"
+        return await fetch_value(connection, sql, self.assignment.id, self.epoch) is not None
 
 
 async def _refuse(database: Database, run: str, epoch: int, problem: str) -> None:

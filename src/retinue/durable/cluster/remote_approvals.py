@@ -24,9 +24,9 @@ from retinue.durable.cluster.approval import (
     ApprovalRequest,
     Kind,
     RemoteVerdict,
+    SentCall,
+    SentResult,
     Wants,
-    bound_result,
-    describe_tool,
 )
 from retinue.engine.calls import Answer
 from retinue.engine.run_config import Origin
@@ -266,7 +266,7 @@ class RemoteCallHook:
         if "result" not in self._wants:
             return result
         facts = {"durationMs": round(took_s * 1000)}
-        parts = {"call": self._describe(call, tool), "given": bound_result(result), "facts": facts}
+        parts = {"call": self._describe(call, tool), "given": SentResult.of(result, MAX_TOLD), "facts": facts}
         if not self._wants["result"]:
             await self._line.tell("result", **parts)
             return result
@@ -276,10 +276,9 @@ class RemoteCallHook:
         # The worker's details were never sent to the front end.
         return replace(changed, details=result.details).note(changed.details)
 
-    def _describe(self, call: ToolCall, tool: Tool, made: Amendment | None = None) -> Any:
+    def _describe(self, call: ToolCall, tool: Tool, made: Amendment | None = None) -> SentCall:
         names = filter(None, (call.name, tool.spec.name))
-        seen = describe_call(names, call.arguments, self._cwd)
-        return describe_tool(call, tool, self._cwd, seen.real, made)
+        return SentCall.of(call, tool, self._cwd, describe_call(names, call.arguments, self._cwd).real, made)
 
 
 class RemotelyApprovedModel:
@@ -388,7 +387,4 @@ def describe_reply(ref: str, reply: Reply) -> dict[str, Any]:
 
 
 def _to_result(ruling: ApprovalDecision) -> ToolResult | None:
-    if ruling.given is None:
-        return None
-    given = ruling.given
-    return ToolResult(list(given.content), ruling.details or {}, given.is_error, given.ends_run)
+    return None if ruling.given is None else ruling.given.to_result(ruling.details or {})

@@ -1,15 +1,14 @@
 """The local side of a run on another machine: sends and follows it, sends messages, imports its results."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid5
 
 import msgspec
 
-from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError, SessionError
 from retinue.core.events import (
     Answered,
@@ -26,18 +25,19 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, TextContent, UserContent
 from retinue.core.run import BRANCH_PREFIX, Outcome, Question, Reason, Status
 from retinue.durable.cluster.approval import Wants
-from retinue.durable.cluster.approval_judge import ApprovalJudge, ApprovalListener, OpenBelow, is_end
+from retinue.durable.cluster.approval_judge import ApprovalJudge, ApprovalListener, is_end
 from retinue.durable.cluster.assignment import Assignment, SessionContent, WordKind
 from retinue.durable.cluster.branch_import import land
 from retinue.durable.cluster.remote_approvals import merge_wants
 from retinue.durable.cluster.sender import Cluster
-from retinue.durable.cluster.session_copy import Find, SenderSession, bring_files
+from retinue.durable.cluster.session_copy import SenderSession, bring_files
 from retinue.durable.cluster.workspace_bundle import WorkspaceBundle, release
 from retinue.durable.session_files import SESSION
 from retinue.engine.clock import make_uuid
 from retinue.engine.external.command_line import ProcessPurpose
-from retinue.engine.external.program import ProcessContext
 from retinue.engine.loop import Ending
+from retinue.engine.remote_children import RemoteChildren
+from retinue.engine.run_config import RemoteRequest
 from retinue.engine.runner import LiveRun
 from retinue.engine.scope import run_shielded
 from retinue.engine.setup import RunSetup
@@ -46,6 +46,9 @@ from retinue.features.worktree.feature import RULE, render_kept
 from retinue.features.worktree.saved_work import KeptCopy
 from retinue.sessions.entry import check_session_id
 from retinue.sessions.log import Session
+
+if TYPE_CHECKING:
+    from retinue.durable.cluster.backend import ClusterPorts
 
 GOODBYE_S = 5.0
 """Time for a stopped run to report how far it came."""
@@ -57,47 +60,39 @@ _OURS = (RunForgotten, RunPlaced, RunQueued, RunRead, RunSteered)
 """Events published by the parent of a run, never by the run."""
 RULED_S = 5.0
 """Time to deliver the remaining notices after a run has ended."""
-Ask = Callable[[Question], Awaitable[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class SendContext:
-    """What is needed to send a run, besides its setup."""
-
-    post: ProcessPurpose
-    premises: ProcessContext
-    cluster: Cluster
-    attempt: int
-    ask: Ask | None = None
-    """Asks the user a question; None if there is no user."""
-    is_attended: Callable[[], bool] = lambda: False
-    """Whether a user is there now."""
-    open_below: OpenBelow | None = None
-    """Builds the local guards of the run's children."""
-    guards_below: Callable[[], bool] = lambda: False
-    """Whether there are any at the moment."""
-    cover: SessionContent = field(default_factory=SessionContent)
-    """The initial content of its session, except the id."""
-    hear_below: Callable[[Event], None] = lambda event: None
-    """Receives events of the run's children."""
-    find_below: Find = lambda run_id: None
-    """Returns where the sessions of its children are stored here."""
 
 
 class RemoteRun(LiveRun):
     """A run on a worker. Its local session is a copy in memory of the events received."""
 
-    def __init__(self, setup: RunSetup, journey: SendContext, *, clock: Clock) -> None:
-        identity = find_session_id(setup.run_id, journey.post.remote_request.session_file)
+    def __init__(
+        self,
+        setup: RunSetup,
+        remote_request: RemoteRequest,
+        ports: "ClusterPorts",
+        cluster: Cluster,
+        children: RemoteChildren,
+        content: SessionContent,
+    ) -> None:
+        """`children` receives what the run's own children do; `content` begins its session, except for the id."""
+        clock = ports.clock
+        identity = find_session_id(setup.run_id, remote_request.session_file)
         memory = Session.create(cwd=setup.cwd, directory=None, session_id=identity, clock=clock, new_id=make_uuid)
         features = [feature for feature in setup.features if feature.name not in _THERE]
         limits = setup.limits.drop_clock()
         super().__init__(setup.change(features=features, limits=limits), memory, clock=clock)
         self._limits = setup.limits
-        remote_request = journey.post.remote_request
         self._home = SenderSession(remote_request.session_file, is_shared=bool(remote_request.request.session_file))
         self._finalises = any(feature.name == "finalising" for feature in setup.features)
-        self._journey = journey
+        self._request = remote_request
+        self._purpose = ProcessPurpose(remote_request, setup.model.info.ref, setup.thinking)
+        self._context = ports.build_premises(setup.cwd)
+        self._ports = ports
+        self._cluster = cluster
+        self._children = children
+        self._content = content
+        self._open_child = partial(ports.open_below, setup)
+        self._has_user = ports.desk.has_frontend
         self._words: asyncio.Queue[tuple[WordKind, dict[str, Any]]] = asyncio.Queue()
         self._losses: list[tuple[WordKind, dict[str, Any]]] = []
         """Revocations of tools that are not sent yet."""
@@ -114,8 +109,7 @@ class RemoteRun(LiveRun):
 
     def restrict(self, tools: Sequence[str], *, readonly: bool) -> None:
         """Revoke tools of the run and of everything it has started."""
-        loss = {"tools": list(tools), "readonly": readonly}
-        self._lose("restrict", loss)
+        self._lose("restrict", {"tools": list(tools), "readonly": readonly})
 
     def pass_on(self, run_id: str, verb: str, data: Mapping[str, Any]) -> None:
         """Send a message to a child of the run through its worker."""
@@ -136,28 +130,28 @@ class RemoteRun(LiveRun):
     async def _work(self, blocks: list[UserContent]) -> Ending:
         self._begin()
         self._ended, self._text, self._worker = None, "", ""
-        court = ApprovalJudge(self.setup, self._journey.open_below)
+        judge = ApprovalJudge(self.setup, self._open_child)
         # Reviewers that can make the run continue are asked by the worker, where it continues.
         self.setup = self.setup.change(reviewers=[each for each in self.setup.reviewers if not is_end(each)])
         try:
             with self._home.hold():
-                self._ended = await self._travel(self._assign(_join(blocks), court.wants), court)
+                self._ended = await self._travel(self._assign(_join(blocks), judge.wants), judge)
         except RetinueError as error:
             return Ending(Reason.ERROR, error=str(error))
         return Ending(self._ended.reason, error=self._ended.error)
 
-    async def _travel(self, sent: Assignment, court: ApprovalJudge) -> Outcome:
+    async def _travel(self, sent: Assignment, judge: ApprovalJudge) -> Outcome:
         """Send the run, follow it and import its results."""
-        cluster, remote_request = self._journey.cluster, self._journey.post.remote_request
+        cluster, remote_request = self._cluster, self._request
         past = await asyncio.to_thread(self._home.read) or cluster.recall(self.setup.run_id)
         try:
             # First, because packing and the first connection take a while.
             self._publish(RunPlaced(run_id=self.setup.run_id))
             sent = await cluster.send(sent, remote_request.lease, self.setup.cwd, remote_request.branch, past)
-            self._ended = await self._accompany(sent, court)
+            self._ended = await self._accompany(sent, judge)
             await self._bring_home(sent)
         except asyncio.CancelledError:
-            await run_shielded(court.close(), RULED_S)
+            await run_shielded(judge.close(), RULED_S)
             await run_shielded(self._say_losses(sent.id), GOODBYE_S)
             # Only a stop is meant for the run; if this front end just leaves, the run continues for the next one.
             if self._scope.reason is not None:
@@ -166,16 +160,14 @@ class RemoteRun(LiveRun):
         return self._ended
 
     def _assign(self, task: str, judged: Wants) -> Assignment:
-        journey, setup, limits = self._journey, self.setup, self._limits
-        tools, missing = journey.post.list_tools(setup, journey.premises)
+        setup, request, agent = self.setup, self._request.request, self._request.definition.name
+        tools, missing = self._purpose.list_tools(setup, self._context)
         for reason in missing:
-            text = f"agent {journey.post.remote_request.definition.name}: {reason}; left out"
-            self._publish(Warned(run_id=setup.run_id, text=text))
-        request = journey.post.remote_request.request
+            self._publish(Warned(run_id=setup.run_id, text=f"agent {agent}: {reason}; left out"))
         return Assignment(
             run_id=setup.run_id,
-            attempt=journey.attempt,
-            agent=journey.post.remote_request.definition.name,
+            attempt=self._request.attempt,
+            agent=agent,
             description=request.description,
             # Counted from the first front end across all workers; otherwise a run could wait for a place that it
             # occupies.
@@ -185,46 +177,46 @@ class RemoteRun(LiveRun):
             session=self._home.name,
             cwd=str(setup.cwd),
             tools=tuple(tools),
-            names=journey.post.list_names(setup, tools),
+            names=self._purpose.list_names(setup, tools),
             refusals=dict(setup.refusals),
-            cover=msgspec.structs.replace(journey.cover, id=self.session.id),
+            cover=msgspec.structs.replace(self._content, id=self.session.id),
             model=setup.model.info.ref,
             thinking=setup.thinking,
-            marks={**journey.premises.marks, **journey.post.render_marks(setup), "PI_SUBAGENT_CHILD": "1"},
-            trusted=bool(journey.premises.trusted),
-            limits=limits,
+            marks={**self._context.marks, **self._purpose.render_marks(setup), "PI_SUBAGENT_CHILD": "1"},
+            trusted=bool(self._context.trusted),
+            limits=self._limits,
             priority=2 if request.is_background else 1,
-            asks=journey.ask is not None,
+            asks=self._has_user,
             judged=judged,
-            judged_below=journey.guards_below(),
+            judged_below=self._ports.guards_below(),
             tells_below=True,
             finalises=self._finalises,
         )
 
-    async def _accompany(self, sent: Assignment, court: ApprovalJudge) -> Outcome:
+    async def _accompany(self, sent: Assignment, judge: ApprovalJudge) -> Outcome:
         """Process events, messages and approvals until the run ends."""
         run, self._seq = sent.id, 0
-        session = ApprovalListener(self._journey.cluster, sent.id, court, self._journey.is_attended)
+        listener = ApprovalListener(self._cluster, sent.id, judge, lambda: self._ports.desk.has_frontend)
         async with asyncio.TaskGroup() as group:
             speaking = group.create_task(self._speak(run))
             asked: dict[str, asyncio.Task[None]] = {}
-            judging = group.create_task(self._oversee(sent, court, session))
+            judging = group.create_task(self._oversee(sent, judge, listener))
             while True:
-                news = await self._journey.cluster.follow(run, self._seq)
+                news = await self._cluster.follow(run, self._seq)
                 self._seq = news.seq
                 if news.worker != self._worker:
                     self._worker = news.worker
                     self._publish(RunPlaced(run_id=self.setup.run_id, worker=news.worker))
                 for event in news.events:
                     if isinstance(event, Asked):
-                        asked[event.question.id] = group.create_task(self._pass_on(event.question, court))
+                        asked[event.question.id] = group.create_task(self._pass_on(event.question, judge))
                     elif isinstance(event, Answered):
                         # The question was withdrawn, or answered before we reconnected.
                         if (task := asked.pop(event.question_id, None)) is not None:
                             task.cancel()
                     elif event.run_id != self.setup.run_id:
                         # The receiver checks which children the worker may report on.
-                        self._journey.hear_below(event)
+                        self._children.hear(self.setup.run_id, event)
                     elif not isinstance(event, _OURS):
                         # A worker speaks for its run only, not for the main agent or other runs.
                         self._take(event)
@@ -232,37 +224,37 @@ class RemoteRun(LiveRun):
                     break
             for task in (speaking, judging, *asked.values()):
                 task.cancel()
-        if session.has_sat:
-            await run_shielded(session.close(), RULED_S)
-        await self._journey.cluster.forget_events(run)
+        if listener.has_begun:
+            await run_shielded(listener.close(), RULED_S)
+        await self._cluster.forget_events(run)
         return _strip(news.outcome)
 
-    async def _oversee(self, sent: Assignment, court: ApprovalJudge, session: ApprovalListener) -> None:
+    async def _oversee(self, sent: Assignment, judge: ApprovalJudge, listener: ApprovalListener) -> None:
         """Handle approvals as soon as there are local guards, even if there were none when the run was sent."""
         wants, below = dict(sent.judged), sent.judged_below
         async with asyncio.TaskGroup() as group:
             while True:
                 self._has_demand.clear()
                 known = dict(wants), below
-                merge_wants(wants, court.wants)
-                below = below or self._journey.guards_below()
+                merge_wants(wants, judge.wants)
+                below = below or self._ports.guards_below()
                 if (wants, below) != known:
-                    await self._journey.cluster.say(sent.id, "judge", {"wants": wants, "below": below})
-                if (wants or below) and not session.has_sat:
-                    session.has_sat = True
-                    group.create_task(session.sit())
+                    await self._cluster.say(sent.id, "judge", {"wants": wants, "below": below})
+                if (wants or below) and not listener.has_begun:
+                    listener.has_begun = True
+                    group.create_task(listener.run())
                 await self._has_demand.wait()
 
     def _take(self, event: Event) -> None:
         if isinstance(event, MessageFinished) and isinstance(event.message, AssistantMessage):
             self._text = event.message.text if event.message.text.strip() else self._text
-            self._journey.post.remote_request.lease.settle(0, 0.0, event.message.usage)
+            self._request.lease.settle(0, 0.0, event.message.usage)
         self._publish(event)
 
     async def _speak(self, run: str) -> None:
         while True:
             kind, data = await self._words.get()
-            await self._journey.cluster.say(run, kind, data)
+            await self._cluster.say(run, kind, data)
             if (kind, data) in self._losses:
                 self._losses.remove((kind, data))
 
@@ -270,24 +262,23 @@ class RemoteRun(LiveRun):
         """Send revocations before this front end leaves, because they apply without it too; repetition is harmless."""
         try:
             while self._losses:
-                await self._journey.cluster.say(run, *self._losses[0])
+                await self._cluster.say(run, *self._losses[0])
                 self._losses.pop(0)
         except RetinueError:
             return
 
-    async def _pass_on(self, question: Question, court: ApprovalJudge) -> None:
+    async def _pass_on(self, question: Question, judge: ApprovalJudge) -> None:
         """Ask the local user a question of the run, under the run's name."""
-        ask = self._journey.ask
-        agent = self._journey.post.remote_request.definition.name
+        agent = self._request.definition.name
         mine = msgspec.structs.replace(question, run_id=self.setup.run_id, agent=agent)
-        answer = question.default if ask is None else await ask(mine)
+        answer = await self._ports.desk.ask(mine) if self._has_user else question.default
         if question.kind == "approval" and answer in (ALLOW, ALLOW_AGAIN):
-            court.spare(question.tool, question.text)
+            judge.spare(question.tool, question.text)
         self._words.put_nowait(("answer", {"question": question.id, "answer": answer}))
 
     async def _stop(self, sent: Assignment) -> None:
         """Stop the run, wait for how far it came, and import what it has."""
-        cluster = self._journey.cluster
+        cluster = self._cluster
         try:
             if await cluster.withdraw(sent.id):
                 await release(self.setup.cwd, msgspec.convert(sent.parcel, type=WorkspaceBundle))
@@ -298,7 +289,7 @@ class RemoteRun(LiveRun):
                 self._seq = news.seq
                 for event in news.events:
                     if event.run_id != self.setup.run_id:
-                        self._journey.hear_below(event)
+                        self._children.hear(self.setup.run_id, event)
                 self._ended = None if news.outcome is None else _strip(news.outcome)
             await self._bring_home(sent)
         except RetinueError:
@@ -307,11 +298,11 @@ class RemoteRun(LiveRun):
     async def _bring_home(self, assignment: Assignment) -> None:
         """Store its session and put its changes on a branch."""
         assert self._ended is not None
-        cluster, remote_request, setup = self._journey.cluster, self._journey.post.remote_request, self.setup
-        pieces = await cluster.read_files(setup.run_id, SESSION) if remote_request.session_file else []
+        cluster, keeps_session, setup = self._cluster, bool(self._request.session_file), self.setup
+        pieces = await cluster.read_files(setup.run_id, SESSION) if keeps_session else []
         own = b"".join(data for path, _, data in pieces if path == assignment.session)
         file = await self._keep_session(own)
-        for text in await bring_files(pieces, assignment.session, self._journey.find_below):
+        for text in await bring_files(pieces, assignment.session, partial(self._children.find_file, setup.run_id)):
             self._publish(Warned(run_id=setup.run_id, text=text))
         branch, problem = "", ""
         states = await cluster.read_states(assignment)
@@ -326,11 +317,11 @@ class RemoteRun(LiveRun):
                 find_bundle=lambda: cluster.read_bundle(assignment.digest),
             )
         except RetinueError as error:
-            remedy = f"when that is mended: retinue cluster fetch {setup.run_id}"
-            problem = f"Its changes are in the cluster's database only: {error}; {remedy}"
+            remedy = f"when that is fixed, run: retinue cluster fetch {setup.run_id}"
+            problem = f"Its changes are only in the cluster's database: {error}; {remedy}"
             self._publish(Warned(run_id=setup.run_id, text=problem))
         is_home = not problem and (bool(file) or not own)
-        await cluster.take_home(assignment, keeps_session=bool(remote_request.session_file), has_changes=is_home)
+        await cluster.take_home(assignment, keeps_session=keeps_session, has_changes=is_home)
         notes = _render_notes(self._ended.notes, KeptCopy(branch), problem)
         self._ended = msgspec.structs.replace(self._ended, session_file=file, branch=branch, notes=notes)
 
@@ -339,7 +330,9 @@ class RemoteRun(LiveRun):
         try:
             return await asyncio.to_thread(self._home.write, data)
         except SessionError as error:
-            self._publish(Warned(run_id=self.setup.run_id, text=f"its session is in the database only: {error}"))
+            self._publish(
+                Warned(run_id=self.setup.run_id, text=f"its session is only in the cluster's database: {error}")
+            )
             return ""
 
     def _judge(self, ending: Ending) -> Outcome:

@@ -6,7 +6,7 @@ One connection listens for all runs of a front end; missed notifications are fou
 import asyncio
 import copy
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,16 @@ import msgspec
 
 from retinue.core.events import Event
 from retinue.core.run import Outcome
-from retinue.durable.cluster.approval import ApprovalDecision, ApprovalRequest, forget_cases, list_cases, settle_case
+from retinue.durable.cluster.approval import ApprovalDecision, ApprovalRequest, RemoteVerdict
 from retinue.durable.cluster.assignment import CHANNEL, Assignment, SenderPlaces, WordKind, unpack_assignment
-from retinue.durable.cluster.branch_import import note_heard, take_session
 from retinue.durable.cluster.database import Database, pack_json, unpack_json
 from retinue.durable.cluster.dbos_queues import WaitingRuns, prepare_engine
 from retinue.durable.cluster.record import submit
 from retinue.durable.cluster.shared_budget import RemainingBudget, open_leases
-from retinue.durable.cluster.workspace_bundle import WorkspaceBundle, pack
+from retinue.durable.cluster.workspace_bundle import WorkspaceBundle, pack, read_bundle
 from retinue.durable.recorded_run import SNAPSHOT
 from retinue.durable.session_files import SESSION
-from retinue.durable.trouble import MARK, TroubleNotifier, recognise
+from retinue.durable.trouble import MARK, TroubleNotifier
 from retinue.engine.budget import Lease
 
 LOOK_S = 1.0
@@ -105,37 +104,18 @@ class Cluster:
 
         Of several objects that share the connections one listens for all; when it ends, the next takes over.
         """
-        import psycopg
-
         # Opened by the sender of the first run, who also receives the error if that fails.
         await self._opened.wait()
         async with self._listening:
             try:
-                while True:
-                    try:
-                        connection = await self._database.connect()
-                        try:
-                            await self._hear(connection)
-                        finally:
-                            await connection.close()
-                    except (psycopg.Error, OSError) as error:
-                        await asyncio.sleep(LOOK_S)
-                        self._alarm.note(self.face, recognise(error, self._alarm.subject))
-                        self._wake({*self._news, *self._brought})  # no notifications arrive now, so poll
+                await self._database.listen(self.face, self.face, self._wake, LOOK_S)
             finally:
                 self._alarm.clear(self.face)
-                self._wake({*self._news, *self._brought})
+                await self._wake(())
 
-    async def _hear(self, connection: Any) -> None:
-        await connection.execute(f"LISTEN {self.face}")
-        self._alarm.clear(self.face)
-        told: list[str] = []
-        while True:
-            self._wake(told or {*self._news, *self._brought})
-            told = [notice.payload async for notice in connection.notifies(timeout=LOOK_S, stop_after=1)]
-
-    def _wake(self, runs: Iterable[str]) -> None:
-        for run in runs:
+    async def _wake(self, told: Sequence[str]) -> None:
+        """Wake the followers of these runs, or all; some of the notifications are notices of workers."""
+        for run in told or {*self._news, *self._brought}:
             if run.startswith(MARK):
                 self._alarm.hear(run)
             for flags in (self._news, self._brought):
@@ -223,7 +203,9 @@ class Cluster:
 
     async def say(self, run: str, kind: WordKind, data: dict[str, Any]) -> None:
         """Send a message to a run, wherever it works."""
-        key = uuid4().hex
+        await self._say(run, uuid4().hex, kind, data)
+
+    async def _say(self, run: str, key: str, kind: WordKind, data: object) -> None:
         await self._database.fetch(
             "WITH said AS (INSERT INTO retinue.words (id, key, kind, data) VALUES (%s, %s, %s, %s)"
             " ON CONFLICT DO NOTHING) SELECT pg_notify(%s, %s)",
@@ -236,8 +218,14 @@ class Cluster:
         )
 
     async def read_cases(self, run: str) -> list[ApprovalRequest]:
-        """Return the undecided approval requests and notices of a run and its children."""
-        return await list_cases(self._database, run)
+        """Return the undecided approval requests and notices of a run, without those for an earlier worker."""
+        rows = await self._database.fetch(
+            "SELECT c.data FROM retinue.cases c JOIN retinue.runs r ON r.id = c.id"
+            " WHERE c.id = %s AND (NOT c.waits OR c.epoch = r.epoch)"
+            " AND NOT EXISTS (SELECT 1 FROM retinue.words w WHERE w.key = c.key) ORDER BY c.seq",
+            run,
+        )
+        return [msgspec.json.decode(bytes(data), type=ApprovalRequest) for (data,) in rows]
 
     async def await_cases(self, run: str) -> None:
         """Return when there may be new ones."""
@@ -246,12 +234,17 @@ class Cluster:
         flag.clear()
 
     async def settle(self, run: str, case: ApprovalRequest, ruling: ApprovalDecision) -> None:
-        """Send the decision about a request to the run, once."""
-        await settle_case(self._database, run, case, ruling)
+        """Send the decision about a request to the run; only the first one for a request counts."""
+        if not case.waits:
+            await self._database.fetch("DELETE FROM retinue.cases WHERE key = %s", case.key)
+            return
+        call_id = "" if case.call is None else case.call.id
+        verdict = RemoteVerdict(key=case.key, ruling=ruling, digest=case.digest, run_id=case.run_id, call_id=call_id)
+        await self._say(run, case.key, "ruling", verdict)
 
     async def forget_cases(self, run: str) -> None:
         self._brought.pop(run, None)
-        await forget_cases(self._database, run)
+        await self._database.fetch("DELETE FROM retinue.cases WHERE id = %s", run)
 
     async def withdraw(self, run: str) -> bool:
         """Withdraw a run that no worker has begun; False if one has."""
@@ -279,14 +272,20 @@ class Cluster:
         return [data for attempt, _, data in files if attempt == str(assignment.attempt)]
 
     async def read_bundle(self, digest: str) -> bytes | None:
-        rows = await self._database.fetch("SELECT data FROM retinue.parcels WHERE digest = %s", digest)
-        return bytes(rows[0][0]) if rows else None
+        return await read_bundle(self._database, digest)
 
     async def take_home(self, sent: Assignment, *, keeps_session: bool, has_changes: bool) -> None:
         """Record that this front end has the outcome and perhaps the changes; take a session that is not stored."""
         if not keeps_session:
-            self._recalled[sent.run_id] = await take_session(self._database, sent)
-        await note_heard(self._database, sent.id, has_changes=has_changes)
+            files = await self.read_files(sent.run_id, SESSION)
+            self._recalled[sent.run_id] = b"".join(data for path, _, data in files if path == sent.session)
+            # This also deletes the sessions of its children, stored with it.
+            await self._database.fetch("DELETE FROM retinue.records WHERE run = %s AND kind = %s", sent.run_id, SESSION)
+        await self._database.fetch(
+            "UPDATE retinue.runs SET heard = now(), home = CASE WHEN %s THEN now() ELSE home END WHERE id = %s",
+            has_changes,
+            sent.id,
+        )
 
     def recall(self, run_id: str) -> bytes:
         """Return the session of a run that stores none, if this process has it."""

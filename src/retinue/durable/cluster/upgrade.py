@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import ConfigError
+from retinue.durable.cluster.database import fetch_value
 from retinue.durable.cluster.dbos_queues import adopt_runs
 from retinue.durable.cluster.schema import STEPS, VERSION
 from retinue.durable.trouble import first_line
@@ -39,10 +40,10 @@ async def upgrade_tables(say: Callable[[str], None], connection: "Connection", f
             await adopt_runs(connection)
     except psycopg.Error as error:
         raise ConfigError(
-            f"the tables of the database {place} could not be brought up to date and are still of version {found}: "
+            f"the tables of the database {place} could not be upgraded and still have version {found}: "
             f"{first_line(error)}"
         ) from error
-    say(f"brought from version {found} to {VERSION}: the tables of {place}")
+    say(f"upgraded the tables of {place} from version {found} to {VERSION}")
 
 
 async def _refuse_living(connection: "Connection", found: int, place: str) -> None:
@@ -60,19 +61,20 @@ async def _refuse_living(connection: "Connection", found: int, place: str) -> No
         count, more = len(living), len(living) - MOST_NAMED
         named = ", ".join(living[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         raise ConfigError(
-            f"the database {place} has tables of version {found}, this program knows {VERSION}. It brings them up to "
-            f"date when no worker of the older version is left, and {count} {'is' if count == 1 else 'are'}: {named}. "
-            f"Stop {'it' if count == 1 else 'these'} (SIGTERM; what {'it has' if count == 1 else 'they have'} not "
-            "finished goes on afterwards), then start this one"
+            f"the database {place} has tables of version {found}, this program knows {VERSION}. It can upgrade them "
+            f"when no worker of the older version is left, and {count} {'is' if count == 1 else 'are'}: {named}. "
+            f"Stop {'it' if count == 1 else 'them'} (SIGTERM; unfinished runs continue afterwards), then start this one"
         )
 
 
 async def _is_free(connection: "Connection", key: int) -> bool:
     """Return whether a lock is free; looked up, because taking it could make a reconnecting worker fail."""
-    cursor = await connection.execute(
+    found = await fetch_value(
+        connection,
         "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
         " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         " AND classid::bigint = %s AND objid::bigint = %s",
-        (key >> 32, key & 0xFFFF_FFFF),
+        key >> 32,
+        key & 0xFFFF_FFFF,
     )
-    return await cursor.fetchone() is None
+    return found is None

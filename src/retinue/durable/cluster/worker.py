@@ -8,12 +8,12 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -37,7 +37,10 @@ from retinue.durable.cluster.worker_folder import FolderWatch, is_ours
 from retinue.durable.cluster.workspace_bundle import WorkspaceBundle, read_bundle
 from retinue.durable.recorded_run import SNAPSHOT, RecordFeature, RunRecorder, Snapshot, WorkspaceSnapshots
 from retinue.durable.session_files import SESSION, RecordPart, SessionFolder
-from retinue.durable.trouble import TroubleNotifier, recognise
+from retinue.durable.trouble import TroubleNotifier
+
+if TYPE_CHECKING:
+    from retinue.durable.cluster.worker_host import HostedRun
 
 DROP_S = 10.0
 CACHE_BYTES = 20 << 30
@@ -73,24 +76,11 @@ class WorkerJob:
     """Environment variables that say which parts of the worker's folder it may see."""
 
 
-class ActiveRun(Protocol):
-    """A run being executed."""
-
-    async def work(self) -> Outcome: ...
-
-    def take(self, word: RunMessage) -> None:
-        """Receive a message. MUST NOT raise."""
-        ...
-
-
-Host = Callable[[WorkerJob], ActiveRun]
-
-
 class Worker:
     def __init__(
         self,
         url: str,
-        host: Host,
+        open_run: "Callable[[WorkerJob], HostedRun]",
         folder: Path,
         *,
         slots: int,
@@ -100,7 +90,7 @@ class Worker:
     ) -> None:
         """`alarm` reports what this worker does and waits for to its operator."""
         self._url = url
-        self._host = host
+        self._open_run = open_run
         self._folder = folder.absolute()
         self._slots = slots
         self._total = total
@@ -110,7 +100,7 @@ class Worker:
         self._watch = FolderWatch(folder, self._alarm)
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._dropped: set[str] = set()
-        self._hosted: dict[str, ActiveRun] = {}
+        self._hosted: dict[str, HostedRun] = {}
         self._heard: dict[str, int] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -159,7 +149,9 @@ class Worker:
             for task in (life, words, ended):
                 task.cancel()
         if not stop.is_set():
-            self._say(f"worker {self.name} was given up by the others, perhaps because it slept; it begins anew")
+            self._say(
+                f"other workers declared worker {self.name} dead, perhaps because it was suspended; it starts again"
+            )
         await self._drop_all()
         await taking.close()
         await member.leave()
@@ -171,9 +163,8 @@ class Worker:
 
     async def _drop_all(self) -> None:
         """Cancel all runs here without reporting an outcome."""
-        tasks = list(self._tasks.values())
         self._dropped.update(self._tasks)
-        for task in tasks:
+        for task in self._tasks.values():
             task.cancel()
         await self._drain(DROP_S)
 
@@ -202,7 +193,7 @@ class Worker:
             await self._work(database, claim)
             is_done = True
         except* RunTakenOver:
-            self._say(f"run {run} is another worker's now")
+            self._say(f"another worker has taken over run {run}")
         except* asyncio.CancelledError:
             if run not in self._dropped:
                 raise
@@ -227,7 +218,7 @@ class Worker:
                 teller.end()
             await teller.flush(outcome)
             if outcome.status is Status.FAILED and is_ours(outcome.error):
-                self._say(f"run {assignment.id} has failed here: {escape_line(outcome.error, MOST_TOLD)}")
+                self._say(f"run {assignment.id} failed on this worker: {escape_line(outcome.error, MOST_TOLD)}")
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, True)
 
@@ -244,7 +235,7 @@ class Worker:
         except Exception as error:
             reason, told = Reason.CRASH, f"{type(error).__name__}: {error}"
         # The fix may be needed here or at the sender, so both are told where it went wrong.
-        self._say(f"run {claim.assignment.id} cannot work here: {escape_line(told, MOST_TOLD)}")
+        self._say(f"run {claim.assignment.id} cannot work on this worker: {escape_line(told, MOST_TOLD)}")
         return Outcome(Status.FAILED, reason, error=f"on worker {self.name}: {told}")
 
     async def _work_in(
@@ -253,7 +244,7 @@ class Worker:
         assignment = claim.assignment
         kept = await claim.read()
         if assignment.session != Path(assignment.session).name:
-            raise RetinueError(f"the run names a session outside of its folder: {quote(assignment.session)}")
+            raise RetinueError(f"the run names a session outside its folder: {quote(assignment.session)}")
         sessions = folder / "sessions"
         sessions.mkdir(mode=0o700, parents=True)
         mirror = SessionFolder(sessions)
@@ -262,18 +253,25 @@ class Worker:
         # Changes of an earlier attempt are in the branch that this attempt was sent with.
         states = [piece for piece, attempt in kept if piece.kind == SNAPSHOT and attempt == assignment.attempt]
         async with self._open_workspace(database, assignment, states) as (workspace, snapshot, exposed):
-            keeper = RunRecorder(claim, mirror, WorkspaceSnapshots(snapshot, str(assignment.attempt), len(states)))
+            keeper = RunRecorder(claim.keep, mirror, WorkspaceSnapshots(snapshot, str(assignment.attempt), len(states)))
             # Stored with the first piece, so that no place is recorded in which nothing was said.
             keeper.note(RecordPart(PLACE, str(workspace), 0, b""))
             submit = partial(bring_case, database, assignment.id, claim.epoch)
             former = tuple(dict.fromkeys(piece.path for piece, _ in kept if piece.kind == PLACE))
-            recorded = RecordFeature(keeper)
             job = WorkerJob(
-                assignment, sessions, workspace, recorded, keeper.keep, goes_on, teller.hear, submit, purse, former
+                assignment=assignment,
+                sessions=sessions,
+                workspace=workspace,
+                recorded=RecordFeature(keeper),
+                keep=keeper.keep,
+                goes_on=goes_on,
+                hear=teller.hear,
+                submit=submit,
+                purse=purse,
+                former=former,
+                surroundings={WORKER_DIR: str(self._folder), EXPOSED: "\n".join(exposed)},
             )
-            around = {WORKER_DIR: str(self._folder), EXPOSED: "\n".join(exposed)}
-            hosted = self._host(replace(job, surroundings=around))
-            self._hosted[assignment.id] = hosted
+            hosted = self._hosted[assignment.id] = self._open_run(job)
             try:
                 await self._deliver(database, assignment.id)
                 outcome = await hosted.work()
@@ -292,7 +290,7 @@ class Worker:
         """Open the run's copy of its repository at the last recorded snapshot."""
         parcel = msgspec.convert(assignment.parcel, type=WorkspaceBundle)
         bundle = await read_bundle(database, assignment.digest)
-        checkout = await Checkout.restore(parcel, bundle, [piece.data for piece in states], self._folder / "workspaces")
+        checkout = await Checkout.open(parcel, bundle, self._folder / "workspaces", [piece.data for piece in states])
 
         async def snapshot() -> tuple[bytes | None, tuple[str, ...]]:
             state = await checkout.snapshot()
@@ -305,24 +303,13 @@ class Worker:
 
     async def _listen(self, database: Database) -> None:
         """Deliver messages to runs soon after they are sent."""
-        while True:
-            try:
-                connection = await database.connect()
-                try:
-                    await connection.execute(f"LISTEN {CHANNEL}")
-                    self._alarm.clear(self._listen)
-                    while True:
-                        told = {notice.payload async for notice in connection.notifies(timeout=WORD_S, stop_after=1)}
-                        for run in list(self._hosted):
-                            if not told or run in told:
-                                await self._deliver(database, run)
-                finally:
-                    await connection.close()
-            except (OSError, *_driver_errors()) as error:
-                self._alarm.note(self._listen, recognise(error, self._alarm.subject))
-                await asyncio.sleep(WORD_S)
-                for run in list(self._hosted):  # no notifications arrive now, so poll
+
+        async def deliver(told: Sequence[str]) -> None:
+            for run in list(self._hosted):
+                if not told or run in told:
                     await self._deliver(database, run)
+
+        await database.listen(CHANNEL, self._listen, deliver, WORD_S)
 
     async def _deliver(self, database: Database, run: str) -> None:
         rows = await database.fetch(
@@ -331,19 +318,14 @@ class Worker:
             self._heard.get(run, 0),
         )
         hosted = self._hosted.get(run)
-        for seq, kind, data in rows if hosted is not None else ():
+        if hosted is None:
+            return
+        for seq, kind, data in rows:
             self._heard[run] = max(seq, self._heard.get(run, 0))
-            assert hosted is not None
             try:
                 word = RunMessage(kind, unpack_json(data, dict[str, Any]))
             except msgspec.DecodeError:
                 # Stop one run rather than the worker.
-                self._say(f"run {run} is stopped: it was told something that cannot be read")
+                self._say(f"run {run} is stopped: it received a message that cannot be read")
                 word = RunMessage("stop")
             hosted.take(word)
-
-
-def _driver_errors() -> tuple[Any, ...]:
-    import psycopg
-
-    return (psycopg.Error,)

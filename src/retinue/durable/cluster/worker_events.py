@@ -29,8 +29,9 @@ from retinue.core.events import (
     TurnStarted,
     Warned,
 )
-from retinue.core.messages import ImageContent, TextContent, ToolResultMessage, UserContent
+from retinue.core.messages import ToolResultMessage
 from retinue.core.run import Outcome, Run
+from retinue.durable.cluster.approval import shorten_content
 from retinue.durable.cluster.record import Claim
 
 MAX_RESULT = 4_000
@@ -44,19 +45,13 @@ class RunView(Protocol):
 
     def find(self, run_id: str) -> Run | None: ...
 
-    def steer(self, run_id: str, text: str) -> bool:
-        """Send a message to a run; False if it is finished."""
-        ...
+    def steer(self, run_id: str, text: str) -> bool: ...
 
-    def stop(self, run_id: str) -> bool:
-        """Stop a run and its children; False if it is finished."""
-        ...
+    def stop(self, run_id: str) -> bool: ...
 
     def overhear(
         self, run_id: str, listener: Callable[[Event], None], *, pieces: bool = True, kinds: tuple[type[Any], ...] = ()
-    ) -> bool:
-        """Call a listener with all events of a running run until its end; False if it is not running."""
-        ...
+    ) -> bool: ...
 
 
 class ChildEvents:
@@ -126,14 +121,7 @@ def _shorten(event: MessageFinished) -> MessageFinished:
     message = event.message
     if not isinstance(message, ToolResultMessage):
         return event
-    left, content = MAX_RESULT, list[UserContent]()
-    for block in message.content:
-        if isinstance(block, ImageContent):
-            content.append(TextContent("[an image]"))
-        elif left > 0:
-            cut = block.text[:left]
-            left -= len(cut)
-            content.append(block if len(cut) == len(block.text) else TextContent(f"{cut}\n[cut here]"))
+    content = shorten_content(message.content, MAX_RESULT)
     return structs.replace(event, message=structs.replace(message, content=content, details=UNSET))
 
 

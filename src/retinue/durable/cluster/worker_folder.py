@@ -5,10 +5,13 @@ import errno
 import os
 import tempfile
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from retinue.core.errors import ConfigError, quote
 from retinue.durable.trouble import DurableTrouble, TroubleNotifier
+
+if TYPE_CHECKING:
+    from retinue.durable.cluster.dbos_queues import WorkerQueues
 
 LOOK_S = 5.0
 LEAST_BYTES = 16 << 20
@@ -18,14 +21,6 @@ FEW_BYTES = 1 << 30
 _BLOCK = b"\0" * 4096
 _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "virtiofs"}
 _OURS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE))
-
-
-class RunIntake(Protocol):
-    """Controls whether runs are taken."""
-
-    def pause(self) -> None: ...
-
-    def resume(self) -> None: ...
 
 
 class FolderWatch:
@@ -42,24 +37,24 @@ class FolderWatch:
         """Raise ConfigError if runs cannot work in the folder."""
         if problem := await asyncio.to_thread(find_problem, self._folder):
             raise ConfigError(
-                f"no run can work in the worker's folder {quote(str(self._folder), 200)}: {problem}; mend that, or "
-                "name another by RETINUE_WORKER_DIR"
+                f"no run can work in the worker's folder {quote(str(self._folder), 200)}: {problem}; fix that, or "
+                "name another folder by RETINUE_WORKER_DIR"
             )
 
-    async def run(self, worker: str, valve: RunIntake) -> None:
+    async def run(self, worker: str, queues: "WorkerQueues") -> None:
         try:
             while True:
                 await asyncio.sleep(LOOK_S)
                 problem = await asyncio.to_thread(find_problem, self._folder)
                 if problem:
                     self.usable.clear()
-                    valve.pause()
+                    queues.pause()
                     told = f"worker {worker}: its folder {quote(str(self._folder), 200)}"
-                    text = f"{told}: {problem}; it takes no runs until that is mended"
+                    text = f"{told}: {problem}; it takes no runs until that is fixed"
                     self._alarm.note(self, DurableTrouble("folder", text, f"{told} can be used again"))
                 elif not self.usable.is_set():
                     self._alarm.clear(self)
-                    valve.resume()
+                    queues.resume()
                     self.usable.set()
         finally:
             self._alarm.clear(self)
@@ -79,7 +74,7 @@ def find_problem(folder: Path) -> str:
     if free < LEAST_BYTES:
         return f"only {free >> 20} MiB are free"
     if told.f_files and told.f_favail < LEAST_FILES:
-        return f"only {told.f_favail} files more can be made (inodes)"
+        return f"only {told.f_favail} more files can be created (inodes)"
     return ""
 
 
@@ -92,7 +87,7 @@ def list_remarks(folder: Path) -> list[str]:
         remarks.append(f"only {free >> 20} MiB are free")
     kind = _find_kind(place)
     if kind in _REMOTE:
-        remarks.append(f"it is on a disk of another machine ({kind}): git and locks need a local one")
+        remarks.append(f"it is on a disk of another machine ({kind}): git and locks need a local disk")
     if Path(os.path.realpath(folder)).is_relative_to("/tmp"):
         remarks.append("it is below /tmp, which sandboxes hide from runs")
     return remarks

@@ -1,9 +1,13 @@
 """Executes a run on a worker for another machine: an ordinary main agent, with a record and remote approvals."""
 
+import asyncio
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 import msgspec
@@ -16,7 +20,7 @@ from retinue.durable.cluster.assignment import Assignment, RunMessage, SenderPla
 from retinue.durable.cluster.remote_approvals import RemoteApprovalFeature, RemoteApprovals
 from retinue.durable.cluster.sender import Cluster
 from retinue.durable.cluster.shared_budget import SharedBudget
-from retinue.durable.cluster.worker import ActiveRun, WorkerJob
+from retinue.durable.cluster.worker import Worker, WorkerJob
 from retinue.durable.cluster.worker_events import ChildEvents, RunView
 from retinue.durable.cluster.workspace_bundle import WorkspaceBundle
 from retinue.durable.trouble import TroubleNotifier
@@ -26,13 +30,14 @@ from retinue.engine.prompt import CWD, ENVIRONMENT, render_cwd, to_line
 from retinue.engine.questions import PendingQuestions
 from retinue.engine.setup import Feature
 from retinue.features.finalise import FinalizeFeature
+from retinue.models.certificates import import_aiohttp
 
 MOST_NAMED = 5
 """Maximum number of former places in the prompt."""
 
 
 class Agent(Protocol):
-    """The main agent that executes a run: a Retinue."""
+    """The main agent that executes a run: a Retinue, where each method is explained."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -42,47 +47,27 @@ class Agent(Protocol):
     def run_id(self) -> str: ...
 
     @property
-    def questions(self) -> PendingQuestions:
-        """Questions of its runs to the user."""
-        ...
+    def questions(self) -> PendingQuestions: ...
 
     @property
-    def lookout(self) -> RunView:
-        """The runs it has started."""
-        ...
+    def lookout(self) -> RunView: ...
 
     @property
-    def chronicle(self) -> "SessionReader":
-        """The content of its session."""
-        ...
+    def chronicle(self) -> "SessionReader": ...
 
-    async def prompt(self, content: str, *, settle: bool = False) -> Outcome:
-        """Send a prompt and wait until it is done; with `settle` also for the runs it started."""
-        ...
+    async def prompt(self, content: str, *, settle: bool = False) -> Outcome: ...
 
-    async def go_on(self) -> Outcome:
-        """Continue from the end of its session."""
-        ...
+    async def go_on(self) -> Outcome: ...
 
-    def steer(self, content: str) -> None:
-        """Send a message that it receives before its next reply."""
-        ...
+    def steer(self, content: str) -> None: ...
 
-    def restrict(self, *tools: str, readonly: bool = False, run_id: str = "") -> None:
-        """Revoke tools of it or of a run, and of all children."""
-        ...
+    def restrict(self, *tools: str, readonly: bool = False, run_id: str = "") -> None: ...
 
-    def demand_judgement(self) -> None:
-        """Ask for approval of calls of runs that it has sent on."""
-        ...
+    def demand_judgement(self) -> None: ...
 
-    def abort(self) -> bool:
-        """Stop it and everything it started."""
-        ...
+    def abort(self) -> bool: ...
 
-    def listen(self, listener: Callable[[Event], None]) -> Callable[[], None]:
-        """Call the listener with each event; returns a function that ends this."""
-        ...
+    def listen(self, listener: Callable[[Event], None]) -> Callable[[], None]: ...
 
 
 class SessionReader(Protocol):
@@ -90,41 +75,41 @@ class SessionReader(Protocol):
 
     def list_messages(self) -> list[Message]: ...
 
-    def list_entries(self) -> list[dict[str, Any]]:
-        """Return the entries as they are stored."""
-        ...
+    def list_entries(self) -> list[dict[str, Any]]: ...
 
 
-class OpenAgent(Protocol):
-    """Creates the main agent of a run."""
-
-    def __call__(
-        self,
-        job: WorkerJob,
-        cluster: Cluster,
-        judge: RemoteApprovals,
-        features: Sequence[Feature],
-        tell_missing: Callable[[str], None],
-        source: Source,
-    ) -> Agent:
-        """`features` are added to the run; `tell_missing` receives which of its tools are missing here.
-
-        The agent and everything it starts draw on `source`.
-        """
-        ...
+OpenAgent = Callable[[WorkerJob, Cluster, RemoteApprovals, Sequence[Feature], Callable[[str], None], Source], Agent]
+"""Creates the main agent of a run, with additional features; the next function receives which of its tools are missing
+here, and the agent with everything it starts draws on the source.
+"""
 
 
-class WorkerHost:
-    """Opens the runs of one worker."""
+async def run_worker(
+    url: str,
+    folder: Path,
+    open_agent: OpenAgent,
+    stop: asyncio.Event,
+    say: Callable[[str], None],
+    *,
+    slots: int,
+    total: int | None,
+    drain_s: float,
+) -> None:
+    """Run a worker for the database at `url` until `stop` is set; runs work below `folder`. Raises RetinueError."""
+    alarm = TroubleNotifier(say)
+    # Shared by all runs that send others; opened by the first of them.
+    cluster = Cluster(url, alarm=alarm)
 
-    def __init__(self, url: str, alarm: TroubleNotifier, open_agent: OpenAgent) -> None:
-        self._cluster = Cluster(url, alarm=alarm)
-        """Shared by all runs that send others; opened by the first of them."""
-        self._open_agent = open_agent
-
-    def open(self, job: WorkerJob) -> ActiveRun:
+    def open_run(job: WorkerJob) -> HostedRun:
         home = SenderPlaces.of(job.assignment, job.workspace)
-        return HostedRun(job, self._cluster.share(job.keep, job.assignment.leases, home), self._open_agent)
+        return HostedRun(job, cluster.share(job.keep, job.assignment.leases, home), open_agent)
+
+    worker = Worker(url, open_run, folder, slots=slots, total=total, version=version("retinue"), alarm=alarm)
+    if shutil.which("git") is None:
+        say("git is not installed on this worker, or not on PATH: runs that need a repository will fail here")
+    # Imported now, not when the first runs need it and block everything else.
+    await asyncio.to_thread(import_aiohttp)
+    await worker.run(stop, drain_s=drain_s)
 
 
 class HostedRun:
@@ -135,7 +120,10 @@ class HostedRun:
         self._job = job
         self._assignment = assignment
         self._appeals = RemoteApprovals(
-            job.submit, assignment.judged, is_on=assignment.judged_below, on_change=self._demand_judgement
+            job.submit,
+            assignment.judged,
+            is_on=assignment.judged_below,
+            on_change=lambda: self._retinue.demand_judgement(),
         )
         # Even without any approvals: the front end may return with rules.
         judged = RemoteApprovalFeature(self._appeals, wants=self._appeals.wants)
@@ -166,8 +154,7 @@ class HostedRun:
         elif word.kind == "answer":
             self._retinue.questions.answer(str(word.data.get("question", "")), str(word.data.get("answer", "")))
         elif word.kind == "restrict":
-            tools = [str(name) for name in word.data.get("tools", ())]
-            self._retinue.restrict(*tools, readonly=bool(word.data.get("readonly")))
+            self._restrict(word.data)
         elif word.kind == "below":
             self._pass_on(word.data)
         elif word.kind == "stop":
@@ -189,8 +176,11 @@ class HostedRun:
         elif verb == "stop":
             lookout.stop(run_id)
         elif verb == "restrict":
-            tools = [str(name) for name in data.get("tools", ())]
-            self._retinue.restrict(*tools, readonly=bool(data.get("readonly")), run_id=run_id)
+            self._restrict(data, run_id)
+
+    def _restrict(self, data: dict[str, Any], run_id: str = "") -> None:
+        tools = [str(name) for name in data.get("tools", ())]
+        self._retinue.restrict(*tools, readonly=bool(data.get("readonly")), run_id=run_id)
 
     async def work(self) -> Outcome:
         async with self._retinue as retinue:
@@ -246,12 +236,9 @@ class HostedRun:
         if self._is_open and self._appeals.is_on:
             self._retinue.demand_judgement()
 
-    def _demand_judgement(self) -> None:
-        self._retinue.demand_judgement()
-
     def _tell_missing(self, text: str) -> None:
         """Report to the sender which tools are missing here."""
-        words = f"agent {quote(self._assignment.agent)}, on its worker: {text}"
+        words = f"agent {quote(self._assignment.agent)} on its worker: {text}"
         self._job.hear(Warned(run_id=self._assignment.run_id, text=words))
 
     def _hear(self, retinue: Agent, event: Event) -> None:

@@ -8,13 +8,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from retinue.core.errors import RetinueError
 from retinue.core.events import Event, RunFinished
 from retinue.core.messages import AssistantMessage, Usage, UserMessage
 from retinue.core.run import Run
-from retinue.durable.local.database import Act, RunRow, drop_run, put_pieces, put_run, read_pieces, read_runs
+from retinue.durable.local.database import RunRow, drop_run, put_pieces, put_run, read_pieces, read_runs
+from retinue.durable.local.writer import WriterThread
 from retinue.durable.recorded_run import RecordFeature, RunRecorder
 from retinue.durable.session_files import RecordError, RecordPart, SessionFolder
 from retinue.engine.backend import Arrange, keep_setup
@@ -30,21 +31,7 @@ _VOID = ("error", "aborted", "pending")
 FindFile = Callable[[Run, RunRequest], Path | None]
 
 
-class Writer(Protocol):
-    """Executes operations in the database."""
-
-    async def write(self, act: Act, synced: Sequence[Path] = ()) -> object:
-        """Execute an operation after these files are synced; returns when it is on disk. Raises RecordError."""
-        ...
-
-    def post(self, act: Act, synced: Sequence[Path] = (), wished: Sequence[Path] = ()) -> None:
-        """Same, but later; the files in `wished` are synced first if there is time."""
-        ...
-
-
 class _ResumedRun(NamedTuple):
-    """A run to be resumed."""
-
     entry: RunRow
     kept: int
     """How much of its session is recorded."""
@@ -55,7 +42,7 @@ class RunRecords:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: WriterThread,
         main: Session,
         find_file: FindFile,
         charge: Callable[[str, Usage], None] = lambda run_id, usage: None,
@@ -79,7 +66,7 @@ class RunRecords:
         self, runs: Mapping[str, Run], requests: Mapping[str, RunRequest], warn: Callable[[str], None]
     ) -> list[str]:
         """Repair the sessions of runs that a dead process has left, and return those to resume. Raises RecordError."""
-        entries: list[RunRow] = await self._read(read_runs)
+        entries: list[RunRow] = await self._writer.write(read_runs)
         own = [entry for entry in entries if entry.session == self._main.id and self._is_ours(entry)]
         for entry in own:
             run = runs.get(entry.run)
@@ -87,11 +74,11 @@ class RunRecords:
                 continue
             # Finished runs too: there may have been no time to sync their sessions.
             path = self._find_file(run, requests[run.id])
-            pieces: list[RecordPart] = await self._read(partial(read_pieces, session=entry.session, run=entry.run))
+            pieces = await self._writer.write(partial(read_pieces, session=entry.session, run=entry.run))
             try:
                 kept = await asyncio.to_thread(repair_file, path, entry.began, pieces)
             except RetinueError as error:
-                warn(f"run {run.id} cannot go on by itself: {error}")
+                warn(f"run {run.id} cannot be resumed: {error}")
                 continue
             # The start of a run may be lost because it is not synced; the request for it is not.
             if not run.status.is_final:
@@ -114,11 +101,15 @@ class RunRecords:
             began = measure(path)
             await self._begin(RunRow(self._main.id, run.id, run.attempt, began, str(main)), path)
         kept = began if back is None else back.kept
-        shelf = _RunStorage(self._writer, self._main.id, run.id)
-        recorded = RecordFeature(RunRecorder(shelf, SessionFolder(path.parent, path.name, kept)))
 
         def arrange(live: LiveRun) -> None:
-            shelf.live = live
+            async def store(pieces: Sequence[RecordPart]) -> None:
+                if not live.journal.is_saved:
+                    raise RecordError(f"cannot record run {run.id}: its session {live.session.path} cannot be written")
+                if pieces:
+                    await self._writer.write(partial(put_pieces, session=self._main.id, run=run.id, pieces=pieces))
+
+            recorded = RecordFeature(RunRecorder(store, SessionFolder(path.parent, path.name, kept)))
             live.change(features=_add_feature(live.setup.features, recorded))
             if back is not None and (past := read_past(path, back.entry.began)) is not None:
                 live.take_up(past)
@@ -150,26 +141,6 @@ class RunRecords:
         await self._writer.write(partial(put_run, entry=entry), synced)
         self._is_named = True
 
-    async def _read(self, act: Act) -> list:  # type: ignore[type-arg]
-        found = await self._writer.write(act)
-        assert isinstance(found, list)
-        return found
-
-
-class _RunStorage:
-    def __init__(self, writer: Writer, session: str, run: str) -> None:
-        self._writer = writer
-        self._session = session
-        self._run = run
-        self.live: LiveRun | None = None
-
-    async def keep(self, pieces: Sequence[RecordPart]) -> None:
-        """Store pieces in one transaction. Raises RecordError if the session itself is not saved."""
-        if self.live is not None and not self.live.journal.is_saved:
-            raise RecordError(f"cannot record run {self._run}: its session {self.live.session.path} cannot be written")
-        if pieces:
-            await self._writer.write(partial(put_pieces, session=self._session, run=self._run, pieces=pieces))
-
 
 def _add_feature(features: Sequence[Feature], recorded: RecordFeature) -> tuple[Feature, ...]:
     # `DeferredTools` must be entered last, because it keeps the tools that it hands out.
@@ -195,9 +166,9 @@ def repair_file(path: Path | None, began: int, pieces: Sequence[RecordPart]) -> 
     Raises RetinueError if the part before the record is missing.
     """
     if path is None:
-        raise RetinueError("it leaves no session")
+        raise RetinueError("it has no session file")
     if measure(path) < began:
-        raise RetinueError(f"its session {path} is shorter than when it began")
+        raise RetinueError(f"its session {path} is shorter than when the run began")
     kept = max((piece.place + len(piece.data) for piece in pieces), default=began)
     SessionFolder(path.parent, path.name).restore(piece for piece in pieces if piece.path == path.name)
     return kept

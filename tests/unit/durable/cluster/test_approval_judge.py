@@ -1,12 +1,12 @@
 import pytest
 
 from retinue.core.messages import ToolCall
-from retinue.durable.cluster.approval import ApprovalRequest, describe_tool
+from retinue.durable.cluster.approval import ApprovalRequest, SentCall
 from retinue.durable.cluster.approval_judge import ApprovalJudge
 from retinue.models.script_file import parse_script
 from retinue.models.scripted import ScriptedModel
-from retinue.testing.runs import build_setup
 from retinue.tools.registry import ToolOptions, build_tools, rename_tools
+from tests.run_setup import build_setup
 
 
 class Witness:
@@ -29,7 +29,7 @@ async def test_call_keeps_its_name(tmp_path, name):
     there = rename_tools(own, {name: "read"})
     model, witness = ScriptedModel(parse_script([{"text": "x"}])), Witness()
     court = ApprovalJudge(build_setup("r", cwd=tmp_path, model=model, tools=here, hooks=(witness,)))
-    called = describe_tool(ToolCall("c1", name, {"path": "x"}), there[name], "/there", ())
+    called = SentCall.of(ToolCall("c1", name, {"path": "x"}), there[name], "/there", ())
     assert (await court.judge(ApprovalRequest(key="k", kind="call", call=called))).passes
     shown = name if name in here else "read_file"
     assert witness.seen == [(shown, shown)]

@@ -6,7 +6,7 @@ import pytest
 from retinue.core.messages import ToolCall
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Effect, ToolResult
-from retinue.durable.cluster.approval import MAX_TOLD, ApprovalDecision, ApprovalRequest, RemoteVerdict, bound_result
+from retinue.durable.cluster.approval import MAX_TOLD, ApprovalDecision, ApprovalRequest, RemoteVerdict, SentResult
 from retinue.durable.cluster.approval_judge import ApprovalJudge
 from retinue.durable.cluster.remote_approvals import RemoteApprovalFeature, RemoteApprovals
 from retinue.engine.questions import PendingQuestions
@@ -17,8 +17,8 @@ from retinue.features.approvals.rules import Rule
 from retinue.features.hooks.feature import StopReview
 from retinue.models.script_file import parse_script
 from retinue.models.scripted import ScriptedModel
-from retinue.testing.runs import build_setup
 from retinue.tools.registry import ToolOptions, build_tools
+from tests.run_setup import build_setup
 
 TOOLS = build_tools(ToolOptions())
 
@@ -91,7 +91,7 @@ async def test_failing_judge_refuses(tmp_path):
     appeals, _ = join(court)
     setup = await RemoteApprovalFeature(appeals, wants=court.wants).enter(make_setup(tmp_path))
     assert court.wants == {"call": True, "result": True}
-    assert await call(setup, "ls") == "it could not be judged: KeyError: \"'x'\""
+    assert await call(setup, "ls") == "approval failed: KeyError: \"'x'\""
 
 
 async def test_nothing_wanted_asks_nothing(tmp_path):
@@ -184,6 +184,6 @@ async def test_yes_on_record_is_used_up():
 
 
 def test_long_results_are_cut():
-    given = bound_result(ToolResult.of("x" * (MAX_TOLD + 5), is_error=True))
+    given = SentResult.of(ToolResult.of("x" * (MAX_TOLD + 5), is_error=True), MAX_TOLD)
     assert (len(given.content[0].text), given.is_error) == (MAX_TOLD + len("\n[cut here]"), True)
     assert make_case("k", "c").call.effect is Effect.EXECUTE

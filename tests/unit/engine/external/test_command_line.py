@@ -15,8 +15,8 @@ from retinue.engine.external.program import ProcessContext
 from retinue.engine.limits import Limits
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import RemoteRequest, Runner
-from retinue.testing.runs import build_setup
 from retinue.tools.policy import Rights
+from tests.run_setup import build_setup
 
 AGENT = Definition(name="a", dialect="codingcode", source="user", path="a.md")
 REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")

@@ -20,7 +20,7 @@ from retinue.engine.external.events import EventPublisher
 from retinue.engine.external.output import Stream
 from retinue.engine.external.result import ProcessReport
 from retinue.testing import FakeClock
-from retinue.testing.child import reply
+from tests.fake_child import reply
 
 NOW_MS = FakeClock().now_ms()
 

@@ -3,7 +3,7 @@ import pytest
 from retinue.core.messages import Cost, Usage
 from retinue.core.run import Finalized
 from retinue.engine.external.result import ProcessReport, read_finalized, read_usage
-from retinue.testing.child import reply
+from tests.fake_child import reply
 
 
 def fold(*records: dict) -> ProcessReport:
