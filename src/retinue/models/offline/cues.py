@@ -148,7 +148,6 @@ EXPLAIN_FILE = re.compile(
     r"\b(?:explain|describe|summari[sz]e|what(?:'s| is| does| do)|how does|walk me|outline|purpose|contents?)\b", re.I
 )
 PRONOUN = re.compile(r"\b(?:it|its|that|this|them|they|those|these|he)\b", re.IGNORECASE)
-FILLER = re.compile(r"\b(?:of|in|by|for|from|to)\b")
 
 _BEGIN = r"(?:how|where|what|who|which|why)\b"
 _VERB = (

@@ -34,6 +34,12 @@ def title(findings: Findings, hit: Hit) -> str:
     return f"`{name}`"
 
 
+def show_home(findings: Findings, hit: Hit) -> str:
+    """` in` and the definition that contains a line; empty if there is none."""
+    home = findings.enclosing(hit)
+    return f" in {title(findings, home)}" if home is not None and home.line != hit.line else ""
+
+
 def shorten(text: str, limit: int = 160) -> str:
     """One line of at most `limit` characters."""
     text = " ".join(text.split())
