@@ -14,25 +14,6 @@ EXTENSIONS = split_words(
     scss vue svelte proto mk cmake gradle tf svg env
     """
 )
-LANGUAGES = {
-    "python": ("py",),
-    "javascript": ("js", "mjs", "cjs"),
-    "typescript": ("ts", "tsx"),
-    "golang": ("go",),
-    "rust": ("rs",),
-    "java": ("java",),
-    "kotlin": ("kt",),
-    "ruby": ("rb",),
-    "shell": ("sh", "bash"),
-    "markdown": ("md",),
-    "yaml": ("yaml", "yml"),
-    "json": ("json",),
-    "toml": ("toml",),
-    "html": ("html",),
-    "css": ("css",),
-    "sql": ("sql",),
-    "header": ("h", "hpp"),
-}
 KNOWN_FILES = ("makefile", "dockerfile", "readme", "license", "changelog", "contributing", "rakefile", "gemfile")
 
 PATH = re.compile(
@@ -94,15 +75,8 @@ USES = re.compile(
     r"|\bwho\b.{0,30}\buse\b",
     re.IGNORECASE,
 )
-FILES = re.compile(
-    r"\b(?:list|show|find|enumerate|count|name)\b.{0,40}\b(?:files|modules|tests|scripts|docs|documents|folders|directories)\b"
-    r"|\b(?:which|what|how many)\b.{0,20}\b(?:files|directories|folders)\b|\bwhere are\b.{0,30}\b(?:files"
-    r"|tests|docs|scripts)\b"
-    r"|\bfiles?\b.{0,12}\b(?:named|called|ending|matching)\b",
-    re.IGNORECASE,
-)
 WHERE = re.compile(
-    r"\bwhere\b|\bwhich (?:file|module|class|function|line|method|package|part|place)\b|\bin what file\b"
+    r"\bwhere\b|\bwhich (?:file|module|class|function|line|method|package|part|place)s?\b|\bin what file\b"
     r"|\bdefin(?:ed|ition|es)\b|\blocate\b|\bfind (?:the |me )?(?:definition|class|function|method|code|place)\b"
     r"|\bwhat (?:file|module|class|function)\b|\bpoint me\b",
     re.IGNORECASE,

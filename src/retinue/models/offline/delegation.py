@@ -170,7 +170,7 @@ def parse_notices(text: str) -> Iterator[RunNotice]:
 
 AGENT = "Explore"
 MAX_TASKS = 5
-_SEARCHED = (Kind.WHERE, Kind.HOW, Kind.USES, Kind.FILE, Kind.FILES)
+_SEARCHED = (Kind.WHERE, Kind.HOW, Kind.USES, Kind.FILE)
 """Kinds that need their own searches; the others read the same few files."""
 _FIXED = {Kind.OVERVIEW: "Describe the project", Kind.RUN: "Find the commands"}
 _VERBS = {
@@ -178,7 +178,6 @@ _VERBS = {
     Kind.HOW: "Trace",
     Kind.USES: "Find uses of",
     Kind.FILE: "Outline",
-    Kind.FILES: "List files for",
     Kind.FACT: "Look up",
 }
 _FACETS = (

@@ -1,4 +1,4 @@
-"""Render answers about files as Markdown: which files exist, and what one file contains.
+"""Render answers about one file as Markdown: what it is for and what it contains.
 
 This file must not know how evidence was fetched.
 """
@@ -8,11 +8,10 @@ from collections import Counter
 
 from retinue.models.offline.answer import join_answer
 from retinue.models.offline.evidence import Excerpt, Findings
-from retinue.models.offline.languages import is_test, is_vendored, read_line
+from retinue.models.offline.languages import is_test, read_line
 from retinue.models.offline.quotes import first_sentence, place, read_module_doc, shorten
 from retinue.models.offline.scores import Ranking
 from retinue.models.offline.selection import resolve_paths
-from retinue.models.offline.words import split_words
 
 _COMMENT = re.compile(r"\s*(?:#(?!!|\s*(?:include|define|if|pragma))|//+!?|/\*+|\*+|;+|\"\")\s?(.*?)(?:\*/)?\s*$")
 _FORMAL = re.compile(r"(?:Copyright|SPDX|Licen[cs]e|@\w+|-\*-|eslint|vim:|coding)", re.I)
@@ -31,53 +30,6 @@ def describe_file(excerpt: Excerpt) -> str:
         elif comment or (text.strip() and found is None and not text.startswith("#!")):
             break
     return first_sentence(" ".join(comment)) if comment else ""
-
-
-_KIND_WORDS = split_words("test spec python javascript typescript yaml json toml markdown config shell header c source")
-
-
-def render_files(ranking: Ranking) -> str:
-    """Answer which files there are of a kind, or about a topic."""
-    question, findings = ranking.question, ranking.findings
-    files = [path for path in findings.files if not is_vendored(path)]
-    kinds = {*_KIND_WORDS, *question.extensions}
-    topics = [each for each in question.concepts if each.word.lower().removesuffix("s") not in kinds]
-    label = "files"
-    if question.extensions:
-        files = [path for path in files if path.rsplit(".", 1)[-1].lower() in question.extensions]
-        label = "/".join(f".{name}" for name in question.extensions) + " files"
-    if question.wants_tests:
-        named = [path for path in files if is_test(path)]
-        files = [path for path in named if any(ranking.match(each, path) for each in topics)] or named
-        label, topics = "test " + label, []
-    if topics:
-        order = dict(ranking.files)
-        best = max((order.get(path, 0.0) for path in files), default=0.0)
-        files = [path for path in files if order.get(path, 0) > max(0.12, 0.3 * best)]
-        files.sort(key=lambda path: (-order[path], path))
-        label += " about " + ", ".join(f"“{each.word}”" for each in topics)
-    if not files:
-        return join_answer(ranking, [f"I found no {label}."], "none")
-    lines = [f"{'At least ' if findings.is_partial else ''}{len(files)} {label}.", ""]
-    if topics:
-        for path in files[:15]:
-            best_hit = next((spot.hit for spot in ranking.spots if spot.hit.path == path), None)
-            what = f":{best_hit.line}` {best_hit.about.what} `{best_hit.about.name}" if best_hit else ""
-            lines.append(f"- `{path}{what}`")
-        return join_answer(ranking, lines, "weak")
-    return join_answer(ranking, [*lines, *_render_grouped(files)], "strong")
-
-
-def _render_grouped(files: list[str]) -> list[str]:
-    groups: dict[str, list[str]] = {}
-    for path in files:
-        folder, _, name = path.rpartition("/")
-        groups.setdefault(folder or ".", []).append(name)
-    lines = []
-    for folder, names in sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0]))[:20]:
-        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        lines.append(f"- `{folder}/` ({len(names)}): {', '.join(f'`{name}`' for name in names[:8])}{more}")
-    return [*lines, f"- and {len(groups) - 20} more folders"] if len(groups) > 20 else lines
 
 
 def render_file(ranking: Ranking) -> str:
@@ -104,8 +56,8 @@ def _render_one_file(findings: Findings, excerpt: Excerpt) -> list[str]:
     shape = ", ".join(f"{count} {what}{_PLURALS.get(what, 's') if count > 1 else ''}" for what, count in counts)
     lead = f"`{path}`: {doc}" if doc else f"`{path}` does not say what it is for."
     lines = [lead + (f" It has {shape}." if shape else "")]
-    solid = [hit for hit in outline if hit.about.what not in ("constant", "variable")]
-    names = [hit for hit in solid if hit.indent == 0 and not hit.about.name.startswith("__")]
+    solid = [hit for hit in outline if hit.about.what not in ("constant", "variable") and hit.about.name[:2] != "__"]
+    names = [hit for hit in solid if hit.indent == 0]
     main = names if len(names) > 2 else solid or outline
     if main:
         shown = [f"- {place(hit)} {hit.about.what} `{shorten(hit.text.strip(), 100)}`" for hit in main[:18]]

@@ -15,7 +15,7 @@ from retinue.models.offline.actions import Action, Read, SearchAction, find_tool
 from retinue.models.offline.answer import NOTE, render_topic, render_uses
 from retinue.models.offline.delegation import AGENT, FETCH, can_delegate, read_delegated, split_work, to_start_call
 from retinue.models.offline.evidence import collect_findings
-from retinue.models.offline.file_answers import render_file, render_files
+from retinue.models.offline.file_answers import render_file
 from retinue.models.offline.merged_reports import merge_round, render_strangers
 from retinue.models.offline.plan import plan_turn
 from retinue.models.offline.project import render_fact, render_overview, render_run
@@ -29,7 +29,6 @@ _RENDER = {
     Kind.OVERVIEW: render_overview,
     Kind.RUN: render_run,
     Kind.FACT: render_fact,
-    Kind.FILES: render_files,
     Kind.FILE: render_file,
     Kind.USES: render_uses,
     Kind.WHERE: render_topic,

@@ -234,20 +234,10 @@ def _survey_file(ranking: Ranking) -> Iterable[Action]:
     yield Find("*", 3000)
 
 
-def _survey_files(ranking: Ranking) -> Iterable[Action]:
-    question = ranking.question
-    yield Find("*", 3000)
-    for extension in question.extensions[:3]:
-        yield Find(f"*.{extension}", 1000)
-    if not question.extensions and not question.wants_tests:
-        yield from _survey(ranking)
-
-
 _STEPS: dict[Kind, tuple[Step, ...]] = {
     Kind.OVERVIEW: (_look_around, _read_project),
     Kind.RUN: (_look_around, _read_project),
     Kind.FACT: (_look_around, _read_project),
-    Kind.FILES: (_survey_files,),
     Kind.FILE: (_survey_file, _read_file),
     Kind.USES: (_survey, _focus, _place_uses),
     Kind.WHERE: (_survey, _focus, _outline, _read_best, _follow),
