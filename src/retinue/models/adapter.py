@@ -31,6 +31,7 @@ _SECRET_NAME = r"(?i)auth|key|token|secret|cookie"
 class Adapter:
     default_base_url = ""
     bridge = b""
+    """A message that must stand between results and a user message; usually empty."""
 
     def __init__(
         self, info: ModelInfo, transport: Transport, key: Key, governor: Governor, timing: Timing | None = None
@@ -128,6 +129,7 @@ class Adapter:
         raise NotImplementedError
 
     def join_results(self, results: list[WireMessage]) -> bytes:
+        """The results of one turn as list items."""
         return b",".join(result.wire for result in results)
 
     def mark_last(self, message: Message, piece: WireMessage) -> WireMessage:

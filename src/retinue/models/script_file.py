@@ -1,7 +1,7 @@
 """Load scripts from JSON or JSON lines files; errors name the file, position, value and what is accepted."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -10,9 +10,8 @@ import orjson
 
 from retinue.core.errors import ConfigError, quote
 from retinue.core.model import FailureKind
+from retinue.models.failures import RETRYABLE
 from retinue.models.script import (
-    RETRYABLE,
-    FaultKind,
     Position,
     Script,
     ScriptBlock,
@@ -27,7 +26,7 @@ from retinue.models.script import (
     Stop,
 )
 
-FAULT_FIELDS: dict[FaultKind, tuple[str, ...]] = {
+FAULT_FIELDS: dict[str, tuple[str, ...]] = {
     "absurd_usage": ("usage",),
     "bad_args": ("text", "size", "depth"),
     "bom": (),
@@ -221,46 +220,32 @@ def _parse_faults(node: "_Node") -> tuple[ScriptFault, ...]:
 
 def _parse_fault(node: "_Node") -> ScriptFault:
     node.check_object()
-    kind: FaultKind | None = node.choice("kind", get_args(FaultKind))
+    kind: str | None = node.choice("kind", tuple(FAULT_FIELDS))
     if kind is None:
-        node.fail("the field 'kind' is missing", ", ".join(get_args(FaultKind)))
+        node.fail("the field 'kind' is missing", ", ".join(FAULT_FIELDS))
     node.check_fields(("kind", "times", *FAULT_FIELDS[kind]))
-    given: dict[str, Any] = {"kind": kind}
-    for name in node.value:
-        if name in ("code", "sizes", "seed", "size", "depth", "times", "chunk_chars"):
-            given[name] = node.whole(name, least=1 if name in ("sizes", "chunk_chars", "code") else 0)
-        elif name in ("interval_ms", "mb"):
-            given[name] = node.number(name)
-        elif name in ("text", "message", "location", "id"):
-            given[name] = node.text(name)
-    if "at" in node.value:
-        given["at"] = _parse_position(node)
-    if "headers" in node.value:
-        headers = _Node(node.source, f"{node.path}.headers", node.table("headers"))
-        given["headers"] = {name: headers.text(name) or "" for name in headers.value}
-    if "body" in node.value:
-        body = node.value["body"]
-        given["body"] = body if isinstance(body, str) else orjson.dumps(body).decode()
-    if "mix" in node.value:
-        given["mix"] = node.flag("mix")
-    if "then" in node.value:
-        given["then"] = node.choice("then", ("end", "continue"))
-    if "error" in node.value:
-        given["error"] = node.choice("error", get_args(FailureKind))
-    usage = node.child("usage")
-    if usage is not None:
-        given["usage"] = _parse_usage(usage)
-    return ScriptFault(**given)
+    given = {name: _FAULT_READERS[name](node, name) for name in node.value if name != "kind"}
+    return ScriptFault(kind=kind, **given)
 
 
-def _parse_position(node: "_Node") -> Position | int:
-    value = node.value["at"]
+def _parse_position(node: "_Node", name: str) -> Position | int:
+    value = node.value[name]
     if isinstance(value, dict):
-        position = _Node(node.source, f"{node.path}.at", value)
+        position = _Node(node.source, f"{node.path}.{name}", value)
         position.check_fields(("byte",))
         return position.whole("byte")
-    chosen: Position = node.choice("at", get_args(Position), 'or {"byte": number}')
+    chosen: Position = node.choice(name, get_args(Position), 'or {"byte": number}')
     return chosen
+
+
+def _parse_headers(node: "_Node", name: str) -> dict[str, str]:
+    headers = _Node(node.source, f"{node.path}.{name}", node.table(name))
+    return {header: headers.text(header) or "" for header in headers.value}
+
+
+def _parse_body(node: "_Node", name: str) -> str:
+    body = node.value[name]
+    return body if isinstance(body, str) else orjson.dumps(body).decode()
 
 
 class _Node:
@@ -336,3 +321,18 @@ class _Node:
             hint = f" (did you mean {close[0]!r}?)" if close else ""
             self.fail(f"{quote(value)} is unknown{hint}", " ".join(filter(None, (", ".join(options), more))), name)
         return value
+
+
+_FAULT_READERS: dict[str, Callable[[_Node, str], Any]] = {
+    **dict.fromkeys(("seed", "size", "depth", "times"), _Node.whole),
+    **dict.fromkeys(("code", "sizes", "chunk_chars"), lambda node, name: node.whole(name, least=1)),
+    **dict.fromkeys(("interval_ms", "mb"), _Node.number),
+    **dict.fromkeys(("text", "message", "location", "id"), _Node.text),
+    "at": _parse_position,
+    "headers": _parse_headers,
+    "body": _parse_body,
+    "mix": _Node.flag,
+    "then": lambda node, name: node.choice(name, ("end", "continue")),
+    "error": lambda node, name: node.choice(name, get_args(FailureKind)),
+    "usage": lambda node, name: _parse_usage(usage) if (usage := node.child(name)) else None,
+}

@@ -29,10 +29,9 @@ def parse(
     text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS
 ) -> tuple[Definition | None, list[Diagnostic]]:
     """Parse an agent file; returns the definition, if it is usable, and all problems."""
-    document, problems = open_document(text, path, FIELDS, MEANINGLESS, "lines")
-    if document is None:
+    fields, problems = open_document(text, path, FIELDS, MEANINGLESS, "lines")
+    if fields is None:
         return None, problems
-    fields = document.fields
     name = read_name(fields, stem_counts=False)
     description = read_description(fields)
     tools = _read_tools(fields, known_tools)
@@ -48,7 +47,7 @@ def parse(
         source=source,
         path=path,
         description=description,
-        prompt=choose_prompt(fields, document.body, name, description),
+        prompt=choose_prompt(fields, name, description),
         enabled=bool(enabled) and not fields.is_disabled,
         readonly=readonly,
         tools=tools,
