@@ -30,8 +30,7 @@ def render_topic(ranking: Ranking) -> str:
         return _render_nothing(ranking)
     confidence = _judge(question, spots[0])
     lines = [_lead(question, findings, spots, confidence), ""]
-    shown = spots[: 2 if question.is_part else 3]
-    for index, spot in enumerate(shown):
+    for index, spot in enumerate(spots[: 2 if question.is_part else 3]):
         count = (7 if index == 0 else 3) if question.kind is Kind.HOW else (4 if index == 0 else 2)
         count = min(count, 2) if spot.hit.about.what in ("field", "constant", "setting", "variable") else count
         doc = summarise(findings, spot.hit) if index else ""
@@ -39,8 +38,6 @@ def render_topic(ranking: Ranking) -> str:
         quote = fence(spot.hit.path, telling_lines(question, findings, spot.hit, count))
         lines += [head, *("  " + line for line in quote)]
     lines += _render_links(question, findings, spots)
-    if not question.is_part:
-        lines += _render_more(ranking, spots, shown)
     return join_answer(ranking, lines, confidence)
 
 
@@ -166,19 +163,6 @@ def _render_users(findings: Findings, first: Hit) -> list[str]:
     if len(uses) > 3:
         lines[-1] += f" ({len(uses)} uses in {len(best)} {'file' if len(best) == 1 else 'files'} seen)"
     return lines
-
-
-def _render_more(ranking: Ranking, spots: list[CodeLocation], shown_spots: list[CodeLocation]) -> list[str]:
-    shown = {(spot.hit.path, spot.hit.line) for spot in shown_spots}
-    documents = [spot.hit for spot in ranking.documents if spot.score >= 0.35][:2]
-    lines = [f"- documentation {place(hit)}: {shorten(hit.text.lstrip('# '), 110)}" for hit in documents]
-    for spot in ranking.spots[:10]:
-        is_new = (spot.hit.path, spot.hit.line) not in shown
-        if is_new and spot.score >= 0.5 * spots[0].score and len(lines) < 4:
-            lines.append(f"- {place(spot.hit)} {spot.hit.about.what} {title(ranking.findings, spot.hit)}")
-    tests = [path for path, _ in ranking.files if is_test(path)][:1] if not ranking.question.wants_tests else []
-    lines += [f"- tests: `{path}`" for path in tests if ranking.score_file(path) > 0.12]
-    return ["", "**Also look at**", *lines] if lines else []
 
 
 def render_uses(ranking: Ranking) -> str:

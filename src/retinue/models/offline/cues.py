@@ -86,23 +86,19 @@ VALUE = re.compile(
     r"|pattern|string|how (?:many|long|big|large|often))\b",
     re.I,
 )
-CHANGE = re.compile(
-    r"^\s*(?:(?:please|now|then|also|ok|hey|hi|hello)[,:]?\s+)*(?:(?:can|could|would"
-    r"|will) you\s+(?:please\s+)?|(?:i|we) (?:want|need|would like)"
-    r"(?: you)? to\s+|let'?s\s+|you (?:should|must)\s+|help me\s+(?:to\s+)?)?"
-    r"(?:fix|write|add|implement|refactor|rename|remove|delete|change|update|create|make|replace|migrate|convert|optimi[sz]e"
-    r"|port|upgrade|edit|modify|bump|generate|rewrite|move|extract|inline|improve|clean up|simplify|speed up"
-    r"|commit|apply|patch)\b",
-    re.IGNORECASE,
-)
-CHANGE_VERBS = frozenset(
-    split_words(
-        """
+CHANGE_VERBS = split_words(
+    """
     fix write add implement refactor rename remove delete change update create make replace migrate convert
     optimize optimise port upgrade edit modify bump generate rewrite move extract inline improve clean simplify
     speed commit apply patch support
     """
-    )
+)
+CHANGE = re.compile(
+    r"^\s*(?:(?:please|now|then|also|ok|hey|hi|hello)[,:]?\s+)*(?:(?:can|could|would"
+    r"|will) you\s+(?:please\s+)?|(?:i|we) (?:want|need|would like)"
+    r"(?: you)? to\s+|let'?s\s+|you (?:should|must)\s+|help me\s+(?:to\s+)?)?"
+    rf"(?:{'|'.join(CHANGE_VERBS)})\b",
+    re.IGNORECASE,
 )
 GREETING = re.compile(
     r"^\W*(?:hi|hello|hey|yo|good (?:morning|evening|afternoon|day)|thanks?(?: you)?|thx|bye|ok(?:ay)?|test"

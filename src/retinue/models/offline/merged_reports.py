@@ -52,7 +52,7 @@ def read_report(part: DelegatedPart) -> AgentReport:
 
 def _condense(body: str) -> str:
     """Shorten a report of this model as if it were one part of several: fewer secondary results."""
-    body = re.sub(r"\n\*\*Also look at\*\*\n(?:- .*(?:\n|$))+", "\n", body + "\n")
+    body += "\n"
     quotes = list(_QUOTE.finditer(body))
     for found in reversed(quotes[MAX_QUOTES:]):
         body = body[: found.start()] + body[found.end() :]

@@ -18,7 +18,6 @@ from retinue.models.offline.scores import Ranking, last_name
 from retinue.models.offline.selection import (
     MANIFESTS,
     called_names,
-    find_entries,
     phrase_hits,
     pick_files,
     pick_spots,
@@ -207,9 +206,7 @@ def _read_project(ranking: Ranking) -> Iterable[Action]:
         *guides[: 1 if question.kind is Kind.OVERVIEW else 3],
         *(path for path in (*MANIFESTS, *_TASK_FILES) if path in top),
     ]
-    if question.kind is Kind.OVERVIEW:
-        wanted += find_entries(findings)[:2]
-    else:
+    if question.kind is not Kind.OVERVIEW:
         wanted += [path for path in top if path.lower().startswith(("license", "copying"))][:1]
     for path in dict.fromkeys(wanted[:9]):
         yield Read(path, 1, 160)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from retinue.models.offline.answer import join_answer
 from retinue.models.offline.evidence import Excerpt, Findings
-from retinue.models.offline.file_answers import describe_file
 from retinue.models.offline.languages import find_family, is_test, is_vendored, read_line
 from retinue.models.offline.quotes import fence, first_sentence, shorten
 from retinue.models.offline.scores import Ranking
@@ -39,16 +38,14 @@ def render_overview(ranking: Ranking) -> str:
     name = (found[2][1] or found[2][2]) if found else re.sub(r"[*`]|\s*[-–:].*$", "", heading) or "This project"
     if told := next(_find_lines(findings, _DESCRIPTION), None):
         said, source = told[2][1], f"{told[0].path}:{told[1]}"
-    elif paragraph:
-        said, source = first_sentence(paragraph), where
     else:
-        said, source = _describe_entry(findings)
+        said, source = first_sentence(paragraph), where
     lead = f"**{name}**: {said.rstrip('.')}. (`{source}`)" if said else f"**{name}** does not say what it is for."
     lines = [lead]
     if paragraph and shorten(paragraph, 60)[:40] not in said:
         lines += ["", f"> {shorten(paragraph, 420)} (`{where}`)"]
     lines += ["", *_render_layout(findings)]
-    if entries := _quote_fact(findings, "entry points") or _render_entries(findings):
+    if entries := _quote_fact(findings, "entry points") or _guess_entries(findings):
         lines += ["", "**Entry points**", *entries]
     if commands := _list_scripts(findings):
         commands.sort(key=lambda row: (not _USUAL.search(row[0]), re.search(r"[:-]", row[0]) is not None))
@@ -87,24 +84,8 @@ def _find_lines(findings: Findings, pattern: re.Pattern[str]) -> Iterator[tuple[
                     yield excerpt, number, found
 
 
-def _describe_entry(findings: Findings) -> tuple[str, str]:
-    """The description in the first file of the package, if there is no other."""
-    for path in sorted(find_entries(findings), key=lambda path: "__init__" not in path):
-        excerpt = findings.whole(path)
-        doc = describe_file(excerpt) if excerpt else ""
-        if len(doc) > 20:
-            return doc, f"{path}:1"
-    return "", ""
-
-
-def _render_entries(findings: Findings) -> list[str]:
-    """Files that look like entry points, if none is declared."""
-    lines = []
-    for path in find_entries(findings)[:3]:
-        excerpt = findings.whole(path)
-        doc = describe_file(excerpt) if excerpt else ""
-        lines.append(f"- `{path}:1`" + (f": {doc}" if len(doc) > 8 else " (by its name)"))
-    return lines
+def _guess_entries(findings: Findings) -> list[str]:
+    return [f"- `{path}:1` (by its name)" for path in find_entries(findings)[:3]]
 
 
 def _render_layout(findings: Findings) -> list[str]:
@@ -168,7 +149,7 @@ def render_fact(ranking: Ranking) -> str:
     findings, low = ranking.findings, ranking.question.text.lower()
     if quotes := _quote_fact(findings, low):
         return join_answer(ranking, ["This is what the manifests say.", "", *quotes], "strong")
-    if "entry" in low and (entries := _render_entries(findings)):
+    if "entry" in low and (entries := _guess_entries(findings)):
         return join_answer(ranking, ["No entry point is declared; these files look like one.", "", *entries], "weak")
     if "language" in low:
         return join_answer(ranking, _render_layout(findings)[:1], "strong")

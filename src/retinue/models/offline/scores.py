@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from retinue.models.offline.evidence import Findings, Hit
-from retinue.models.offline.languages import find_family, is_test, weigh_path
+from retinue.models.offline.languages import is_test, weigh_path
 from retinue.models.offline.question import Concept, Kind, OfflineQuestion
 from retinue.models.offline.words import split_pieces
 
@@ -120,22 +120,6 @@ class Ranking:
                         hit, cover * self.path_weight(hit.path) * (0.7 if hit.about.role == "import" else 1), cover
                     )
                 )
-        return sorted(found, key=_order)
-
-    @cached_property
-    def documents(self) -> list[CodeLocation]:
-        """Headings and text in documents about the question."""
-        found: list[CodeLocation] = []
-        total = sum(self.weights.values()) or 1.0
-        for hit in self.findings.hits.values():
-            if find_family(hit.path) != "markup" or is_test(hit.path) or "?" in hit.text:
-                continue
-            cover = self._weigh(hit) / total
-            if any(last_name(name) in hit.text for name in self.question.symbols):
-                cover = max(cover, 0.8)
-            score = cover * weigh_path(hit.path) * (1.5 if hit.about.role == "heading" else 1.0)
-            if cover >= 0.5:
-                found.append(CodeLocation(hit, score, cover))
         return sorted(found, key=_order)
 
     @cached_property
