@@ -30,8 +30,8 @@ def to_usage(
     rates = _pick_rates(price, fresh + cache_read + cache_write)
     counts = (fresh, output, cache_read, cache_write)
     prices = (rates.input, rates.output, rates.cache_read, rates.cache_write)
-    costs = [rate * count / 1e6 for rate, count in zip(prices, counts, strict=True)]
-    return Usage(*counts, sum(counts), Cost(*costs, sum(costs)), reasoning)
+    into, out, read, write = (rate * count / 1e6 for rate, count in zip(prices, counts, strict=True))
+    return Usage(*counts, sum(counts), Cost(into, out, read, write, into + out + read + write), reasoning)
 
 
 def _pick_rates(price: Price, input_tokens: int) -> Price | PriceTier:

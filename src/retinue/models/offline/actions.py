@@ -22,7 +22,6 @@ class SearchAction(Struct, frozen=True, rename="camel", omit_defaults=True):
     ignore_case: bool = False
     literal: bool = False
     limit: int = 100
-    context: int = 0
 
 
 class Find(Struct, frozen=True, omit_defaults=True):

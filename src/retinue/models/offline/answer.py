@@ -105,19 +105,17 @@ def _render_links(question: OfflineQuestion, findings: Findings, spots: list[Cod
             if hit.about.is_definition and (known is None or _distance(first, hit) < _distance(first, known)):
                 defined[hit.about.name] = hit
         callees = [
-            hit
+            defined[name]
             for name in called_names(question, findings, spots[:1])
-            if (hit := defined.get(name)) is not None
-            and (hit.path, hit.line) != (first.path, first.line)
-            and not is_test(hit.path)
-            and not hit.about.name.startswith("__")
-            and find_family(hit.path) == find_family(first.path)
+            if name in defined
+            and (defined[name].path, defined[name].line) != (first.path, first.line)
+            and not is_test(defined[name].path)
+            and not name.startswith("__")
+            and find_family(defined[name].path) == find_family(first.path)
         ]
         if callees:
             links = ", ".join(f"{title(findings, hit)} ({place(hit)})" for hit in callees[:4])
             lines.append(f"- {title(findings, first)} calls {links}")
-        docs = [(hit, summarise(findings, hit)) for hit in callees[:2]]
-        lines += [f"  - {title(findings, hit)}: {doc}" for hit, doc in docs if doc]
     lines += _render_users(findings, first)
     return ["", "**How the pieces connect**", *lines] if lines else []
 

@@ -14,7 +14,6 @@ from retinue.models.offline.languages import OUTLINE, CodeLine, read_line
 from retinue.models.offline.transcript import ToolExchange
 
 _MATCH = re.compile(r"^(.{1,400}?):(\d+): ?(.*)$")
-_CONTEXT = re.compile(r"^(.{1,400}?)-(\d+)- ?(.*)$")
 _NOTICE = re.compile(r"^\[.*(?:limit|more lines|truncated|Showing lines|Use offset).*\]$")
 _FLAT = frozenset(("constant", "field", "variable", "declaration", "export"))
 _CONTAINERS = frozenset(("class", "interface", "impl", "type", "module"))
@@ -68,7 +67,6 @@ class Findings:
     """The file list was cut off."""
     top: list[str] = field(default_factory=list)
     """Files and folders at the top; a folder ends with a slash."""
-    context: dict[tuple[str, int], str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     cut: set[str] = field(default_factory=set)
     """Patterns with more matches than shown."""
@@ -86,14 +84,10 @@ class Findings:
         """The excerpt of a file from its first line."""
         return next((each for each in self.excerpts if each.path == path and each.first == 1), None)
 
-    def definitions_in(self, path: str) -> list[Hit]:
-        return self.outlines.get(path) or self._defined.get(path, [])
-
     def enclosing(self, hit: Hit) -> Hit | None:
         """The function or class that contains a line; None if the outline of its file is unknown."""
         outline = self.outlines.get(hit.path, [])
-        index = bisect_right([each.line for each in outline], hit.line) - 1
-        for candidate in reversed(outline[: index + 1]):
+        for candidate in reversed(outline[: bisect_right(outline, hit.line, key=lambda each: each.line)]):
             if candidate.line == hit.line and not candidate.about.is_definition:
                 continue
             if candidate.indent == 0 < hit.indent and candidate.about.what in _FLAT:
@@ -109,7 +103,7 @@ class Findings:
 
     def container(self, hit: Hit) -> Hit | None:
         """The class that a method belongs to, if known."""
-        known = self.definitions_in(hit.path)
+        known = self.outlines.get(hit.path) or self._defined.get(hit.path, [])
         for candidate in reversed(known[: bisect_right(known, hit.line - 1, key=lambda each: each.line)]):
             if candidate.indent < hit.indent and candidate.about.what in _CONTAINERS:
                 return candidate
@@ -160,20 +154,18 @@ def _add_search(
     parsed = memo.get(key)
     if parsed is None:
         parsed = memo[key] = parse_matches(exchange.text, action.path)
-    hits, context, is_cut = parsed
+    hits, is_cut = parsed
     if is_cut or len(hits) >= action.limit:
         findings.cut.add(action.pattern)
-    findings.context.update(context)
     if action.pattern == OUTLINE:
         findings.outlines[action.path] = [hit for hit in hits if hit.about.role in ("definition", "heading", "end")]
     for hit in hits:
         findings.hits.setdefault((hit.path, hit.line), hit)
 
 
-def parse_matches(text: str, path: str) -> tuple[list[Hit], dict[tuple[str, int], str], bool]:
-    """Hits and context lines of a search result, and whether it was cut off."""
+def parse_matches(text: str, path: str) -> tuple[list[Hit], bool]:
+    """The hits of a search result, and whether it was cut off."""
     hits: list[Hit] = []
-    context: dict[tuple[str, int], str] = {}
     is_cut = False
     # A search in one file returns only its name.
     name = path.rsplit("/", 1)[-1]
@@ -188,12 +180,9 @@ def parse_matches(text: str, path: str) -> tuple[list[Hit], dict[tuple[str, int]
                 continue
             where = path if is_file else prefix + _normalise(found.group(1))
             hits.append(Hit.of(where, int(found.group(2)), found.group(3)))
-        elif found := _CONTEXT.match(raw):
-            where = path if is_file else prefix + _normalise(found.group(1))
-            context[where, int(found.group(2))] = found.group(3)
         elif _NOTICE.match(raw):
             is_cut = True
-    return hits, context, is_cut
+    return hits, is_cut
 
 
 def _add_read(findings: Findings, action: Read, text: str) -> None:

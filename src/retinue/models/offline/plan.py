@@ -171,7 +171,7 @@ def _follow(ranking: Ranking) -> Iterable[Action]:
         return
     names = called_names(question, findings, pick_spots(ranking)[:2])
     if names:
-        yield SearchAction(define_pattern("(" + "|".join(map(re.escape, names)) + ")"), limit=60, context=2)
+        yield SearchAction(define_pattern("(" + "|".join(map(re.escape, names)) + ")"), limit=60)
 
 
 def _place_uses(ranking: Ranking) -> Iterable[Action]:

@@ -6,7 +6,7 @@ from retinue.models.offline.actions import Find, List, Read, SearchAction, find_
 
 ACTIONS = [
     SearchAction("a|b 'c'", limit=7),
-    SearchAction("x y", "src/a b.py", ignore_case=True, literal=True, context=2),
+    SearchAction("x y", "src/a b.py", ignore_case=True, literal=True),
     Find("*", 3000),
     Find("*.py", 10, "src"),
     Read("docs/it's.md", 5, 20),
@@ -29,7 +29,7 @@ def test_calls_lead_back_to_actions(action):
 def test_arguments_have_the_tools_names():
     call = to_call(ACTIONS[1], find_tools(FILES), "rules_1")
 
-    arguments = {"pattern": "x y", "path": "src/a b.py", "ignoreCase": True, "literal": True, "context": 2}
+    arguments = {"pattern": "x y", "path": "src/a b.py", "ignoreCase": True, "literal": True}
     assert call == ToolCall("rules_1", "grep", arguments)
 
 
