@@ -40,7 +40,7 @@ def read_yaml(text: str, first: int) -> tuple[tuple[FrontmatterField, ...], tupl
         if entries is None:
             raise
     notes = tuple(
-        Diagnostic("the text has a colon or a # in it and is read as it stands; put it in quotes", "", line, "warning")
+        Diagnostic("the text contains a colon or a # and is read literally; put it in quotes", "", line, "warning")
         for line in lines
     )
     return entries, notes

@@ -136,7 +136,7 @@ def _parse_blocks(node: "_Node") -> tuple[ScriptBlock, ...]:
     if blocks is not None:
         for name in ("text", "thinking", "calls"):
             if name in node.value:
-                node.fail(f"{name!r} cannot stand beside 'blocks'", "either 'blocks' or the single fields")
+                node.fail(f"{name!r} cannot be combined with 'blocks'", "either 'blocks' or the single fields")
         return tuple(_parse_block(item) for item in blocks.items("a list of blocks"))
     found: list[ScriptBlock] = []
     thinking = node.text("thinking")
@@ -161,7 +161,7 @@ def _parse_block(node: "_Node") -> ScriptBlock:
         return ScriptThinking(node.text("thinking") or "", node.text("signature"))
     if "name" in node.value:
         return _parse_call(node)
-    node.fail(f"{quote(node.value)} is no block", "an object with 'text', 'thinking' or 'name'")
+    node.fail(f"{quote(node.value)} is not a block", "an object with 'text', 'thinking' or 'name'")
 
 
 def _parse_call(node: "_Node") -> ScriptCall:
@@ -205,7 +205,7 @@ def _parse_match(node: "_Node") -> ScriptMatch:
         try:
             patterns.append(None if text is None else re.compile(text))
         except re.error as error:
-            node.fail(f"{quote(text)} is no regular expression: {error}", "Python's syntax", name)
+            node.fail(f"{quote(text)} is not a regular expression: {error}", "Python's syntax", name)
     return ScriptMatch(*patterns)
 
 
@@ -285,7 +285,7 @@ class _Node:
     def text(self, name: str) -> str | None:
         value = self.value.get(name)
         if value is not None and not isinstance(value, str):
-            self.fail(f"{quote(value)} is not a text", "a string", name)
+            self.fail(f"{quote(value)} is not text", "a string", name)
         return value
 
     def table(self, name: str) -> dict[str, Any]:
@@ -297,19 +297,19 @@ class _Node:
     def flag(self, name: str, *, default: bool = False) -> bool:
         value = self.value.get(name, default)
         if not isinstance(value, bool):
-            self.fail(f"{quote(value)} is not a truth value", "true, false", name)
+            self.fail(f"{quote(value)} is not a boolean", "true, false", name)
         return value
 
     def whole(self, name: str, *, least: int = 0) -> int:
         value = self.value.get(name, 0)
         if not isinstance(value, int) or isinstance(value, bool) or (name in self.value and value < least):
-            self.fail(f"{quote(value)} is no whole number in range", f"a whole number from {least}", name)
+            self.fail(f"{quote(value)} is not a valid number", f"a whole number from {least}", name)
         return value
 
     def number(self, name: str) -> float:
         value = self.value.get(name, 0)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
-            self.fail(f"{quote(value)} is no number in range", "a number from 0", name)
+            self.fail(f"{quote(value)} is not a valid number", "a number from 0", name)
         return value
 
     def choice(self, name: str, options: Sequence[str], more: str = "") -> Any:

@@ -139,7 +139,12 @@ class Transport:
         parts = urlsplit(call.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ProviderError(
-                fail(call.info, "request", f"the base URL {quote(call.info.base_url)} is no http(s) address", advice="")
+                fail(
+                    call.info,
+                    "request",
+                    f"the base URL {quote(call.info.base_url)} is not an http(s) address",
+                    advice="",
+                )
             )
         route = (URL(call.url), find_proxy(parts.scheme, parts.hostname))
         if parts.scheme == "https":

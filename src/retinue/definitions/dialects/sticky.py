@@ -69,7 +69,7 @@ def _read_tools(fields: AgentFields, known: Collection[str]) -> DeclaredTools | 
         unreadable = denied.names is not None
         return denied if unreadable else DeclaredTools(inherits=True, denied=denied.denied)
     if len(given) > 1:
-        text = f"{given[0]} and {given[1]} say the same thing twice; only tools in both are given"
+        text = f"{given[0]} and {given[1]} are both given; only tools in both lists are available"
         fields.report(text, given[1], None, "contradiction", "warning")
     lists = [read_allowed(fields, field) or () for field in given]
     words = tuple(word for word in lists[0] if all(word in other for other in lists[1:]))

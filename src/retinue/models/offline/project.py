@@ -192,7 +192,7 @@ def render_run(ranking: Ranking) -> str:
         inside = [row for row in rows if re.search(pattern, row[1]) and row not in named]
         picked += [row for row in [*named, *inside] if row not in picked][:6]
     if not picked:
-        return join_answer(ranking, ["What I read names no command for this."], "none")
+        return join_answer(ranking, ["The files I read do not mention a command for this."], "none")
     lead = f"Try `{shorten(picked[0][0], 100)}` first (`{picked[0][2]}`)."
     return join_answer(ranking, [lead, "", *_render_commands(picked[:9])], "strong")
 
