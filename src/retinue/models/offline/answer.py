@@ -5,6 +5,7 @@ Evidence comes first, and claims are no stronger than it. This file must not kno
 
 import re
 from collections import Counter, defaultdict
+from itertools import takewhile
 
 from retinue.models.offline.actions import Find, List, Read, SearchAction
 from retinue.models.offline.evidence import Findings, Hit
@@ -121,11 +122,8 @@ def _render_links(question: OfflineQuestion, findings: Findings, spots: list[Cod
 
 
 def _distance(home: Hit, other: Hit) -> tuple[bool, bool, int]:
-    shared = 0
-    for one, two in zip(home.path.split("/"), other.path.split("/"), strict=False):
-        if one != two:
-            break
-        shared += 1
+    pairs = zip(home.path.split("/"), other.path.split("/"), strict=False)
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     return (is_test(other.path) or is_vendored(other.path), find_family(home.path) != find_family(other.path), -shared)
 
 

@@ -7,11 +7,11 @@ not use files, the clock or randomness.
 import json
 import re
 
-from retinue.core.messages import SystemMessage, ToolCall, Usage
+from retinue.core.messages import ToolCall, Usage
 from retinue.core.model import Draft, ModelInfo, ModelRequest, Reply
 from retinue.core.tool_table import FINALIZE
 from retinue.models.catalog import OFFLINE_MODEL
-from retinue.models.offline.actions import Action, Read, SearchAction, find_tools, to_call
+from retinue.models.offline.actions import Action, Read, find_tools, to_call
 from retinue.models.offline.answer import NOTE, render_topic, render_uses
 from retinue.models.offline.delegation import AGENT, FETCH, can_delegate, read_delegated, split_work, to_start_call
 from retinue.models.offline.evidence import collect_findings
@@ -21,7 +21,7 @@ from retinue.models.offline.plan import plan_turn
 from retinue.models.offline.project import render_fact, render_overview, render_run
 from retinue.models.offline.question import Kind, OfflineQuestion, parse_question, parse_questions
 from retinue.models.offline.scores import Ranking
-from retinue.models.offline.transcript import Transcript, is_summary_request, join_text, read_transcript, render_summary
+from retinue.models.offline.transcript import Transcript, is_summary_request, read_transcript, render_summary
 
 INFO = OFFLINE_MODEL
 
@@ -138,9 +138,7 @@ def describe_step(questions: list[OfflineQuestion], actions: list[Action], turns
     reads = list(dict.fromkeys(action.path for action in actions if isinstance(action, Read)))
     if reads:
         return f"Reading {', '.join(reads[:4])}{', …' if len(reads) > 4 else ''}."
-    searches = [action for action in actions if isinstance(action, SearchAction)]
-    searched = list(dict.fromkeys(action.path for action in searches if action.path != "."))
-    return f"Outlining {', '.join(searched[:4])}." if searched else "Following what these call."
+    return "Searching further."
 
 
 def render_answer(rankings: list[Ranking], transcript: Transcript) -> str:
@@ -190,12 +188,9 @@ def _estimate_usage(request: ModelRequest, text: str, calls: list[ToolCall]) -> 
     size = len(request.system)
     for message in request.messages:
         content = getattr(message, "content", "")
-        if isinstance(message, SystemMessage) or isinstance(content, str):
-            size += len(join_text(content))
-        else:
-            size += sum(
-                len(getattr(block, "text", "")) or len(str(getattr(block, "arguments", ""))) for block in content
-            )
+        blocks = [] if isinstance(content, str) else content
+        size += len(content) if isinstance(content, str) else 0
+        size += sum(len(getattr(block, "text", "") or str(getattr(block, "arguments", ""))) for block in blocks)
     output = len(text) + sum(len(json.dumps(call.arguments)) for call in calls)
     return Usage(input=size // 4, output=output // 4, total_tokens=size // 4 + output // 4)
 

@@ -229,7 +229,7 @@ def _find_identifiers(text: str) -> list[str]:
 
 
 def _find_concepts(text: str, symbols: list[str], *, change: bool) -> list[Concept]:
-    taken = {piece for name in symbols for piece in [name.lower()]}
+    taken = {piece for name in symbols for piece in (name.lower(), *re.split(r"[^a-z0-9]+", name.lower()))}
     concepts: list[Concept] = []
     roots: set[str] = set()
     is_uses = bool(cues.USES.search(text))
@@ -242,8 +242,6 @@ def _find_concepts(text: str, symbols: list[str], *, change: bool) -> list[Conce
             if is_uses and low in CALLS:
                 continue
             if (low in STOP and not (low == "write" and index > 0 and not change)) or len(low) < 2 or low in taken:
-                continue
-            if any(low == piece for name in symbols for piece in re.split(r"[^a-z0-9]+", name.lower())):
                 continue
             if change and low in cues.CHANGE_VERBS:
                 continue
