@@ -83,7 +83,7 @@ async def test_known_provider_is_not_taken_over(tmp_path, agent_dir):
     said = []
     async with Retinue(tmp_path, model="offline/rules", say=said.append) as crew:
         assert crew.model.name == "Offline rules (no language model)"
-    assert said == ["models of 'offline' are left out: there is a provider of that name already"]
+    assert said == ["models of 'offline' are left out: a provider with this name exists already"]
 
 
 async def test_caller_brings_models(tmp_path):

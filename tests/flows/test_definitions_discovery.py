@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.definitions.discover import AgentFolders
-from retinue.definitions.registry import DefinitionRegistry, Definitions, load_definitions
+from retinue.definitions.registry import DefinitionRegistry, Definitions
 from retinue.settings.paths import find_paths
 
 BUILTIN = ["Explore", "Plan", "explorer", "general-purpose", "implementer", "researcher", "reviewer", "scout", "tester"]
@@ -33,7 +33,7 @@ class World:
         return AgentFolders(paths.project, paths.agent_dir, paths.home)
 
     def load(self, below: str = "", *, trusted: bool = True, hide_defaults: bool = False) -> Definitions:
-        return load_definitions(self.places(below), trusted=trusted, hide_defaults=hide_defaults)
+        return DefinitionRegistry(self.places(below), trusted=trusted, hide_defaults=hide_defaults).read()
 
 
 @pytest.fixture
@@ -239,7 +239,7 @@ def test_user_links_lead_to_ones_own(world: World, monkeypatch: pytest.MonkeyPat
     if os.geteuid() == 0:
         os.chown(targets[1], 12345, 12345)
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
-    found = load_definitions(replace(world.places(), hidden=(str(world.home / ".ssh"),)), trusted=True)
+    found = DefinitionRegistry(replace(world.places(), hidden=(str(world.home / ".ssh"),)), trusted=True).read()
     assert (origins(found), codes(found)) == ({}, [("foreign.md", "link"), ("hidden.md", "link")])
 
 

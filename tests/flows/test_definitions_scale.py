@@ -9,10 +9,10 @@ from retinue.definitions.registry import DefinitionRegistry
 COLD = """
 import sys, time
 from pathlib import Path
-from retinue.definitions.registry import load_definitions
+from retinue.definitions.registry import DefinitionRegistry
 from retinue.definitions.discover import AgentFolders
 here = Path(sys.argv[1])
-found = load_definitions(AgentFolders(here, here / "agent", here), trusted=True)
+found = DefinitionRegistry(AgentFolders(here, here / "agent", here), trusted=True).read()
 spent = time.process_time()
 sum(number * number for number in range(1_000_000))
 yardstick = time.process_time() - spent

@@ -125,7 +125,7 @@ async def test_bad_base_url_is_explained(base_url):
     async with open_seat(APIS[0], [], base_url=base_url or "about:blank") as seat:
         failure = (await seat.ask()).failure
     assert (failure.kind, failure.retryable) == ("request", False)
-    assert "is no http(s) address" in failure.message
+    assert "is not an http(s) address" in failure.message
 
 
 @EVERY_API

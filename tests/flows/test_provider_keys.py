@@ -1,6 +1,5 @@
 import pytest
 
-from retinue.core.errors import ConfigError
 from retinue.models.adapter import build_model
 from retinue.models.governor import Governor
 from retinue.models.transport import Transport, find_proxy
@@ -31,17 +30,6 @@ async def test_key_goes_where_the_api_wants_it(api):
 
 
 @EVERY_API
-async def test_key_is_asked_for_each_time(api):
-    keys = iter(["secret-0", "secret-1"])
-    async with open_seat(api, [{"text": "ok"}]) as seat:
-        rebuild(seat, lambda: next(keys))
-        await seat.ask(watch=False)
-        await seat.ask(watch=False)
-    name, value = HEADERS[api]
-    assert [request.headers[name] for request in seat.server.requests] == [value.replace("1", "0"), value]
-
-
-@EVERY_API
 async def test_configured_headers_win(api):
     name, _ = HEADERS[api]
     async with open_seat(api, [{"text": "ok"}], headers={name.title(): "mine", "X-Extra": "1"}) as seat:
@@ -56,18 +44,6 @@ async def test_no_key_sends_no_key(api):
         rebuild(seat, None)
         assert (await seat.ask(watch=False)).message.text == "ok"
     assert HEADERS[api][0] not in seat.server.requests[0].headers
-
-
-@EVERY_API
-async def test_failing_key_source_is_named(api):
-    def fail():
-        raise ConfigError("models.json: providers.mock.apiKey: the command failed")
-
-    async with open_seat(api, []) as seat:
-        rebuild(seat, fail)
-        failure = (await seat.ask()).failure
-    assert (failure.kind, failure.retryable) == ("auth", False)
-    assert failure.message == "mock/mock-1: models.json: providers.mock.apiKey: the command failed"
 
 
 @EVERY_API

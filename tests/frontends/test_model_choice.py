@@ -105,7 +105,7 @@ def test_calling_model_stays_with_the_provider(providers, named):
     assert (done.status, providers.asked()) == (0, NOBODY)
     (told,) = [each for each in done.lines if each["type"] == "tool_execution_end"]
     text = told["result"]["content"][0]["text"]
-    assert "Agent started" in text and f'Note: model "{named}" is of provider anthropic' in text
+    assert "Agent started" in text and f'Note: model "{named}" belongs to provider anthropic' in text
     assert [each["result"] for each in done.lines if each["type"] == "subagents:completed"] == ["found"]
 
 
@@ -135,7 +135,7 @@ def test_alias_in_a_file_stays_with_the_provider(providers, named, surface):
     arguments = {"Agent": {**LOOK, "subagent_type": "scout9"}, "subagent": {"agent": "scout9", "task": "look"}}[surface]
     done = providers.run("-p", "--mode", "json", "begin", replies=say((surface, arguments)))
     assert (done.status, providers.asked()) == (0, NOBODY)
-    assert "is of provider anthropic, which is not that of the main model" in done.stderr
+    assert "belongs to provider anthropic, which is not the provider of the main model" in done.stderr
     assert f"(write anthropic/{HAIKU} to choose it)" in done.stderr
 
 

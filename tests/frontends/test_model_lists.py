@@ -70,14 +70,14 @@ def test_processes_ask_at_the_same_address(place, server):
 
 def test_address_is_shown_without_its_password(place):
     env = {"OPENAI_API_KEY": "key-1", "OPENAI_BASE_URL": "http://me:secret@127.0.0.1:9/v1"}
-    text = "openai is asked at http://127.0.0.1:9/v1 (OPENAI_BASE_URL)"
+    text = "openai requests go to http://127.0.0.1:9/v1 (OPENAI_BASE_URL)"
     listed, checked = place.run("models", env=env), place.run("doctor", env=env)
     assert (text in listed.stderr, text in checked.stdout) == (True, True)
     assert "secret" not in listed.stderr + checked.stdout
 
 
 NEW = "anthropic/claude-opus-99"
-WARNING = f"{NEW} is not on the list of models: it is used as written, with the limits of claude-opus-"
+WARNING = f"{NEW} is not in the list of models. It is used as written, with the limits of claude-opus-"
 
 
 def asked(server):
@@ -195,7 +195,7 @@ def test_refresh_tells_who_could_not_be_asked(place, server):
     env = {**point("anthropic", server), "OPENAI_API_KEY": "key-2", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
     done = place.run("models", "--refresh", env=env)
     assert (done.status, f"{NEW} " in done.stdout) == (1, True)
-    assert "openai: http://127.0.0.1:9/v1/models cannot be asked (" in done.stderr
+    assert "openai: http://127.0.0.1:9/v1/models does not answer (" in done.stderr
     assert "Connection refused); what is known of it stays as it is" in done.stderr
 
 

@@ -217,4 +217,4 @@ async def test_new_model_is_taken_by_its_name(tmp_path, work, monkeypatch):
     async with open_models(tmp_path) as stage:
         stage.app.speech.take("/model anthropic/claude-opus-99")
         await stage.wait(lambda: stage.app.link.crew.selection.model.ref == "anthropic/claude-opus-99")
-        await stage.wait(lambda: any("is not on the list of models" in note for note in stage.notes))
+        await stage.wait(lambda: any("is not in the list of models" in note for note in stage.notes))

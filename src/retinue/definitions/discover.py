@@ -190,7 +190,7 @@ def load_file(
 def _load_entry(entry: os.DirEntry[str], root: Root, known_tools: Collection[str]) -> FoundAgent:
     path = entry.path
     if entry.is_symlink() and not os.path.exists(path):
-        return FoundAgent(path, _UNSETTLED, None, (_tell(path, "is a link that leads nowhere", "link"),))
+        return FoundAgent(path, _UNSETTLED, None, (_tell(path, "is a broken link", "link"),))
     return _load(path, root, known_tools, is_file=entry.is_file(follow_symlinks=False))
 
 
@@ -219,7 +219,7 @@ def _load(
         if status is None or stat.S_ISREG(status.st_mode):
             data, status, real = _read(path)
         else:
-            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "no regular file"
+            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
             return FoundAgent(path, _to_stamp(status), None, (_tell(path, f"is {kind}; it is skipped", "not-a-file"),))
     except OSError as error:
         return FoundAgent(
@@ -291,5 +291,5 @@ def _tell(path: str, text: str, code: str, line: int | None = None) -> Diagnosti
 
 def _explain(error: OSError) -> str:
     if error.errno == errno.ELOOP:
-        return "the symbolic links go round in a circle"
+        return "the symbolic links form a loop"
     return (error.strerror or type(error).__name__).lower()

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import PurePath
 
-from msgspec import Struct
-
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.definitions.fields import AgentFields, show_place
@@ -47,7 +45,7 @@ def find_fault(name: str) -> str:
     inside_ok = all(char in "._-" or char.isalnum() or unicodedata.category(char) in ("Mn", "Mc") for char in name)
     if inside_ok and first.isalnum() and last != ".":
         return ""
-    return f"is no name; expected {EXPECTED}"
+    return f"is not a valid name; expected {EXPECTED}"
 
 
 @lru_cache(maxsize=4096)  # every requested run is looked up among all agents, several times
@@ -75,26 +73,17 @@ _HIDDEN = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069
 _SPACED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,126}[A-Za-z0-9]\Z")
 
 
-class AgentDocument(Struct, frozen=True):
-    fields: AgentFields
-    body: str
-
-
 def open_document(
     text: str, path: str, known: Mapping[str, str], meaningless: Mapping[str, str], fences: Fences
-) -> tuple[AgentDocument | None, list[Diagnostic]]:
-    """Parse a file into fields and body; None, with the reason, if that fails."""
+) -> tuple[AgentFields | None, list[Diagnostic]]:
+    """Parse a file; None, with the reason, if that fails."""
     try:
         block = parse_block(text, fences)
     except BlockError as error:
         text = f"{show_place(path, error.line)}: {error}"
         return None, [Diagnostic(text, path, error.line, code=error.code)]
     fields = AgentFields(block, path, known, meaningless)
-    _check_body(fields, block.body, block.body_line)
-    return AgentDocument(fields, block.body), fields.problems
-
-
-def _check_body(fields: AgentFields, body: str, line: int) -> None:
+    body, line = block.body, block.body_line
     if found := _HIDDEN.search(body):
         at = line + body.count("\n", 0, found.start())
         text = f"the instructions have invisible characters ({ascii(found[0])[1:-1]})"
@@ -102,6 +91,7 @@ def _check_body(fields: AgentFields, body: str, line: int) -> None:
     if len(body) > LONG_BODY_CHARS:
         about = f"the instructions are {len(body)} characters long and may not fit a model's context"
         fields.report(about, "", line, "long-body", "warning")
+    return fields, fields.problems
 
 
 def read_name(fields: AgentFields, *, stem_counts: bool) -> str | None:
@@ -140,10 +130,10 @@ def read_description(fields: AgentFields) -> str:
     return text
 
 
-def choose_prompt(fields: AgentFields, body: str, name: str, description: str) -> str:
+def choose_prompt(fields: AgentFields, name: str, description: str) -> str:
     """The body, or a reported substitute if it is empty."""
-    if body:
-        return body
+    if fields.body:
+        return fields.body
     called = "its description" if description else "a sentence with its name"
     fields.report(f"the file has no instructions; {called} is used", "", 1, "empty-body", "warning")
     return description or f"You are the agent {name}."

@@ -57,7 +57,12 @@ def change_file(path: str, fields: Mapping[str, FieldValue | None], fences: Fenc
         with open(target, "rb") as file:
             if file.read() != before:
                 raise ConfigError(f"{path}: changed while it was being edited; try again")
-        _replace(target, after, mode)
+        temporary = _write_beside(target, after, mode)
+        try:
+            os.replace(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {(error.strerror or 'unknown').lower()}") from None
 
@@ -111,7 +116,7 @@ def _parse(data: bytes, path: str, fences: Fences) -> FrontmatterBlock:
     try:
         return parse_block(text, fences)
     except BlockError as error:
-        raise ConfigError(f"{path}:{error.line or 1}: {error}; mend it by hand first") from None
+        raise ConfigError(f"{path}:{error.line or 1}: {error}; fix it by hand first") from None
 
 
 def _check_edit(before: FrontmatterBlock, after: FrontmatterBlock, key: str, path: str) -> None:
@@ -207,15 +212,6 @@ def delete_definition(definition: Definition) -> None:
     except OSError as error:
         reason = (error.strerror or "unknown").lower()
         raise ConfigError(f"{definition.path}: cannot be deleted: {reason}") from None
-
-
-def _replace(path: str, data: bytes, mode: int) -> None:
-    temporary = _write_beside(path, data, mode)
-    try:
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 def _write_beside(path: str, data: bytes, mode: int) -> str:

@@ -18,26 +18,11 @@ from retinue.core.errors import quote
 from retinue.definitions.frontmatter import FrontmatterBlock, FrontmatterField, Items, Scalar, Value, YamlTable
 
 # Fields that restrict an agent: a typo must not disable them.
-LIMITING = frozenset(
-    (
-        "tools",
-        "approved_tools",
-        "allowed_tools",
-        "disallowed_tools",
-        "disabled",
-        "readonly",
-        "enabled",
-        "isolated",
-        "extensions",
-        "exclude_extensions",
-        "isolation",
-        "max_turns",
-        "max_tokens_total",
-        "max_cost",
-        "allowed_subagents",
-        "hooks",
-    )
-)
+LIMITING = frozenset((
+    "tools", "approved_tools", "allowed_tools", "disallowed_tools", "disabled", "readonly", "enabled", "isolated",
+    "extensions", "exclude_extensions", "isolation", "max_turns", "max_tokens_total", "max_cost", "allowed_subagents",
+    "hooks",
+))  # fmt: skip
 # Names of these fields in other programs and dialects, folded.
 _FOREIGN = {
     "approvedtools": "tools",
@@ -62,6 +47,7 @@ class AgentFields:
         self, block: FrontmatterBlock, path: str, known: Mapping[str, str], meaningless: Mapping[str, str]
     ) -> None:
         self.path = path
+        self.body = block.body
         self.problems: list[Diagnostic] = []
         self.is_refused = False
         self.is_disabled = False
@@ -249,7 +235,7 @@ class AgentFields:
                 plain = None
         if isinstance(plain, list) and all(isinstance(item, dict) for item in plain):
             return tuple(plain)
-        self.reject(field, "a list of objects", "nothing passes until this is mended")
+        self.reject(field, "a list of objects", "nothing passes until this is fixed")
         return ({},)
 
 

@@ -61,15 +61,6 @@ class FrontmatterBlock(Struct, frozen=True):
     """What was repaired to parse it."""
 
 
-class FencePositions(Struct, frozen=True):
-    """The text between and after the fences, not yet parsed."""
-
-    yaml: str
-    yaml_line: int
-    body: str
-    body_line: int
-
-
 class BlockError(Exception):
     """There is no frontmatter, or it cannot be parsed."""
 
@@ -81,21 +72,21 @@ class BlockError(Exception):
 
 def parse_block(text: str, fences: Fences = "pi") -> FrontmatterBlock:
     """Parse the fields and the body of a file. Raises BlockError."""
-    fenced = split_fences(text, fences)
-    if len(fenced.yaml) > MAX_BLOCK_CHARS:
-        limit = f"{len(fenced.yaml)} characters of frontmatter; expected at most {MAX_BLOCK_CHARS}"
-        raise BlockError(limit, fenced.yaml_line, "too-large")
+    yaml, line, body, body_line = split_fences(text, fences)
+    if len(yaml) > MAX_BLOCK_CHARS:
+        limit = f"{len(yaml)} characters of frontmatter; expected at most {MAX_BLOCK_CHARS}"
+        raise BlockError(limit, line, "too-large")
     notes: tuple[Diagnostic, ...] = ()
-    entries = _read_plain(fenced.yaml, fenced.yaml_line)
+    entries = _read_plain(yaml, line)
     if entries is None:
         from retinue.definitions.yaml import read_yaml  # slow import, needed by few files
 
-        entries, notes = read_yaml(fenced.yaml, fenced.yaml_line)
-    return FrontmatterBlock(entries, fenced.body, fenced.body_line, notes)
+        entries, notes = read_yaml(yaml, line)
+    return FrontmatterBlock(entries, body, body_line, notes)
 
 
-def split_fences(text: str, fences: Fences = "pi") -> FencePositions:
-    """Split a file at its fences. Raises BlockError if there are none."""
+def split_fences(text: str, fences: Fences = "pi") -> tuple[str, int, str, int]:
+    """The text between and after the fences, each with its first line. Raises BlockError if there are none."""
     if text.startswith("\ufeff"):
         text = text[1:]
     if "\r" in text:
@@ -113,12 +104,8 @@ def split_fences(text: str, fences: Fences = "pi") -> FencePositions:
     rest = text[after:]
     body = rest.strip()
     skipped = len(rest) - len(rest.lstrip()) if body else 0
-    return FencePositions(
-        yaml=text[opening:closing],
-        yaml_line=text.count("\n", 0, opening) + 1,
-        body=body,
-        body_line=text.count("\n", 0, after + skipped) + 1,
-    )
+    first, body_line = (text.count("\n", 0, at) + 1 for at in (opening, after + skipped))
+    return text[opening:closing], first, body, body_line
 
 
 def _find_opening(text: str, start: int) -> int:

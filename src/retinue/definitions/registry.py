@@ -91,17 +91,6 @@ class Definitions(Struct, frozen=True, dict=True):
         )
 
 
-def load_definitions(
-    places: AgentFolders,
-    *,
-    trusted: bool,
-    known_tools: Collection[str] = KNOWN_TOOLS,
-    hide_defaults: bool = False,
-) -> Definitions:
-    """Read all agent files once. Files of an untrusted project are not opened."""
-    return DefinitionRegistry(places, trusted=trusted, known_tools=known_tools, hide_defaults=hide_defaults).read()
-
-
 class DefinitionRegistry:
     """The agents of one process, read again when a file has changed."""
 

@@ -30,17 +30,17 @@ def read_yaml(text: str, first: int) -> tuple[tuple[FrontmatterField, ...], tupl
     try:
         return _Builder(first).read(text), ()
     except BlockError:
-        mended, lines = _quote_loose(text, first)
+        repaired, lines = _quote_loose(text, first)
         if not lines:
             raise
         try:
-            entries = _Builder(first).read(mended)
+            entries = _Builder(first).read(repaired)
         except BlockError:
             entries = None
         if entries is None:
             raise
     notes = tuple(
-        Diagnostic("the text has a colon or a # in it and is read as it stands; put it in quotes", "", line, "warning")
+        Diagnostic("the text contains a colon or a # and is read literally; put it in quotes", "", line, "warning")
         for line in lines
     )
     return entries, notes
@@ -48,14 +48,14 @@ def read_yaml(text: str, first: int) -> tuple[tuple[FrontmatterField, ...], tupl
 
 def _quote_loose(text: str, first: int) -> tuple[str, list[int]]:
     lines: list[int] = []
-    mended = text.split("\n")
-    for index, line in enumerate(mended):
+    repaired = text.split("\n")
+    for index, line in enumerate(repaired):
         found = _LOOSE_TEXT.match(line)
-        follows = mended[index + 1][:1] if index + 1 < len(mended) else ""
+        follows = repaired[index + 1][:1] if index + 1 < len(repaired) else ""
         if found and ": " in found[3] + " " and follows not in (" ", "\t"):
-            mended[index] = f"{found[1]}{found[2]}'{found[3].replace(chr(39), chr(39) * 2)}'"
+            repaired[index] = f"{found[1]}{found[2]}'{found[3].replace(chr(39), chr(39) * 2)}'"
             lines.append(first + index)
-    return "\n".join(mended), lines
+    return "\n".join(repaired), lines
 
 
 class _Builder:
@@ -110,7 +110,7 @@ class _Builder:
 
     def _read_key(self, event: Any) -> str:
         if not isinstance(event, yaml.ScalarEvent):
-            raise self._fail(event, "a key that is no text; expected a field's name")
+            raise self._fail(event, "a key is not text; expected a field's name")
         if event.value == "<<" and event.implicit[0]:
             raise self._fail(event, "merge keys (<<) are not read; write the fields out")
         return self._read_scalar(event).text
@@ -121,7 +121,7 @@ class _Builder:
             raise self._fail(event, f"nested deeper than {MAX_DEPTH} levels or longer than {MAX_NODES} values")
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self.anchors:
-                raise self._fail(event, f"the alias {quote('*' + str(event.anchor), 40)} names nothing before it")
+                raise self._fail(event, f"the alias {quote('*' + str(event.anchor), 40)} refers to nothing before it")
             return self.anchors[event.anchor]
         value = self._read_node(event, events, path)
         if event.anchor is not None:

@@ -5,23 +5,20 @@ retries.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from retinue.core.errors import ModelError, RetinueError, quote
+from retinue.core.errors import ModelError, quote
 from retinue.core.messages import Message, ThinkingLevel
 from retinue.core.model import Draft, Model, ModelInfo, ModelRequest, Reply
 from retinue.models.conversation import WireConversation, WireMessage
 from retinue.models.convert import to_json
-from retinue.models.failures import ProviderError, fail, redact_failure
+from retinue.models.failures import ProviderError, redact_failure
 from retinue.models.governor import Governor
 from retinue.models.reply_reader import ReplyReader
 from retinue.models.thinking_levels import clamp_level
 from retinue.models.transport import HttpCall, Timing, Transport
-
-Key = Callable[[], str | None] | str | None
-"""The API key, or a function that returns it: it may change during a run."""
 
 _CONTEXT_MARGIN_TOKENS = 4096
 _LEAST_OUTPUT_TOKENS = 1024
@@ -31,9 +28,10 @@ _SECRET_NAME = r"(?i)auth|key|token|secret|cookie"
 class Adapter:
     default_base_url = ""
     bridge = b""
+    """A message that must stand between results and a user message; usually empty."""
 
     def __init__(
-        self, info: ModelInfo, transport: Transport, key: Key, governor: Governor, timing: Timing | None = None
+        self, info: ModelInfo, transport: Transport, key: str | None, governor: Governor, timing: Timing | None
     ) -> None:
         self.info = info
         self._transport = transport
@@ -50,10 +48,8 @@ class Adapter:
     async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         """Answer the request. MUST NOT raise."""
         reading = self.open_reading(draft)
-        key: str | None = None
         try:
-            key = self._key() if callable(self._key) else self._key
-            headers = self._merge_headers(key, request)
+            headers = self._merge_headers(request)
             body = whole = self.build_body(request)
             while body:
                 call = HttpCall(self.info, self.url(), headers, body, self._timing)
@@ -64,12 +60,9 @@ class Adapter:
             reply = reading.finish()
         except ProviderError as error:
             reply = reading.fail(error.failure)
-        except RetinueError as error:
-            # The key could not be resolved: the user must check its source (a command, a variable).
-            reply = reading.fail(fail(self.info, "auth", str(error), advice=""))
         self._governor.record(self.info.provider, reply.failure)
         if reply.failure is not None:
-            return reading.fail(redact_failure(reply.failure, self._secrets(key)))
+            return reading.fail(redact_failure(reply.failure, self._secrets()))
         return reply
 
     def build_body(self, request: ModelRequest) -> bytes:
@@ -128,6 +121,7 @@ class Adapter:
         raise NotImplementedError
 
     def join_results(self, results: list[WireMessage]) -> bytes:
+        """The results of one turn as list items."""
         return b",".join(result.wire for result in results)
 
     def mark_last(self, message: Message, piece: WireMessage) -> WireMessage:
@@ -141,13 +135,13 @@ class Adapter:
             self._levels[wanted] = clamp_level(self.info, wanted)
         return self._levels[wanted]
 
-    def _merge_headers(self, key: str | None, request: ModelRequest) -> Mapping[str, str]:
-        headers_key = (key, request.session_id, request.cache, request.thinking)
+    def _merge_headers(self, request: ModelRequest) -> Mapping[str, str]:
+        headers_key = (request.session_id, request.cache, request.thinking)
         if self._headers_key != headers_key:
             merged = {"content-type": "application/json", "user-agent": "retinue", "accept": "text/event-stream"}
             # Compression would delay events until a block is full.
             merged["accept-encoding"] = "identity"
-            merged |= self.headers(key, request)
+            merged |= self.headers(self._key, request)
             merged |= {name.lower(): value for name, value in self.info.headers.items()}
             self._headers, self._headers_key = merged, headers_key
         return self._headers
@@ -158,9 +152,11 @@ class Adapter:
         room = window - chars // 4 - min(_CONTEXT_MARGIN_TOKENS, window // 8)
         return min(wanted, max(room, min(_LEAST_OUTPUT_TOKENS, window // 8)))
 
-    def _secrets(self, key: str | None) -> tuple[str, ...]:
+    def _secrets(self) -> tuple[str, ...]:
         named = [value for name, value in self.info.headers.items() if re.search(_SECRET_NAME, name)]
-        return tuple(secret for secret in (key, *named, *(value.removeprefix("Bearer ") for value in named)) if secret)
+        return tuple(
+            secret for secret in (self._key, *named, *(value.removeprefix("Bearer ") for value in named)) if secret
+        )
 
 
 # Module and class: a process usually needs one of them, and only that one is imported.
@@ -173,7 +169,7 @@ ADAPTERS = {
 
 
 def build_model(
-    info: ModelInfo, *, transport: Transport, key: Key, governor: Governor, timing: Timing | None = None
+    info: ModelInfo, *, transport: Transport, key: str | None, governor: Governor, timing: Timing | None = None
 ) -> Model:
     """Build the model for the wire format `info.api`. Raises ModelError if that is unknown."""
     if info.api not in ADAPTERS:

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from retinue.core.messages import (
     AssistantMessage,
@@ -184,6 +184,17 @@ def _user_block(block: UserContent) -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": block.mime_type, "data": block.data}}
 
 
+class _Block(Struct):
+    kind: str
+    index: int = -1
+    call_id: str = ""
+    name: str = ""
+    signature: str = ""
+    given: Any = {}
+    input: str = ""
+    raw: dict[str, Any] = {}
+
+
 class _AnthropicReading(ReplyReader):
     """Reads the events message_start … message_stop, or one complete message."""
 
@@ -258,7 +269,7 @@ class _AnthropicReading(ReplyReader):
         self._usage = {}
         return self._said
 
-    def _begin(self, index: Any, content: dict[str, Any]) -> "_Block":
+    def _begin(self, index: Any, content: dict[str, Any]) -> _Block:
         if (before := self._open.pop(index, None)) is not None:
             self._end(before)
         match content.get("type"):
@@ -300,7 +311,7 @@ class _AnthropicReading(ReplyReader):
         else:
             self.write(block.index, piece)
 
-    def _end(self, block: "_Block") -> None:
+    def _end(self, block: _Block) -> None:
         signature: str | UnsetType = block.signature or UNSET
         if block.kind == "text":
             self.draft.close_text(block.index)
@@ -311,7 +322,7 @@ class _AnthropicReading(ReplyReader):
             self.draft.close_thinking(block.index, signature=signature, redacted=block.kind == "redacted")
         self._said.append(self._to_raw(block))
 
-    def _to_raw(self, block: "_Block") -> dict[str, Any]:
+    def _to_raw(self, block: _Block) -> dict[str, Any]:
         if block.kind == "text":
             return {**block.raw, "text": self.draft.written(block.index)}
         if block.kind == "thinking":
@@ -342,19 +353,5 @@ class _AnthropicReading(ReplyReader):
             output=output,
             cache_read=cache_read,
             cache_write=cache_write,
-            reasoning=UNSET if thought is None else count_tokens(thought),
+            thought=thought,
         )
-
-
-class _Block:
-    __slots__ = ("call_id", "given", "index", "input", "kind", "name", "raw", "signature")
-
-    def __init__(self, kind: str, index: int = -1, call_id: str = "", name: str = "") -> None:
-        self.kind = kind
-        self.index = index
-        self.call_id = call_id
-        self.name = name
-        self.signature = ""
-        self.given: Any = {}
-        self.input = ""
-        self.raw: dict[str, Any] = {}

@@ -164,8 +164,8 @@ def _build_provider(id: str, raw: dict[str, Any], data: dict[str, Any]) -> Provi
     def build() -> tuple[ModelInfo, ...]:
         return tuple(_build_model(id, raw, row, data) for row in raw["models"])
 
-    known = Provider(id, raw["name"], raw["api"], raw["baseUrl"], build, tuple(raw["env"]), raw["default"])
-    return structs.replace(known, takes_new=True)
+    named = (id, raw["name"], raw["api"], raw["baseUrl"])
+    return Provider(*named, build, tuple(raw["env"]), raw["default"], takes_new=True)
 
 
 def _build_model(provider: str, raw: dict[str, Any], row: list[Any], data: dict[str, Any]) -> ModelInfo:

@@ -8,40 +8,17 @@ from retinue.core.model import ModelInfo
 from retinue.models.fields import ConfigObject
 from retinue.models.thinking_levels import budget_tokens, can_disable
 
-_FLAGS = frozenset(
-    (
-        "allowEmptySignature",
-        "forceAdaptiveThinking",
-        "requiresAssistantAfterToolResult",
-        "requiresReasoningContentOnAssistantMessages",
-        "requiresThinkingAsText",
-        "requiresToolResultName",
-        "sendImageOptInHeader",
-        "sendSessionAffinityHeaders",
-        "supportsAdditionalTools",
-        "supportsCacheControlOnTools",
-        "supportsDeveloperRole",
-        "supportsEagerToolInputStreaming",
-        "supportsExplicitPromptCacheMode",
-        "supportsFinishReason",
-        "supportsLongCacheRetention",
-        "supportsMaxOutputTokens",
-        "supportsMidConvoEffort",
-        "supportsMidConvoSystemMessages",
-        "supportsMidConvoToolAdditions",
-        "supportsMidConvoToolChanges",
-        "supportsOpenAIGrammarTools",
-        "supportsReasoningEffort",
-        "supportsStore",
-        "supportsStrictMode",
-        "supportsStrictTools",
-        "supportsTemperature",
-        "supportsThinkingTokenBudget",
-        "supportsToolSearch",
-        "supportsUsageInStreaming",
-        "zaiToolStream",
-    )
-)
+_FLAGS = (
+    "allowEmptySignature", "forceAdaptiveThinking", "requiresAssistantAfterToolResult",
+    "requiresReasoningContentOnAssistantMessages", "requiresThinkingAsText", "requiresToolResultName",
+    "sendImageOptInHeader", "sendSessionAffinityHeaders", "supportsAdditionalTools", "supportsCacheControlOnTools",
+    "supportsDeveloperRole", "supportsEagerToolInputStreaming", "supportsExplicitPromptCacheMode",
+    "supportsFinishReason", "supportsLongCacheRetention", "supportsMaxOutputTokens", "supportsMidConvoEffort",
+    "supportsMidConvoSystemMessages", "supportsMidConvoToolAdditions", "supportsMidConvoToolChanges",
+    "supportsOpenAIGrammarTools", "supportsReasoningEffort", "supportsStore", "supportsStrictMode",
+    "supportsStrictTools", "supportsTemperature", "supportsThinkingTokenBudget", "supportsToolSearch",
+    "supportsUsageInStreaming", "zaiToolStream",
+)  # fmt: skip
 _FORMATS = (
     "openai", "openrouter", "deepseek", "together", "baseten", "zai", "qwen", "chat-template", "qwen-chat-template",
     "string-thinking", "ant-ling",
@@ -63,7 +40,7 @@ def take_compat(fields: ConfigObject) -> dict[str, Any]:
     raw = fields.take_object("compat")
     if raw is None:
         return {}
-    raw.check_keys((*sorted(_FLAGS), *_WORDS, *_OBJECTS, *_OTHERS))
+    raw.check_keys((*_FLAGS, *_WORDS, *_OBJECTS, *_OTHERS))
     return {name: value for name, value in raw.values.items() if _is_right(raw, name, value)}
 
 
@@ -94,7 +71,7 @@ _HOSTS = {
 _MAX_TOKENS = {"chutes", "deepseek", "moonshotai", "cloudflare", "together", "nvidia", "ant-ling", "zai"}
 _NO_EFFORT = {"xai", "zai", "moonshotai", "together", "cloudflare", "nvidia", "ant-ling"}
 _FORMATS_OF_HOSTS = {"zai": "zai", "together": "together", "ant-ling": "ant-ling", "openrouter": "openrouter"}
-_BUDGET_FIELDS = ("thinking_token_budget", "thinking_budget", "thinking_budget_tokens")
+_BUDGET_FIELDS = _WORDS["thinkingTokenBudgetField"]
 
 
 def detect_compat(info: ModelInfo, base_url: str) -> dict[str, Any]:

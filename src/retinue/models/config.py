@@ -54,7 +54,7 @@ def parse_models(
 def _leave_out(id: str, path: str, found: dict[str, Provider]) -> None:
     """Disable the provider: since its entry is invalid, a call might go to the wrong host."""
     base = found.get(id) or Provider(id, id, "", "")
-    found[id] = structs.replace(base, trouble=f"provider {id} is left out: its entry in {path} has a mistake")
+    found[id] = structs.replace(base, trouble=f"provider {id} is left out: its entry in {path} is invalid")
 
 
 def _read_provider(id: str, fields: ConfigObject, found: dict[str, Provider]) -> None:
@@ -194,7 +194,7 @@ def _take_headers(fields: ConfigObject) -> dict[str, str]:
     found = {}
     for name in raw.values:
         if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
-            raw.complain(name, "is no header name", "letters, digits and -")
+            raw.complain(name, "is not a header name", "letters, digits and -")
         elif (value := raw.take_text(name, _is_line, "text without line breaks")) is not None:
             found[name] = value
     return found
@@ -205,7 +205,7 @@ def _take_api(fields: ConfigObject) -> str | None:
     if api is None or api in APIS:
         return api
     if api in _FOREIGN_APIS:
-        fields.complain("api", f"is {api}, which retinue does not speak", ", ".join(APIS), severity="warning")
+        fields.complain("api", f"is {api}, which retinue does not support", ", ".join(APIS), severity="warning")
         return api
     fields.refuse("api", "one of " + ", ".join(APIS))
     return None

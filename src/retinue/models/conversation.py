@@ -1,17 +1,20 @@
 """The wire form of a growing conversation: each message is converted once per run, for any number of turns.
 
 Kept in `ModelRequest.memo`. Also repairs what no API accepts: calls without a result, results without a call. This file
-must not know a wire format; `MessageFormat` does.
+must not know a wire format; the adapter does.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from retinue.core.collector import paused_collector
 from retinue.core.messages import ImageContent, Message, TextContent, ToolResultMessage
 from retinue.models.convert import NO_RESULT
+
+if TYPE_CHECKING:
+    from retinue.models.adapter import Adapter
 
 _MANY_MESSAGES = 1000
 
@@ -30,29 +33,10 @@ class WireMessage(Struct, frozen=True):
 SKIP = WireMessage("skip")
 
 
-class MessageFormat(Protocol):
-    """How one wire format writes messages."""
-
-    def to_piece(self, message: Message) -> WireMessage: ...
-
-    def join_results(self, results: list[WireMessage]) -> bytes:
-        """The results of one turn as list items."""
-        ...
-
-    def mark_last(self, message: Message, piece: WireMessage) -> WireMessage:
-        """The last message, with the API's cache mark if it has one."""
-        ...
-
-    @property
-    def bridge(self) -> bytes:
-        """A message that must stand between results and a user message; usually empty."""
-        ...
-
-
 class WireConversation:
     """Messages in wire form; grows with the run."""
 
-    def __init__(self, form: MessageFormat) -> None:
+    def __init__(self, form: "Adapter") -> None:
         self._form = form
         self.head_key: Any = None
         self.head = b""
@@ -134,10 +118,7 @@ class WireConversation:
 
     def _write_results(self, results: list[WireMessage]) -> bytes:
         wanted = dict(self._pending)
-        kept = []
-        for result in results:
-            if wanted.pop(result.call_id, None) is not None:
-                kept.append(result)
+        kept = [result for result in results if wanted.pop(result.call_id, None) is not None]
         kept += self._invent(tuple(wanted.items()))
         return self._form.join_results(kept) if kept else b""
 

@@ -20,7 +20,6 @@ def count_tokens(value: object) -> int:
 
 def to_usage(
     price: Price,
-    *,
     fresh: int,
     output: int,
     cache_read: int = 0,
@@ -29,25 +28,12 @@ def to_usage(
 ) -> Usage:
     """Usage with its cost; `fresh` is the input that was neither read from nor written to a cache."""
     rates = _pick_rates(price, fresh + cache_read + cache_write)
-    cost_input = rates.input * fresh / 1e6
-    cost_output = rates.output * output / 1e6
-    cost_read = rates.cache_read * cache_read / 1e6
-    cost_write = rates.cache_write * cache_write / 1e6
-    return Usage(
-        fresh,
-        output,
-        cache_read,
-        cache_write,
-        fresh + output + cache_read + cache_write,
-        Cost(cost_input, cost_output, cost_read, cost_write, cost_input + cost_output + cost_read + cost_write),
-        reasoning,
-    )
+    counts = (fresh, output, cache_read, cache_write)
+    prices = (rates.input, rates.output, rates.cache_read, rates.cache_write)
+    into, out, read, write = (rate * count / 1e6 for rate, count in zip(prices, counts, strict=True))
+    return Usage(*counts, sum(counts), Cost(into, out, read, write, into + out + read + write), reasoning)
 
 
 def _pick_rates(price: Price, input_tokens: int) -> Price | PriceTier:
-    best: Price | PriceTier = price
-    above = -1
-    for tier in price.tiers:
-        if above < tier.input_tokens_above < input_tokens:
-            best, above = tier, tier.input_tokens_above
-    return best
+    reached = [tier for tier in price.tiers if tier.input_tokens_above < input_tokens]
+    return max(reached, key=lambda tier: tier.input_tokens_above, default=price)

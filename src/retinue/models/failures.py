@@ -15,7 +15,7 @@ from retinue.core.model import Failure, FailureKind, ModelInfo
 _LONGEST_WAIT_S = 1e9
 _DETAIL_CHARS = 400
 
-_RETRYABLE: frozenset[FailureKind] = frozenset({"rate", "overloaded", "network", "timeout", "stalled", "truncated"})
+RETRYABLE: frozenset[FailureKind] = frozenset({"rate", "overloaded", "network", "timeout", "stalled", "truncated"})
 
 _ADVICE: dict[FailureKind, str] = {
     "auth": "check the API key and what it is allowed to use",
@@ -47,42 +47,18 @@ _NO_MONEY = (
 
 _NO_NAMES = ("", "error", "None")
 # Error types and codes of the APIs, in error bodies and in error events inside a stream.
-_NAMED: dict[str, FailureKind] = {
-    "overloaded_error": "overloaded",
-    "api_error": "overloaded",
-    "server_error": "overloaded",
-    "internal_server_error": "overloaded",
-    "internal_error": "overloaded",
-    "internal": "overloaded",
-    "unavailable": "overloaded",
-    "service_unavailable": "overloaded",
-    "server_overloaded": "overloaded",
-    "slow_down": "overloaded",
-    "bad_gateway": "overloaded",
-    "timeout_error": "timeout",
-    "deadline_exceeded": "timeout",
-    "gateway_timeout": "timeout",
-    "rate_limit_error": "rate",
-    "rate_limit_exceeded": "rate",
-    "resource_exhausted": "rate",
-    "too_many_requests": "rate",
-    "authentication_error": "auth",
-    "permission_error": "auth",
-    "permission_denied": "auth",
-    "unauthenticated": "auth",
-    "invalid_api_key": "auth",
-    "billing_error": "auth",
-    "not_found_error": "missing",
-    "not_found": "missing",
-    "model_not_found": "missing",
-    "invalid_request_error": "request",
-    "invalid_argument": "request",
-    "failed_precondition": "request",
-    "request_too_large": "overflow",
-    "context_length_exceeded": "overflow",
-    "content_filter": "refused",
-    "invalid_prompt": "refused",
+_NAMES: dict[FailureKind, str] = {
+    "overloaded": "overloaded_error api_error server_error internal_server_error internal_error internal unavailable "
+    "service_unavailable server_overloaded slow_down bad_gateway",
+    "timeout": "timeout_error deadline_exceeded gateway_timeout",
+    "rate": "rate_limit_error rate_limit_exceeded resource_exhausted too_many_requests",
+    "auth": "authentication_error permission_error permission_denied unauthenticated invalid_api_key billing_error",
+    "missing": "not_found_error not_found model_not_found",
+    "request": "invalid_request_error invalid_argument failed_precondition",
+    "overflow": "request_too_large context_length_exceeded",
+    "refused": "content_filter invalid_prompt",
 }
+_NAMED = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
 
 class ProviderError(Exception):
@@ -109,7 +85,7 @@ def fail(
     return Failure(
         kind=kind,
         message=f"{line}; {todo}" if todo else line,
-        retryable=kind in _RETRYABLE if retryable is None else retryable,
+        retryable=kind in RETRYABLE if retryable is None else retryable,
         status=status,
         retry_after_s=retry_after_s,
     )

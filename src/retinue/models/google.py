@@ -239,5 +239,5 @@ class _GoogleReading(ReplyReader):
             fresh=max(0, count_tokens(usage.get("promptTokenCount")) - cached),
             output=count_tokens(usage.get("candidatesTokenCount")) + count_tokens(thought),
             cache_read=cached,
-            reasoning=UNSET if thought is None else count_tokens(thought),
+            thought=thought,
         )

@@ -1,12 +1,12 @@
 """Find model servers on this machine by asking the usual loopback ports, all at once and with a short timeout.
 
-Uses raw sockets, since an HTTP client would cost more than the requests.
+Uses raw sockets, since importing an HTTP client would take longer than the requests.
 """
 
-import selectors
 import socket
 import time
 from collections.abc import Sequence
+from threading import Thread
 from typing import Any
 
 import orjson
@@ -22,59 +22,30 @@ def find_local_models(
     servers: Sequence[LocalServer] = SERVERS, *, timeout_s: float = PROBE_TIMEOUT_S
 ) -> tuple[ModelInfo, ...]:
     """The models available now, in the order of the servers. Blocks for at most `timeout_s`; never raises."""
-    replies = _ask_all(servers, timeout_s)
+    replies: dict[LocalServer, bytes] = {}
+    deadline = time.monotonic() + timeout_s
+    threads = [Thread(target=_ask, args=(server, timeout_s, replies), daemon=True) for server in servers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
     return tuple(_to_model(server, item) for server in servers for item in _read_models(replies.get(server, b"")))
 
 
-class _Probe:
-    def __init__(self, server: LocalServer, connection: socket.socket) -> None:
-        self.server = server
-        self.connection = connection
-        self.unsent = (
-            f"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nAccept: application/json\r\n"
-            "Connection: close\r\n\r\n"
-        ).encode()
-        self.reply = b""
-
-    def advance(self, selector: selectors.BaseSelector) -> bool:
-        """Send or receive what is possible; False if the response is complete or will not come."""
-        try:
-            if self.unsent:
-                self.unsent = self.unsent[self.connection.send(self.unsent) :]
-                if not self.unsent:
-                    selector.modify(self.connection, selectors.EVENT_READ, self)
-                return True
-            piece = self.connection.recv(65_536)
-        except OSError:
-            self.reply = b""
-            return False
-        self.reply += piece
-        return bool(piece) and len(self.reply) < _LARGEST_REPLY and not _is_complete(self.reply)
-
-
-def _ask_all(servers: Sequence[LocalServer], timeout_s: float) -> dict[LocalServer, bytes]:
-    deadline = time.monotonic() + timeout_s
-    replies: dict[LocalServer, bytes] = {}
-    with selectors.DefaultSelector() as selector:
-        try:
-            for server in servers:
-                connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-                connection.setblocking(False)
-                connection.connect_ex(("127.0.0.1", server.port))
-                selector.register(connection, selectors.EVENT_WRITE, _Probe(server, connection))
-            while selector.get_map() and (left := deadline - time.monotonic()) > 0:
-                for key, _ in selector.select(left):
-                    probe: _Probe = key.data
-                    if not probe.advance(selector):
-                        selector.unregister(probe.connection)
-                        probe.connection.close()
-                        replies[probe.server] = probe.reply
-        except OSError:
-            return replies  # sockets are not available here
-        finally:
-            for key in list((selector.get_map() or {}).values()):
-                key.data.connection.close()
-    return replies
+def _ask(server: LocalServer, timeout_s: float, replies: dict[LocalServer, bytes]) -> None:
+    request = (
+        f"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nAccept: application/json\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    reply = b""
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout_s) as connection:
+            connection.sendall(request.encode())
+            while not _is_complete(reply) and len(reply) < _LARGEST_REPLY and (piece := connection.recv(65_536)):
+                reply += piece
+    except OSError:
+        return
+    replies[server] = reply
 
 
 def _is_complete(reply: bytes) -> bool:

@@ -81,7 +81,7 @@ def fetch_list(
             break
     found = {each.id: each for row in rows if (each := _read_row(row)) is not None}
     if not found:
-        raise ModelError(f"{provider.id}: the answer names no model that answers in text; check the base URL")
+        raise ModelError(f"{provider.id}: the answer lists no text models; check the base URL")
     models = [
         structs.replace(each, like=relative.id if (relative := find_relative(each.id, provider.models)) else "")
         for each in found.values()
@@ -132,7 +132,7 @@ def _ask(provider: Provider, url: str, headers: Mapping[str, str], timeout_s: fl
         raise ModelError(f"{where} does not answer with JSON; check the base URL") from None
     except (OSError, HTTPException, ValueError) as error:
         reason = escape_line(str(getattr(error, "reason", "") or error or type(error).__name__), 200)
-        raise ModelError(f"{where} cannot be asked ({reason})") from None
+        raise ModelError(f"{where} does not answer ({reason})") from None
 
 
 def _find_rows(provider: Provider, page: Any) -> list[Any]:

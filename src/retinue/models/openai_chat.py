@@ -3,7 +3,7 @@
 from typing import Any
 
 import orjson
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from retinue.core.messages import (
     AssistantMessage,
@@ -259,6 +259,14 @@ def _reasoning_fields(thoughts: list[ThinkingContent]) -> dict[str, Any]:
     return {}
 
 
+class _Call(Struct, eq=False):
+    index: int
+    given_id: str
+    call_id: str
+    name: str
+    given: Any = None
+
+
 class _ChatReading(ReplyReader):
     """Reads chat completion chunks, or one complete response. All blocks end when the stream ends."""
 
@@ -325,7 +333,8 @@ class _ChatReading(ReplyReader):
             if block == "text" and self._text is not None:
                 self.draft.close_text(self._text)
             elif block == "thinking" and self._thinking is not None:
-                self.draft.close_thinking(self._thinking, signature=self._signature())
+                signature = self._details.render() or self._field or UNSET
+                self.draft.close_thinking(self._thinking, signature=signature)
             elif isinstance(block, _Call):
                 arguments = block.given or self.draft.written(block.index)
                 self.close_call(block.index, block.call_id, block.name, arguments)
@@ -336,7 +345,7 @@ class _ChatReading(ReplyReader):
         for field in _REASONING_FIELDS:
             if (thought := message.get(field)) and isinstance(thought, str):
                 self._field = self._field or field
-                self._write_thought(thought)
+                self.write(self._open_thought(), thought)
                 break
         if details := message.get("reasoning_details"):
             self._open_thought()
@@ -354,9 +363,6 @@ class _ChatReading(ReplyReader):
             self._thinking = self.open_thinking()
             self._order.append("thinking")
         return self._thinking
-
-    def _write_thought(self, thought: str) -> None:
-        self.write(self._open_thought(), thought)
 
     def _write_text(self, text: Any) -> None:
         if isinstance(text, list):
@@ -389,7 +395,7 @@ class _ChatReading(ReplyReader):
         elif arguments is not None:
             call.given = arguments
 
-    def _is_another(self, call: "_Call", given_id: str, name: str, arguments: Any) -> bool:
+    def _is_another(self, call: _Call, given_id: str, name: str, arguments: Any) -> bool:
         """Whether a piece starts a new call although it has the index of this one: many servers do not count."""
         if given_id and call.given_id and given_id != call.given_id:
             return True
@@ -402,9 +408,6 @@ class _ChatReading(ReplyReader):
         # The same function again: a new object after a complete one is a new call.
         written = self.draft.written(call.index)
         return written.endswith("}") and not parse_arguments(written)[1]
-
-    def _signature(self) -> str | UnsetType:
-        return self._details.render() or self._field or UNSET
 
     def _read_usage(self, usage: Any) -> None:
         if not isinstance(usage, dict):
@@ -420,16 +423,5 @@ class _ChatReading(ReplyReader):
             output=count_tokens(usage.get("completion_tokens")),
             cache_read=read,
             cache_write=written,
-            reasoning=UNSET if thought is None else count_tokens(thought),
+            thought=thought,
         )
-
-
-class _Call:
-    __slots__ = ("call_id", "given", "given_id", "index", "name")
-
-    def __init__(self, index: int, given_id: str, call_id: str, name: str) -> None:
-        self.index = index
-        self.given_id = given_id
-        self.call_id = call_id
-        self.name = name
-        self.given: Any = None

@@ -3,7 +3,7 @@
 from typing import Any
 
 import orjson
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from retinue.core.messages import (
     AssistantMessage,
@@ -186,6 +186,15 @@ def _load_object(text: str | UnsetType) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+class _Item(Struct, eq=False):
+    kind: str
+    index: int
+    place: Any
+    names: set[Any]
+    call_id: str
+    name: str
+
+
 class _ResponsesReading(ReplyReader):
     """Reads response events, or one complete response; both use the same functions for items."""
 
@@ -241,7 +250,7 @@ class _ResponsesReading(ReplyReader):
         for opened in list(self._open):
             self._end({}, opened)
 
-    def _find(self, kind: str, event: dict[str, Any], item: dict[str, Any] | None = None) -> "_Item | None":
+    def _find(self, kind: str, event: dict[str, Any], item: dict[str, Any] | None = None) -> _Item | None:
         """The open item that an event refers to: by id, else by position, else the last. Servers may omit both."""
         names = {event.get("item_id"), *_names(item or {})} - {None, ""}
         place = event.get("output_index")
@@ -270,7 +279,7 @@ class _ResponsesReading(ReplyReader):
         if kind == "response.refusal.delta":
             self.refusal += piece
 
-    def _begin(self, item: dict[str, Any], place: Any = None) -> "_Item | None":
+    def _begin(self, item: dict[str, Any], place: Any = None) -> _Item | None:
         kind = _kind(item)
         name = call_id = ""
         if kind == "text":
@@ -288,7 +297,7 @@ class _ResponsesReading(ReplyReader):
         self._open.append(opened)
         return opened
 
-    def _end(self, item: dict[str, Any], opened: "_Item | None") -> None:
+    def _end(self, item: dict[str, Any], opened: _Item | None) -> None:
         opened = opened or self._begin(item)
         if opened is None:
             return
@@ -323,7 +332,7 @@ class _ResponsesReading(ReplyReader):
             if opened or is_empty or (kind == "call" and item.get("call_id") and not _names(item) & self._names):
                 self._end(item, opened)
 
-    def _complete(self, opened: "_Item", text: str) -> None:
+    def _complete(self, opened: _Item, text: str) -> None:
         """Write the text of the finished item that the deltas did not bring."""
         written = self.draft.written(opened.index)
         if len(text) > len(written) and text.startswith(written):
@@ -349,7 +358,7 @@ class _ResponsesReading(ReplyReader):
             output=count_tokens(usage.get("output_tokens")),
             cache_read=read,
             cache_write=written,
-            reasoning=UNSET if thought is None else count_tokens(thought),
+            thought=thought,
         )
 
 
@@ -378,15 +387,3 @@ def _kind(item: dict[str, Any]) -> str:
 def _names(item: dict[str, Any]) -> set[Any]:
     """The ids that later events may use for an item; llama.cpp uses the call id."""
     return {item.get("id"), item.get("call_id")} - {None, ""}
-
-
-class _Item:
-    __slots__ = ("call_id", "index", "kind", "name", "names", "place")
-
-    def __init__(self, kind: str, index: int, place: Any, names: set[Any], call_id: str, name: str) -> None:
-        self.kind = kind
-        self.index = index
-        self.place = place
-        self.names = names
-        self.call_id = call_id
-        self.name = name

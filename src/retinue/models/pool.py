@@ -162,4 +162,4 @@ def add_models(registry: ModelRegistry, models: Sequence[Model], providers: Sequ
         groups.setdefault(model.info.provider, []).append(model.info)
     made = [Provider(id, id, infos[0].api, "", partial(tuple, infos), needs_key=False) for id, infos in groups.items()]
     known = registry.add((*made, *providers))
-    return [f"models of {quote(id)} are left out: there is a provider of that name already" for id in known]
+    return [f"models of {quote(id)} are left out: a provider with this name exists already" for id in known]

@@ -30,7 +30,7 @@ class OutOfReach(ModelError):
 
     def __init__(self, name: str, info: ModelInfo) -> None:
         super().__init__(
-            f'model "{name}" is of provider {info.provider}, which is not that of the main model, '
+            f'model "{name}" belongs to provider {info.provider}, which is not the provider of the main model, '
             "and enabledModels does not list it"
         )
         self.info = info
@@ -165,7 +165,7 @@ class ModelRegistry:
                 return ModelChoice(info)
         choice = self.resolve(ref)
         if choice.info.ref != ref:
-            raise ModelError(f"there is none of this name; the nearest is {choice.info.ref}")
+            raise ModelError(f"there is no model with this name; the closest is {choice.info.ref}")
         return choice
 
     def reach(self, home: ModelInfo, listed: Sequence[str] = ()) -> ModelReach:
@@ -176,7 +176,7 @@ class ModelRegistry:
         """The model to start with; `reason` is set if the user did not name it. Raises ModelError."""
         in_environment = [id for id, provider in self.providers.items() if self.keys.is_in_environment(provider)]
         if self.keys.has_flag and wishes.model is None and wishes.provider is None:
-            raise ModelError("--api-key needs --model or --provider: a key is not sent to a provider nobody named")
+            raise ModelError("--api-key needs --model or --provider: a key is only sent to a provider that you name")
         choice = choose_model(wishes, self.names, in_environment=in_environment, find_local=self.find_local)
         if self.keys.has_flag:
             self.keys.bind_flag(choice.info.provider)
@@ -203,7 +203,7 @@ class ModelRegistry:
     def list_moves(self) -> list[str]:
         """Messages about usable providers whose base URL comes from the environment."""
         moved = [each for each in self.providers.values() if each.base_url_from and self.keys.has_key(each)]
-        return [f"{each.id} is asked at {hide_login(each.base_url)} ({each.base_url_from})" for each in moved]
+        return [f"{each.id} requests go to {hide_login(each.base_url)} ({each.base_url_from})" for each in moved]
 
     def list_models(self, default: str) -> dict[str, Any]:
         """The output of `retinue models --json`: usable models first."""

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from retinue.core.messages import StopReason, ToolCall
 from retinue.core.model import Draft, Failure, ModelInfo, Reply
-from retinue.models.cost import to_usage
+from retinue.models.cost import count_tokens, to_usage
 from retinue.models.failures import ProviderError, classify_event, fail
 
 _DEPTH_CHECK_CHARS = 500
@@ -108,8 +108,11 @@ class ReplyReader:
         self.info = info
         self.draft = draft
         self.is_complete = False
+        """The reply is complete, though more may come."""
         self.is_done = False
+        """Nothing more is needed."""
         self.may_end = info.compat.get("supportsFinishReason") is False
+        """The regular end of the stream alone makes the reply complete."""
         self.raw_stop = ""
         self.response_id: str | UnsetType = UNSET
         self.response_model: str | UnsetType = UNSET
@@ -244,16 +247,11 @@ class ReplyReader:
         self.draft.close_call(index, ToolCall(call_id, name, parsed, signature, namespace))
 
     def set_usage(
-        self, *, fresh: int, output: int, cache_read: int = 0, cache_write: int = 0, reasoning: int | UnsetType = UNSET
+        self, *, fresh: int, output: int, cache_read: int = 0, cache_write: int = 0, thought: Any = None
     ) -> None:
-        self.draft.usage = to_usage(
-            self.info.cost,
-            fresh=fresh,
-            output=output,
-            cache_read=cache_read,
-            cache_write=cache_write,
-            reasoning=reasoning,
-        )
+        """Set the token counts and their cost; `thought` is the number of thinking tokens as reported."""
+        reasoning = UNSET if thought is None else count_tokens(thought)
+        self.draft.usage = to_usage(self.info.cost, fresh, output, cache_read, cache_write, reasoning)
 
     def set_response(self, response_id: Any, model: Any) -> None:
         """Set the provider's id of the reply, and the actual model if it is another one."""

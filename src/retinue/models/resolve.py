@@ -143,7 +143,7 @@ def _to_bridged(name: str) -> ModelInfo:
     """A model used through pydantic-ai: `bridge/provider:id`."""
     provider, colon, id = name.partition(":")
     if not (provider.strip() and colon and id.strip()):
-        raise ModelError(f"model {quote('bridge/' + name)} names no provider and id; expected bridge/PROVIDER:ID")
+        raise ModelError(f"model {quote('bridge/' + name)} has no provider and id; expected bridge/PROVIDER:ID")
     return ModelInfo(provider=provider.strip(), id=id.strip(), api="bridge", name=f"{id.strip()} (pydantic-ai)")
 
 
@@ -228,7 +228,7 @@ def _accept(text: str, names: Names, provider: str | None) -> ModelChoice | None
     close = ", ".join(_find_close(rest, models)[:3])
     return ModelChoice(
         info,
-        reason=f"{info.ref} is not on the list of models: it is used as written, with {limits} (context "
+        reason=f"{info.ref} is not in the list of models. It is used as written, with {limits} (context "
         f"{info.context_window}, output {info.max_tokens} tokens)"
         + (f"; did you mean {close}?" if close else "")
         + " `retinue models --refresh` asks the provider for its list",

@@ -14,30 +14,6 @@ from retinue.core.model import FailureKind
 
 Stop: TypeAlias = Literal["stop", "length", "toolUse", "error", "refusal"]
 Position: TypeAlias = Literal["head", "first_byte", "mid_text", "mid_args", "after_call", "last_byte"]
-FaultKind: TypeAlias = Literal[
-    "absurd_usage",
-    "bad_args",
-    "bom",
-    "close",
-    "comments",
-    "crlf",
-    "duplicate_ids",
-    "empty",
-    "error_event",
-    "garbage",
-    "huge",
-    "no_headers",
-    "no_terminal",
-    "no_usage",
-    "redirect",
-    "reset",
-    "split",
-    "stall",
-    "status",
-    "trickle",
-]
-
-RETRYABLE: frozenset[FailureKind] = frozenset({"rate", "overloaded", "network", "timeout", "stalled", "truncated"})
 EXHAUSTED = "the script has no further reply"
 
 
@@ -83,7 +59,7 @@ class ScriptError(Struct, frozen=True):
 class ScriptFault(Struct, frozen=True, kw_only=True):
     """A fault on the wire; `script_file` lists the fields of each kind."""
 
-    kind: FaultKind
+    kind: str
     at: Position | int | None = None
     """Position in the body; an int is a byte offset."""
     times: int | None = None

@@ -1,7 +1,7 @@
 """Load scripts from JSON or JSON lines files; errors name the file, position, value and what is accepted."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -10,9 +10,8 @@ import orjson
 
 from retinue.core.errors import ConfigError, quote
 from retinue.core.model import FailureKind
+from retinue.models.failures import RETRYABLE
 from retinue.models.script import (
-    RETRYABLE,
-    FaultKind,
     Position,
     Script,
     ScriptBlock,
@@ -27,7 +26,7 @@ from retinue.models.script import (
     Stop,
 )
 
-FAULT_FIELDS: dict[FaultKind, tuple[str, ...]] = {
+FAULT_FIELDS: dict[str, tuple[str, ...]] = {
     "absurd_usage": ("usage",),
     "bad_args": ("text", "size", "depth"),
     "bom": (),
@@ -137,7 +136,7 @@ def _parse_blocks(node: "_Node") -> tuple[ScriptBlock, ...]:
     if blocks is not None:
         for name in ("text", "thinking", "calls"):
             if name in node.value:
-                node.fail(f"{name!r} cannot stand beside 'blocks'", "either 'blocks' or the single fields")
+                node.fail(f"{name!r} cannot be combined with 'blocks'", "either 'blocks' or the single fields")
         return tuple(_parse_block(item) for item in blocks.items("a list of blocks"))
     found: list[ScriptBlock] = []
     thinking = node.text("thinking")
@@ -162,7 +161,7 @@ def _parse_block(node: "_Node") -> ScriptBlock:
         return ScriptThinking(node.text("thinking") or "", node.text("signature"))
     if "name" in node.value:
         return _parse_call(node)
-    node.fail(f"{quote(node.value)} is no block", "an object with 'text', 'thinking' or 'name'")
+    node.fail(f"{quote(node.value)} is not a block", "an object with 'text', 'thinking' or 'name'")
 
 
 def _parse_call(node: "_Node") -> ScriptCall:
@@ -206,7 +205,7 @@ def _parse_match(node: "_Node") -> ScriptMatch:
         try:
             patterns.append(None if text is None else re.compile(text))
         except re.error as error:
-            node.fail(f"{quote(text)} is no regular expression: {error}", "Python's syntax", name)
+            node.fail(f"{quote(text)} is not a regular expression: {error}", "Python's syntax", name)
     return ScriptMatch(*patterns)
 
 
@@ -221,46 +220,32 @@ def _parse_faults(node: "_Node") -> tuple[ScriptFault, ...]:
 
 def _parse_fault(node: "_Node") -> ScriptFault:
     node.check_object()
-    kind: FaultKind | None = node.choice("kind", get_args(FaultKind))
+    kind: str | None = node.choice("kind", tuple(FAULT_FIELDS))
     if kind is None:
-        node.fail("the field 'kind' is missing", ", ".join(get_args(FaultKind)))
+        node.fail("the field 'kind' is missing", ", ".join(FAULT_FIELDS))
     node.check_fields(("kind", "times", *FAULT_FIELDS[kind]))
-    given: dict[str, Any] = {"kind": kind}
-    for name in node.value:
-        if name in ("code", "sizes", "seed", "size", "depth", "times", "chunk_chars"):
-            given[name] = node.whole(name, least=1 if name in ("sizes", "chunk_chars", "code") else 0)
-        elif name in ("interval_ms", "mb"):
-            given[name] = node.number(name)
-        elif name in ("text", "message", "location", "id"):
-            given[name] = node.text(name)
-    if "at" in node.value:
-        given["at"] = _parse_position(node)
-    if "headers" in node.value:
-        headers = _Node(node.source, f"{node.path}.headers", node.table("headers"))
-        given["headers"] = {name: headers.text(name) or "" for name in headers.value}
-    if "body" in node.value:
-        body = node.value["body"]
-        given["body"] = body if isinstance(body, str) else orjson.dumps(body).decode()
-    if "mix" in node.value:
-        given["mix"] = node.flag("mix")
-    if "then" in node.value:
-        given["then"] = node.choice("then", ("end", "continue"))
-    if "error" in node.value:
-        given["error"] = node.choice("error", get_args(FailureKind))
-    usage = node.child("usage")
-    if usage is not None:
-        given["usage"] = _parse_usage(usage)
-    return ScriptFault(**given)
+    given = {name: _FAULT_READERS[name](node, name) for name in node.value if name != "kind"}
+    return ScriptFault(kind=kind, **given)
 
 
-def _parse_position(node: "_Node") -> Position | int:
-    value = node.value["at"]
+def _parse_position(node: "_Node", name: str) -> Position | int:
+    value = node.value[name]
     if isinstance(value, dict):
-        position = _Node(node.source, f"{node.path}.at", value)
+        position = _Node(node.source, f"{node.path}.{name}", value)
         position.check_fields(("byte",))
         return position.whole("byte")
-    chosen: Position = node.choice("at", get_args(Position), 'or {"byte": number}')
+    chosen: Position = node.choice(name, get_args(Position), 'or {"byte": number}')
     return chosen
+
+
+def _parse_headers(node: "_Node", name: str) -> dict[str, str]:
+    headers = _Node(node.source, f"{node.path}.{name}", node.table(name))
+    return {header: headers.text(header) or "" for header in headers.value}
+
+
+def _parse_body(node: "_Node", name: str) -> str:
+    body = node.value[name]
+    return body if isinstance(body, str) else orjson.dumps(body).decode()
 
 
 class _Node:
@@ -300,7 +285,7 @@ class _Node:
     def text(self, name: str) -> str | None:
         value = self.value.get(name)
         if value is not None and not isinstance(value, str):
-            self.fail(f"{quote(value)} is not a text", "a string", name)
+            self.fail(f"{quote(value)} is not text", "a string", name)
         return value
 
     def table(self, name: str) -> dict[str, Any]:
@@ -312,19 +297,19 @@ class _Node:
     def flag(self, name: str, *, default: bool = False) -> bool:
         value = self.value.get(name, default)
         if not isinstance(value, bool):
-            self.fail(f"{quote(value)} is not a truth value", "true, false", name)
+            self.fail(f"{quote(value)} is not a boolean", "true, false", name)
         return value
 
     def whole(self, name: str, *, least: int = 0) -> int:
         value = self.value.get(name, 0)
         if not isinstance(value, int) or isinstance(value, bool) or (name in self.value and value < least):
-            self.fail(f"{quote(value)} is no whole number in range", f"a whole number from {least}", name)
+            self.fail(f"{quote(value)} is not a valid number", f"a whole number from {least}", name)
         return value
 
     def number(self, name: str) -> float:
         value = self.value.get(name, 0)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
-            self.fail(f"{quote(value)} is no number in range", "a number from 0", name)
+            self.fail(f"{quote(value)} is not a valid number", "a number from 0", name)
         return value
 
     def choice(self, name: str, options: Sequence[str], more: str = "") -> Any:
@@ -336,3 +321,18 @@ class _Node:
             hint = f" (did you mean {close[0]!r}?)" if close else ""
             self.fail(f"{quote(value)} is unknown{hint}", " ".join(filter(None, (", ".join(options), more))), name)
         return value
+
+
+_FAULT_READERS: dict[str, Callable[[_Node, str], Any]] = {
+    **dict.fromkeys(("seed", "size", "depth", "times"), _Node.whole),
+    **dict.fromkeys(("code", "sizes", "chunk_chars"), lambda node, name: node.whole(name, least=1)),
+    **dict.fromkeys(("interval_ms", "mb"), _Node.number),
+    **dict.fromkeys(("text", "message", "location", "id"), _Node.text),
+    "at": _parse_position,
+    "headers": _parse_headers,
+    "body": _parse_body,
+    "mix": _Node.flag,
+    "then": lambda node, name: node.choice(name, ("end", "continue")),
+    "error": lambda node, name: node.choice(name, get_args(FailureKind)),
+    "usage": lambda node, name: _parse_usage(usage) if (usage := node.child(name)) else None,
+}

@@ -5,6 +5,7 @@ This file must not know wire formats: faults on the wire are played by the mock 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -27,6 +28,7 @@ from retinue.models.script import (
     EXHAUSTED,
     Script,
     ScriptBlock,
+    ScriptCall,
     ScriptContext,
     ScriptError,
     ScriptReply,
@@ -108,23 +110,18 @@ class ScriptedModel:
         bad = next((fault for fault in reply.faults if fault.kind == "bad_args"), None)
         is_first = True
         for index, block in enumerate(reply.blocks):
-            at, text = _open_block(draft, block, f"call_{position}_{index}")
+            call_id = f"call_{position}_{index}"
+            at, text, close = _open_block(draft, block, call_id)
             for piece in _split(text, reply.chunk_chars):
                 if not is_first:
                     await self._pause(reply.chunk_ms)
                 is_first = False
                 draft.add(at, piece)
-            call = _close_block(draft, block, at, f"call_{position}_{index}")
-            if call is not None and bad is not None:
-                faults[call.id] = "the arguments are not valid JSON"
+            close()
+            if isinstance(block, ScriptCall) and bad is not None:
+                faults[call_id if block.id is None else block.id] = "the arguments are not valid JSON"
         used = reply.usage_or_default
-        draft.usage = to_usage(
-            self._info.cost,
-            fresh=used.input,
-            output=used.output,
-            cache_read=used.cache_read,
-            cache_write=used.cache_write,
-        )
+        draft.usage = to_usage(self._info.cost, used.input, used.output, used.cache_read, used.cache_write)
         return faults
 
     async def _pause(self, milliseconds: float) -> None:
@@ -164,27 +161,18 @@ def _split(text: str, chunk_chars: int) -> Iterator[str]:
     return (text[at : at + size] for at in range(0, len(text), size))
 
 
-def _open_block(draft: Draft, block: ScriptBlock, call_id: str) -> tuple[int, str]:
-    if type(block) is ScriptText:
-        return draft.open_text(), block.text
-    if type(block) is ScriptThinking:
-        return draft.open_thinking(), block.thinking
-    assert not isinstance(block, ScriptText | ScriptThinking)
-    at = draft.open_call(call_id if block.id is None else block.id, block.name)
-    return at, orjson.dumps(block.arguments).decode()
-
-
-def _close_block(draft: Draft, block: ScriptBlock, at: int, call_id: str) -> ToolCall | None:
-    if type(block) is ScriptText:
-        draft.close_text(at)
-        return None
-    if type(block) is ScriptThinking:
-        draft.close_thinking(at, signature=UNSET if block.signature is None else block.signature)
-        return None
-    assert not isinstance(block, ScriptText | ScriptThinking)
+def _open_block(draft: Draft, block: ScriptBlock, call_id: str) -> tuple[int, str, Callable[[], None]]:
+    """Begin a block; returns its index, its text, and a function that ends it."""
+    if isinstance(block, ScriptText):
+        at = draft.open_text()
+        return at, block.text, partial(draft.close_text, at)
+    if isinstance(block, ScriptThinking):
+        at = draft.open_thinking()
+        signature = UNSET if block.signature is None else block.signature
+        return at, block.thinking, partial(draft.close_thinking, at, signature=signature)
     call = ToolCall(call_id if block.id is None else block.id, block.name, dict(block.arguments))
-    draft.close_call(at, call)
-    return call
+    at = draft.open_call(call.id, call.name)
+    return at, orjson.dumps(call.arguments).decode(), partial(draft.close_call, at, call)
 
 
 def _fail(draft: Draft, error: ScriptError, raw_stop: str | None = None) -> Reply:

@@ -1,6 +1,6 @@
 """The pooled HTTP client for all models: streamed POST responses, deadlines, and errors as Failures.
 
-aiohttp is imported at the first request. This file must not know wire formats; the sink interprets payloads.
+aiohttp is imported at the first request. This file must not know wire formats; the reader of the reply does.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import socket
 from collections.abc import Mapping
 from contextvars import ContextVar
 from io import BytesIO
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from msgspec import Struct
 from retinue.core.errors import quote
 from retinue.core.model import Failure, FailureKind, ModelInfo
 from retinue.models.failures import ProviderError, classify_response, fail
+from retinue.models.reply_reader import ReplyReader
 from retinue.models.sse import EventTooLong, SseParser
 
 if TYPE_CHECKING:
@@ -57,33 +58,6 @@ class HttpCall(Struct, frozen=True):
     timing: Timing
 
 
-class Sink(Protocol):
-    """Receives the payloads of a stream."""
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the reply is complete, though more may come."""
-        ...
-
-    @property
-    def may_end(self) -> bool:
-        """Whether the regular end of the stream alone makes the reply complete."""
-        ...
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing more is needed."""
-        ...
-
-    def take(self, payload: bytes) -> bool:
-        """Process one payload; False if it was only a keep-alive. Raises ProviderError."""
-        ...
-
-    def take_whole(self, body: bytes) -> None:
-        """Process a reply that came in one piece. Raises ProviderError."""
-        ...
-
-
 class Transport:
     """The HTTP client of a process; opened by its first request, and bound to the event loop of that request."""
 
@@ -107,14 +81,14 @@ class Transport:
             if session is not None:
                 await session.close()
 
-    async def stream(self, call: HttpCall, sink: Sink) -> None:
-        """POST, and pass the events of the response to the sink until it is done. Raises ProviderError."""
+    async def stream(self, call: HttpCall, reader: ReplyReader) -> None:
+        """POST, and pass the events of the response to the reader until it is done. Raises ProviderError."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + call.timing.total_s if call.timing.total_s else None
         response = await self._send(call)
         watchdog = _Watchdog(loop, response, call.timing.idle_s, deadline_s)
         try:
-            await _read_events(call, response, watchdog, sink)
+            await _read_events(call, response, watchdog, reader)
         finally:
             watchdog.stop()
             response.close()
@@ -165,7 +139,12 @@ class Transport:
         parts = urlsplit(call.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ProviderError(
-                fail(call.info, "request", f"the base URL {quote(call.info.base_url)} is no http(s) address", advice="")
+                fail(
+                    call.info,
+                    "request",
+                    f"the base URL {quote(call.info.base_url)} is not an http(s) address",
+                    advice="",
+                )
             )
         route = (URL(call.url), find_proxy(parts.scheme, parts.hostname))
         if parts.scheme == "https":
@@ -265,45 +244,45 @@ class _Watchdog:
             self._response.close()
 
 
-async def _read_events(call: HttpCall, response: "ClientResponse", watchdog: _Watchdog, sink: Sink) -> None:
+async def _read_events(call: HttpCall, response: "ClientResponse", watchdog: _Watchdog, reader: ReplyReader) -> None:
     from aiohttp import ClientError
 
     parser = SseParser(BODY_LIMIT_BYTES)
-    read, feed, take = response.content.readany, parser.feed, sink.take
+    read, feed, take = response.content.readany, parser.feed, reader.take
     now = watchdog._loop.time
     try:
         while (chunk := await read()).isspace():
             pass
         if chunk.lstrip().startswith(_WHOLE):
             # The server does not stream, or it is the wrong server.
-            sink.take_whole(await _read_body(call, response, watchdog, chunk))
+            reader.take_whole(await _read_body(call, response, watchdog, chunk))
             return
         while chunk:
             for payload in feed(chunk):
                 if take(payload):
                     watchdog.seen_s = now()
-                if sink.is_done:
+                if reader.is_done:
                     break
-            if sink.is_done:
+            if reader.is_done:
                 await _drain(response, watchdog)
                 return
             chunk = await read()
     except (ClientError, OSError) as error:
-        if sink.is_complete:
+        if reader.is_complete:
             return
         raise ProviderError(_explain_break(call, error, watchdog.bitten)) from error
     except EventTooLong as error:
         raise ProviderError(fail(call.info, "protocol", str(error))) from error
     for payload in parser.flush():
-        _take_last(sink, payload)
-    if not sink.is_complete and not sink.may_end:
+        _take_last(reader, payload)
+    if not reader.is_complete and not reader.may_end:
         raise ProviderError(fail(call.info, "truncated", "the reply ended before its last event"))
 
 
-def _take_last(sink: Sink, payload: bytes) -> None:
+def _take_last(reader: ReplyReader, payload: bytes) -> None:
     # What follows the last blank line may be cut off; a reply that is incomplete without it is truncated.
     try:
-        sink.take(payload)
+        reader.take(payload)
     except ProviderError as error:
         if error.failure.kind != "protocol":
             raise

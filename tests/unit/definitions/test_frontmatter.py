@@ -40,13 +40,13 @@ def test_leading_space_is_skipped() -> None:
 
 @pytest.mark.parametrize("closing", ["---", "----", "---foo", "--- # x"])
 def test_pi_closes_at_first_dashes(closing: str) -> None:
-    fenced = split_fences(f"---\nname: a\n{closing}\nbody")
-    assert (fenced.yaml, fenced.body) == ("name: a", f"{closing[3:].strip()}\nbody".strip())
+    yaml, _, body, _ = split_fences(f"---\nname: a\n{closing}\nbody")
+    assert (yaml, body) == ("name: a", f"{closing[3:].strip()}\nbody".strip())
 
 
 def test_lines_close_exactly() -> None:
     fenced = split_fences("---\nname: a\n---foo: b\n---\nbody\n---\nrest", "lines")
-    assert (fenced.yaml, fenced.body, fenced.body_line) == ("name: a\n---foo: b", "body\n---\nrest", 5)
+    assert fenced == ("name: a\n---foo: b", 2, "body\n---\nrest", 5)
 
 
 def test_fences_in_body_stay() -> None:

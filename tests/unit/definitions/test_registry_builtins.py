@@ -6,7 +6,7 @@ import pytest
 import retinue.definitions
 from retinue.core.definition import DeclaredTools, Definition
 from retinue.definitions.discover import AgentFolders
-from retinue.definitions.registry import load_definitions
+from retinue.definitions.registry import DefinitionRegistry
 
 NOWHERE = Path("/nonexistent/place")
 LOOK = ("read", "grep", "find", "ls", "lsp")
@@ -16,7 +16,7 @@ SEARCH = {"read_file": "read", "search_files": "find", "search_code": "grep"}
 
 @pytest.fixture(scope="module")
 def builtins() -> dict[str, Definition]:
-    found = load_definitions(AgentFolders(NOWHERE, NOWHERE), trusted=False)
+    found = DefinitionRegistry(AgentFolders(NOWHERE, NOWHERE), trusted=False).read()
     assert found.diagnostics == ()
     return {item.name: item for item in found.list("dispatch")}
 
@@ -77,8 +77,9 @@ def test_builtins_need_no_yaml() -> None:
 
     code = (
         "import sys; from pathlib import Path\n"
-        "from retinue.definitions.registry import load_definitions, AgentFolders\n"
-        "p = Path('/nonexistent'); load_definitions(AgentFolders(p, p), trusted=False); print('yaml' in sys.modules)"
+        "from retinue.definitions.registry import AgentFolders, DefinitionRegistry\n"
+        "p = Path('/nonexistent'); DefinitionRegistry(AgentFolders(p, p), trusted=False).read()\n"
+        "print('yaml' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -113,7 +113,7 @@ def test_headers_are_kept_for_later() -> None:
 def test_provider_with_doubtful_access_is_left_out(provider: Any, problem: str) -> None:
     found, problems = parse({"house": provider})
     assert (problems[0], len(problems)) == (f"f: providers.house.{problem}", 2)
-    assert found["house"].trouble == "provider house is left out: its entry in f has a mistake"
+    assert found["house"].trouble == "provider house is left out: its entry in f is invalid"
 
 
 def test_wrong_fields_are_dropped_and_told() -> None:
@@ -169,7 +169,7 @@ def test_new_provider_needs_address_and_api() -> None:
 def test_api_only_pi_speaks_is_said() -> None:
     found, problems = parse({"b": {**OWN, "api": "bedrock-converse-stream", "models": [{"id": "m"}]}})
     assert list(found) == ["house"]
-    assert "bedrock-converse-stream, which retinue does not speak" in problems[0]
+    assert "bedrock-converse-stream, which retinue does not support" in problems[0]
 
 
 def test_missing_or_wrong_providers_is_told() -> None:

@@ -29,10 +29,9 @@ def parse(
     text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS
 ) -> tuple[Definition | None, list[Diagnostic]]:
     """Parse a profile; returns the definition, if it is usable, and all problems."""
-    document, problems = open_document(text, path, FIELDS, {}, "lines")
-    if document is None:
+    fields, problems = open_document(text, path, FIELDS, {}, "lines")
+    if fields is None:
         return None, problems
-    fields = document.fields
     name = read_name(fields, stem_counts=False)
     description = read_description(fields)
     if name and not description:
@@ -56,7 +55,7 @@ def parse(
         source=source,
         path=path,
         description=description,
-        prompt=own_prompt or document.body or _say_default(fields),
+        prompt=own_prompt or fields.body or _say_default(fields),
         enabled=enabled and not fields.is_disabled,
         readonly=readonly,
         tools=tools,

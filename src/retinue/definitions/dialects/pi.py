@@ -49,10 +49,9 @@ def parse(
     text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS
 ) -> tuple[Definition | None, list[Diagnostic]]:
     """Parse an agent file; returns the definition, if it is usable, and all problems."""
-    document, problems = open_document(text, path, FIELDS, MEANINGLESS, "pi")
-    if document is None:
+    fields, problems = open_document(text, path, FIELDS, MEANINGLESS, "pi")
+    if fields is None:
         return None, problems
-    fields = document.fields
     name = read_name(fields, stem_counts=True)
     described = read_description(fields)
     mode = "append" if fields.read_choice("prompt_mode", ("replace", "append"), "taken as replace") == "append" else ""
@@ -72,7 +71,7 @@ def parse(
         path=path,
         description=described or name,
         display_name=fields.read_text("display_name") or "",
-        prompt=document.body if mode else choose_prompt(fields, document.body, name, described),
+        prompt=fields.body if mode else choose_prompt(fields, name, described),
         prompt_mode="append" if mode else "replace",
         enabled=enabled,
         readonly=readonly,

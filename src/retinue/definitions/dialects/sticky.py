@@ -29,10 +29,9 @@ def parse(
     text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS
 ) -> tuple[Definition | None, list[Diagnostic]]:
     """Parse an agent file; returns the definition, if it is usable, and all problems."""
-    document, problems = open_document(text, path, FIELDS, MEANINGLESS, "lines")
-    if document is None:
+    fields, problems = open_document(text, path, FIELDS, MEANINGLESS, "lines")
+    if fields is None:
         return None, problems
-    fields = document.fields
     name = read_name(fields, stem_counts=False)
     description = read_description(fields)
     tools = _read_tools(fields, known_tools)
@@ -48,7 +47,7 @@ def parse(
         source=source,
         path=path,
         description=description,
-        prompt=choose_prompt(fields, document.body, name, description),
+        prompt=choose_prompt(fields, name, description),
         enabled=bool(enabled) and not fields.is_disabled,
         readonly=readonly,
         tools=tools,
@@ -70,7 +69,7 @@ def _read_tools(fields: AgentFields, known: Collection[str]) -> DeclaredTools | 
         unreadable = denied.names is not None
         return denied if unreadable else DeclaredTools(inherits=True, denied=denied.denied)
     if len(given) > 1:
-        text = f"{given[0]} and {given[1]} say the same thing twice; only tools in both are given"
+        text = f"{given[0]} and {given[1]} are both given; only tools in both lists are available"
         fields.report(text, given[1], None, "contradiction", "warning")
     lists = [read_allowed(fields, field) or () for field in given]
     words = tuple(word for word in lists[0] if all(word in other for other in lists[1:]))

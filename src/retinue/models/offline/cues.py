@@ -14,25 +14,6 @@ EXTENSIONS = split_words(
     scss vue svelte proto mk cmake gradle tf svg env
     """
 )
-LANGUAGES = {
-    "python": ("py",),
-    "javascript": ("js", "mjs", "cjs"),
-    "typescript": ("ts", "tsx"),
-    "golang": ("go",),
-    "rust": ("rs",),
-    "java": ("java",),
-    "kotlin": ("kt",),
-    "ruby": ("rb",),
-    "shell": ("sh", "bash"),
-    "markdown": ("md",),
-    "yaml": ("yaml", "yml"),
-    "json": ("json",),
-    "toml": ("toml",),
-    "html": ("html",),
-    "css": ("css",),
-    "sql": ("sql",),
-    "header": ("h", "hpp"),
-}
 KNOWN_FILES = ("makefile", "dockerfile", "readme", "license", "changelog", "contributing", "rakefile", "gemfile")
 
 PATH = re.compile(
@@ -94,15 +75,8 @@ USES = re.compile(
     r"|\bwho\b.{0,30}\buse\b",
     re.IGNORECASE,
 )
-FILES = re.compile(
-    r"\b(?:list|show|find|enumerate|count|name)\b.{0,40}\b(?:files|modules|tests|scripts|docs|documents|folders|directories)\b"
-    r"|\b(?:which|what|how many)\b.{0,20}\b(?:files|directories|folders)\b|\bwhere are\b.{0,30}\b(?:files"
-    r"|tests|docs|scripts)\b"
-    r"|\bfiles?\b.{0,12}\b(?:named|called|ending|matching)\b",
-    re.IGNORECASE,
-)
 WHERE = re.compile(
-    r"\bwhere\b|\bwhich (?:file|module|class|function|line|method|package|part|place)\b|\bin what file\b"
+    r"\bwhere\b|\bwhich (?:file|module|class|function|line|method|package|part|place)s?\b|\bin what file\b"
     r"|\bdefin(?:ed|ition|es)\b|\blocate\b|\bfind (?:the |me )?(?:definition|class|function|method|code|place)\b"
     r"|\bwhat (?:file|module|class|function)\b|\bpoint me\b",
     re.IGNORECASE,
@@ -112,23 +86,19 @@ VALUE = re.compile(
     r"|pattern|string|how (?:many|long|big|large|often))\b",
     re.I,
 )
-CHANGE = re.compile(
-    r"^\s*(?:(?:please|now|then|also|ok|hey|hi|hello)[,:]?\s+)*(?:(?:can|could|would"
-    r"|will) you\s+(?:please\s+)?|(?:i|we) (?:want|need|would like)"
-    r"(?: you)? to\s+|let'?s\s+|you (?:should|must)\s+|help me\s+(?:to\s+)?)?"
-    r"(?:fix|write|add|implement|refactor|rename|remove|delete|change|update|create|make|replace|migrate|convert|optimi[sz]e"
-    r"|port|upgrade|edit|modify|bump|generate|rewrite|move|extract|inline|improve|clean up|simplify|speed up"
-    r"|commit|apply|patch)\b",
-    re.IGNORECASE,
-)
-CHANGE_VERBS = frozenset(
-    split_words(
-        """
+CHANGE_VERBS = split_words(
+    """
     fix write add implement refactor rename remove delete change update create make replace migrate convert
     optimize optimise port upgrade edit modify bump generate rewrite move extract inline improve clean simplify
     speed commit apply patch support
     """
-    )
+)
+CHANGE = re.compile(
+    r"^\s*(?:(?:please|now|then|also|ok|hey|hi|hello)[,:]?\s+)*(?:(?:can|could|would"
+    r"|will) you\s+(?:please\s+)?|(?:i|we) (?:want|need|would like)"
+    r"(?: you)? to\s+|let'?s\s+|you (?:should|must)\s+|help me\s+(?:to\s+)?)?"
+    rf"(?:{'|'.join(CHANGE_VERBS)})\b",
+    re.IGNORECASE,
 )
 GREETING = re.compile(
     r"^\W*(?:hi|hello|hey|yo|good (?:morning|evening|afternoon|day)|thanks?(?: you)?|thx|bye|ok(?:ay)?|test"
@@ -148,7 +118,6 @@ EXPLAIN_FILE = re.compile(
     r"\b(?:explain|describe|summari[sz]e|what(?:'s| is| does| do)|how does|walk me|outline|purpose|contents?)\b", re.I
 )
 PRONOUN = re.compile(r"\b(?:it|its|that|this|them|they|those|these|he)\b", re.IGNORECASE)
-FILLER = re.compile(r"\b(?:of|in|by|for|from|to)\b")
 
 _BEGIN = r"(?:how|where|what|who|which|why)\b"
 _VERB = (

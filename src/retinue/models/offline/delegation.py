@@ -4,7 +4,7 @@ This file must not know how a question is parsed or how reports are phrased.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import unescape
 
@@ -24,15 +24,12 @@ _SUCCESSES = ("completed", "steered", "Done", "Wrapped up")
 
 @dataclass(frozen=True, slots=True)
 class RunNotice:
+    """A notification that a run has finished."""
+
     run_id: str
     status: str
     summary: str
     preview: str
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the run ended by itself."""
-        return self.status.startswith(_SUCCESSES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +39,8 @@ class DelegatedPart:
     prompt: str
     run_id: str
     """Empty if it was not started."""
-    notice: RunNotice | None = None
-    result: str | None = None
+    notice: RunNotice | None
+    result: str | None
     """The fetched result, with its header; if the run was not started, the reason."""
 
     @property
@@ -84,21 +81,16 @@ class DelegationRound:
 
     start: int
     """Index of the message with the calls."""
-    errands: tuple[DelegatedPart, ...]
+    parts: tuple[DelegatedPart, ...]
     is_answered: bool
 
     @property
     def is_started(self) -> bool:
-        return any(errand.run_id for errand in self.errands)
+        return any(part.run_id for part in self.parts)
 
     @property
     def is_settled(self) -> bool:
-        return all(errand.is_settled for errand in self.errands)
-
-    @property
-    def unread(self) -> list[str]:
-        """Runs whose complete result was not fetched yet."""
-        return [errand.run_id for errand in self.errands if errand.run_id and errand.result is None]
+        return all(part.is_settled for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,38 +114,48 @@ class DelegatedParts:
         return next((each for each in self.rounds if each.start > start), None)
 
 
-def read_desk(messages: Sequence[Message]) -> DelegatedParts:
+def read_delegated(messages: Sequence[Message]) -> DelegatedParts:
     """Find the delegated parts and their results in the messages."""
-    results: dict[str, tuple[int, str, bool]] = {}
-    fetched: dict[str, tuple[int, str]] = {}
-    notices: list[tuple[int, RunNotice]] = []
-    replies: list[int] = []
     starts: list[tuple[int, list[ToolCall]]] = []
     fetches: dict[str, str] = {}
+    results: dict[str, tuple[str, bool]] = {}
+    fetched: dict[str, str] = {}
+    notices: list[tuple[int, RunNotice]] = []
+    ended: dict[str, int] = {}
+    """Index of the first message with the result of a run."""
+    last_reply = -1
     for index, message in enumerate(messages):
         if isinstance(message, AssistantMessage):
             calls = [call for call in message.calls if call.name == START]
             starts += [(index, calls)] if calls else []
             fetches |= {call.id: str(call.arguments.get("agent_id")) for call in message.calls if call.name == FETCH}
-            replies += [index] if not message.calls and message.stop_reason == "stop" else []
+            last_reply = index if not message.calls and message.stop_reason == "stop" else last_reply
         elif isinstance(message, ToolResultMessage):
-            results[message.tool_call_id] = (index, join_text(message.content), message.is_error)
+            results[message.tool_call_id] = (join_text(message.content), message.is_error)
             if (run_id := fetches.get(message.tool_call_id)) is not None:
-                fetched[run_id] = (index, join_text(message.content))
+                fetched[run_id] = join_text(message.content)
+                ended.setdefault(run_id, index)
         elif isinstance(message, CustomMessage):
-            notices += [(index, notice) for notice in parse_notices(join_text(message.content))]
-    last_reply = replies[-1] if replies else -1
-    told = {notice.run_id: (index, notice) for index, notice in notices}
+            for notice in parse_notices(join_text(message.content)):
+                notices.append((index, notice))
+                ended.setdefault(notice.run_id, index)
+    told = {notice.run_id: notice for _, notice in notices}
     rounds: list[DelegationRound] = []
-    settled_at: dict[str, int] = {}
     for start, calls in starts:
-        errands = [_to_errand(call, results, told, fetched) for call in calls if call.id in results]
-        ends = [_end_of(errand, notices, fetched) for errand in errands]
-        end = max((each for each in ends if each is not None), default=start)
-        is_answered = all(each is not None for each in ends) and end < last_reply
-        rounds.append(DelegationRound(start, tuple(errands), is_answered))
-        settled_at |= {errand.run_id: end if is_answered else len(messages) for errand in errands}
-    strangers = [notice for index, notice in notices if index > max(last_reply, settled_at.get(notice.run_id, -1))]
+        parts: list[DelegatedPart] = []
+        for call in calls:
+            text, is_error = results.get(call.id, ("", True))
+            found = None if is_error else _RUN_ID.search(text)
+            run_id = found.group(1) if found else ""
+            result = fetched.get(run_id) if found else text
+            if call.id in results:
+                parts.append(DelegatedPart(str(call.arguments.get("prompt", "")), run_id, told.get(run_id), result))
+        is_answered = start < last_reply and all(
+            not part.run_id or ended.get(part.run_id, last_reply) < last_reply for part in parts
+        )
+        rounds.append(DelegationRound(start, tuple(parts), is_answered))
+    open_ids = {part.run_id for each in rounds if not each.is_answered for part in each.parts}
+    strangers = [notice for index, notice in notices if index > last_reply and notice.run_id not in open_ids]
     return DelegatedParts(tuple(rounds), tuple(strangers))
 
 
@@ -166,36 +168,9 @@ def parse_notices(text: str) -> Iterator[RunNotice]:
             )
 
 
-def _to_errand(
-    call: ToolCall,
-    results: dict[str, tuple[int, str, bool]],
-    told: dict[str, tuple[int, RunNotice]],
-    fetched: dict[str, tuple[int, str]],
-) -> DelegatedPart:
-    prompt = str(call.arguments.get("prompt", ""))
-    _, text, is_error = results[call.id]
-    found = None if is_error else _RUN_ID.search(text)
-    if found is None:
-        return DelegatedPart(prompt, "", None, text)
-    run_id = found.group(1)
-    notice = told[run_id][1] if run_id in told else None
-    return DelegatedPart(prompt, run_id, notice, fetched[run_id][1] if run_id in fetched else None)
-
-
-def _end_of(
-    errand: DelegatedPart, notices: Iterable[tuple[int, RunNotice]], fetched: dict[str, tuple[int, str]]
-) -> int | None:
-    """Index of the first message with the result of a part; None while it runs."""
-    if not errand.run_id:
-        return -1
-    ends = [index for index, notice in notices if notice.run_id == errand.run_id]
-    ends += [fetched[errand.run_id][0]] if errand.run_id in fetched else []
-    return min(ends, default=None)
-
-
 AGENT = "Explore"
-MAX_ERRANDS = 5
-_SEARCHED = (Kind.WHERE, Kind.HOW, Kind.USES, Kind.FILE, Kind.FILES)
+MAX_TASKS = 5
+_SEARCHED = (Kind.WHERE, Kind.HOW, Kind.USES, Kind.FILE)
 """Kinds that need their own searches; the others read the same few files."""
 _FIXED = {Kind.OVERVIEW: "Describe the project", Kind.RUN: "Find the commands"}
 _VERBS = {
@@ -203,7 +178,6 @@ _VERBS = {
     Kind.HOW: "Trace",
     Kind.USES: "Find uses of",
     Kind.FILE: "Outline",
-    Kind.FILES: "List files for",
     Kind.FACT: "Look up",
 }
 _FACETS = (
@@ -215,15 +189,11 @@ _FACETS = (
 _CHILD = re.compile(r"<active_agent |\byou are (?:now )?a sub-?agent\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    description: str
-    prompt: str
-
-    def to_call(self, call_id: str, model: str) -> ToolCall:
-        """The call that starts it, with the same offline model, so that nothing leaves the machine."""
-        arguments = {"subagent_type": AGENT, "description": self.description, "prompt": self.prompt, "model": model}
-        return ToolCall(call_id, START, arguments)
+def to_start_call(prompt: str, call_id: str, model: str) -> ToolCall:
+    """The call that starts an agent, with the same offline model, so that nothing leaves the machine."""
+    description = describe(parse_question(prompt))
+    arguments = {"subagent_type": AGENT, "description": description, "prompt": prompt, "model": model}
+    return ToolCall(call_id, START, arguments)
 
 
 def can_delegate(tools: Sequence[ToolSpec], system: str) -> bool:
@@ -234,20 +204,16 @@ def can_delegate(tools: Sequence[ToolSpec], system: str) -> bool:
     return re.search(rf"\b{AGENT}\b", specs[START].description) is not None
 
 
-def split_work(text: str, questions: Sequence[OfflineQuestion]) -> list[Task]:
-    """The parts that are worth a subagent each; empty if one agent is enough."""
+def split_work(text: str, questions: Sequence[OfflineQuestion]) -> list[str]:
+    """A prompt for each part that is worth a subagent; empty if one agent is enough."""
     if any(question.change or question.kind is Kind.CHAT for question in questions):
         return []
     if len(questions) > 1:
-        if sum(question.kind in _SEARCHED for question in questions) < 2:
-            return []
-        return [Task(describe(question), to_prompt(question)) for question in questions[:MAX_ERRANDS]]
-    sides = cues.COMPARE.search(text)
-    if sides is not None:
-        asked = [f"How does {side.strip(' ,')} work?" for side in sides.groups() if side]
-    else:
-        asked = list(_FACETS) if cues.WHOLE.search(text) else []
-    return [Task(describe(parse_question(each)), each) for each in asked]
+        is_worth = sum(question.kind in _SEARCHED for question in questions) >= 2
+        return [to_prompt(question) for question in questions[:MAX_TASKS]] if is_worth else []
+    if sides := cues.COMPARE.search(text):
+        return [f"How does {side.strip(' ,')} work?" for side in sides.groups() if side]
+    return list(_FACETS) if cues.WHOLE.search(text) else []
 
 
 def to_prompt(question: OfflineQuestion) -> str:

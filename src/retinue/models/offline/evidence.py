@@ -13,10 +13,10 @@ from retinue.models.offline.actions import Action, Find, Read, SearchAction, to_
 from retinue.models.offline.languages import OUTLINE, CodeLine, read_line
 from retinue.models.offline.transcript import ToolExchange
 
-_MATCH = re.compile(r"^(.{1,400}?):(\d+):( ?)(.*)$")
-_CONTEXT = re.compile(r"^(.{1,400}?)-(\d+)- ?(.*)$")
+_MATCH = re.compile(r"^(.{1,400}?):(\d+): ?(.*)$")
 _NOTICE = re.compile(r"^\[.*(?:limit|more lines|truncated|Showing lines|Use offset).*\]$")
 _FLAT = frozenset(("constant", "field", "variable", "declaration", "export"))
+_CONTAINERS = frozenset(("class", "interface", "impl", "type", "module"))
 _NOTHING = ("No matches found", "No files found", "(empty directory)")
 
 
@@ -57,17 +57,16 @@ class Excerpt:
 class Findings:
     """All facts about one question so far."""
 
-    actions: set[Action] = field(default_factory=set)
+    actions: dict[Action, None] = field(default_factory=dict)
+    """What was done, in order."""
     hits: dict[tuple[str, int], Hit] = field(default_factory=dict)
-    found_by: dict[str, list[Hit]] = field(default_factory=dict)
-    """Hits by the pattern that found them."""
     outlines: dict[str, list[Hit]] = field(default_factory=dict)
     excerpts: list[Excerpt] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     is_partial: bool = False
     """The file list was cut off."""
-    listings: dict[str, list[str]] = field(default_factory=dict)
-    context: dict[tuple[str, int], str] = field(default_factory=dict)
+    top: list[str] = field(default_factory=list)
+    """Files and folders at the top; a folder ends with a slash."""
     errors: list[str] = field(default_factory=list)
     cut: set[str] = field(default_factory=set)
     """Patterns with more matches than shown."""
@@ -85,14 +84,10 @@ class Findings:
         """The excerpt of a file from its first line."""
         return next((each for each in self.excerpts if each.path == path and each.first == 1), None)
 
-    def definitions_in(self, path: str) -> list[Hit]:
-        return self.outlines.get(path) or self._defined.get(path, [])
-
     def enclosing(self, hit: Hit) -> Hit | None:
         """The function or class that contains a line; None if the outline of its file is unknown."""
         outline = self.outlines.get(hit.path, [])
-        index = bisect_right([each.line for each in outline], hit.line) - 1
-        for candidate in reversed(outline[: index + 1]):
+        for candidate in reversed(outline[: bisect_right(outline, hit.line, key=lambda each: each.line)]):
             if candidate.line == hit.line and not candidate.about.is_definition:
                 continue
             if candidate.indent == 0 < hit.indent and candidate.about.what in _FLAT:
@@ -108,15 +103,9 @@ class Findings:
 
     def container(self, hit: Hit) -> Hit | None:
         """The class that a method belongs to, if known."""
-        known = self.definitions_in(hit.path)
+        known = self.outlines.get(hit.path) or self._defined.get(hit.path, [])
         for candidate in reversed(known[: bisect_right(known, hit.line - 1, key=lambda each: each.line)]):
-            if candidate.indent < hit.indent and candidate.about.what in (
-                "class",
-                "interface",
-                "impl",
-                "type",
-                "module",
-            ):
+            if candidate.indent < hit.indent and candidate.about.what in _CONTAINERS:
                 return candidate
         return None
 
@@ -138,23 +127,18 @@ def collect_findings(exchanges: Iterable[ToolExchange], memo: MutableMapping[Any
         action = to_action(exchange.call)
         if action is None:
             continue
-        findings.actions.add(action)
+        findings.actions[action] = None
         if exchange.is_error:
-            findings.errors.append(
-                f"{exchange.call.name}: {exchange.text.strip().splitlines()[0][:160]}"
-                if exchange.text.strip()
-                else exchange.call.name
-            )
+            first = next(iter(exchange.text.strip().splitlines()), "")
+            findings.errors.append(f"{exchange.call.name}: {first[:160]}")
         elif isinstance(action, SearchAction):
             _add_search(findings, action, exchange, memo)
         elif isinstance(action, Read):
             _add_read(findings, action, exchange.text)
         elif isinstance(action, Find):
-            _add_files(findings, action, exchange)
+            _add_files(findings, action, exchange.text)
         else:
-            findings.listings[action.path] = [line for line in _content(exchange.text) if line]
-    if not findings.count(SearchAction):
-        _scan_excerpts(findings)
+            findings.top = [line for line in _content(exchange.text) if line]
     for hit in findings.hits.values():
         if hit.about.role in ("definition", "heading"):
             findings._defined.setdefault(hit.path, []).append(hit)
@@ -163,47 +147,31 @@ def collect_findings(exchanges: Iterable[ToolExchange], memo: MutableMapping[Any
     return findings
 
 
-def _scan_excerpts(findings: Findings) -> None:
-    """Without a search tool, search the text that was read."""
-    for excerpt in findings.excerpts:
-        for index, text in enumerate(excerpt.lines):
-            hit = Hit.of(excerpt.path, excerpt.first + index, text)
-            if text.strip() and hit.about.role != "end":
-                findings.hits.setdefault((hit.path, hit.line), hit)
-
-
 def _add_search(
     findings: Findings, action: SearchAction, exchange: ToolExchange, memo: MutableMapping[Any, Any]
 ) -> None:
     key = ("offline", exchange.call.id, len(exchange.text))
     parsed = memo.get(key)
     if parsed is None:
-        parsed = memo[key] = parse_matches(exchange.text, action.path, is_relative=exchange.call.name == "grep")
-    hits, context, is_cut = parsed
+        parsed = memo[key] = parse_matches(exchange.text, action.path)
+    hits, is_cut = parsed
     if is_cut or len(hits) >= action.limit:
         findings.cut.add(action.pattern)
-    findings.context.update(context)
     if action.pattern == OUTLINE:
         findings.outlines[action.path] = [hit for hit in hits if hit.about.role in ("definition", "heading", "end")]
-    findings.found_by.setdefault(action.pattern, []).extend(hits)
     for hit in hits:
         findings.hits.setdefault((hit.path, hit.line), hit)
 
 
-def parse_matches(
-    text: str, path: str, *, is_relative: bool = True
-) -> tuple[list[Hit], dict[tuple[str, int], str], bool]:
-    """Hits and context lines of a search result, and whether it was cut off."""
+def parse_matches(text: str, path: str) -> tuple[list[Hit], bool]:
+    """The hits of a search result, and whether it was cut off."""
     hits: list[Hit] = []
-    context: dict[tuple[str, int], str] = {}
     is_cut = False
     # A search in one file returns only its name.
-    is_file = "." in path.rsplit("/", 1)[-1].lstrip(".") or path.rsplit("/", 1)[-1].lower() in (
-        "makefile",
-        "dockerfile",
-    )
+    name = path.rsplit("/", 1)[-1]
+    is_file = "." in name.lstrip(".") or name.lower() in ("makefile", "dockerfile")
     # A search in a folder returns paths relative to it.
-    prefix = "" if path == "." or not is_relative else path.rstrip("/") + "/"
+    prefix = "" if path == "." else path.rstrip("/") + "/"
     for raw in text.splitlines():
         found = _MATCH.match(raw)
         if found:
@@ -211,14 +179,10 @@ def parse_matches(
                 # Minified or generated.
                 continue
             where = path if is_file else prefix + _normalise(found.group(1))
-            hits.append(Hit.of(where, int(found.group(2)), found.group(4)))
-            continue
-        found = _CONTEXT.match(raw)
-        if found:
-            context[path if is_file else prefix + _normalise(found.group(1)), int(found.group(2))] = found.group(3)
+            hits.append(Hit.of(where, int(found.group(2)), found.group(3)))
         elif _NOTICE.match(raw):
             is_cut = True
-    return hits, context, is_cut
+    return hits, is_cut
 
 
 def _add_read(findings: Findings, action: Read, text: str) -> None:
@@ -228,9 +192,8 @@ def _add_read(findings: Findings, action: Read, text: str) -> None:
     findings.excerpts.append(Excerpt(_normalise(action.path), max(1, action.offset), tuple(lines)))
 
 
-def _add_files(findings: Findings, action: Find, exchange: ToolExchange) -> None:
-    text = exchange.text
-    prefix = "" if action.path == "." or exchange.call.name != "find" else action.path.rstrip("/") + "/"
+def _add_files(findings: Findings, action: Find, text: str) -> None:
+    prefix = "" if action.path == "." else action.path.rstrip("/") + "/"
     found = [prefix + _normalise(line) for line in _content(text) if line and not line.endswith("/")]
     known = set(findings.files)
     findings.files.extend(path for path in found if path not in known and not path.startswith(".git/"))

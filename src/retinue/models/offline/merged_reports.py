@@ -12,7 +12,7 @@ from retinue.models.offline.answer import NOTE
 from retinue.models.offline.delegation import AGENT, DelegatedPart, DelegationRound, RunNotice
 from retinue.models.offline.quotes import shorten
 
-_PLACE = re.compile(r"`([^`\s:]+\.[^`\s:]+|[A-Za-z]\w*file):(\d+)`")
+_PLACE = re.compile(r"`([^`\s:]+\.[^`\s:]+|[A-Za-z]\w*file):\d+`")
 _QUOTE = re.compile(r"^- `.*\n  ```.*\n(?:  .*\n)*?  ```\n", re.MULTILINE)
 """A location and the code quoted from it."""
 MAX_QUOTES = 2
@@ -30,33 +30,29 @@ class AgentReport:
     body: str
     footer: str = ""
 
-    @property
-    def files(self) -> list[str]:
-        return list(dict.fromkeys(path for path, _ in _PLACE.findall(self.body)))
 
-
-def read_report(errand: DelegatedPart) -> AgentReport:
+def read_report(part: DelegatedPart) -> AgentReport:
     """Split a report into body and footer; a report of another model is kept whole."""
-    asked = errand.question
-    body, _, footer = errand.report.strip().rpartition("\n---\n")
+    asked = part.question
+    body, _, footer = part.report.strip().rpartition("\n---\n")
     if "`offline/rules`" not in footer:
-        body, footer = errand.report.strip(), ""
+        body, footer = part.report.strip(), ""
     footer, _, notes = footer.partition(NOTE)
     body = f"{body}\n\n{notes.strip()}".strip()
     sure = re.match(r"Confidence: (\w+)\.?", footer)
     label = sure.group(1) if sure else ""
-    if errand.is_success:
+    if part.is_success:
         body = _condense(body) if footer else body
         return AgentReport(asked, label, body or "The agent said nothing.", footer)
-    if not errand.status:
+    if not part.status:
         return AgentReport(asked, "no report yet", "The agent was still at work.")
-    said = f"There is no complete report: {shorten(errand.status, 200)}."
+    said = f"There is no complete report: {shorten(part.status, 200)}."
     return AgentReport(asked, "failed", f"{said}\n\n{body}".strip(), footer)
 
 
 def _condense(body: str) -> str:
     """Shorten a report of this model as if it were one part of several: fewer secondary results."""
-    body = re.sub(r"\n\*\*Also look at\*\*\n(?:- .*(?:\n|$))+", "\n", body + "\n")
+    body += "\n"
     quotes = list(_QUOTE.finditer(body))
     for found in reversed(quotes[MAX_QUOTES:]):
         body = body[: found.start()] + body[found.end() :]
@@ -65,29 +61,25 @@ def _condense(body: str) -> str:
 
 def merge_round(done: DelegationRound) -> str:
     """The answer to the question that was split into these parts."""
-    reports = [read_report(errand) for errand in done.errands]
+    reports = [read_report(part) for part in done.parts]
     shown: set[str] = set()
     lines: list[str] = []
     for report in reports:
         label = f" ({report.label})" if report.label else ""
         lines += [f"### {report.asked}{label}", *_show_once(report.body, shown), ""]
-    common = _find_common(reports)
-    if common:
+    counts = Counter(path for report in reports for path in dict.fromkeys(_PLACE.findall(report.body)))
+    if common := [path for path, count in counts.most_common() if count > 1]:
         lines += [f"**In more than one part:** {', '.join(f'`{path}`' for path in common[:6])}", ""]
     return "\n".join([*lines, _render_footer(done, reports)])
 
 
 def render_strangers(notices: Sequence[RunNotice]) -> str:
     """Report on runs that this model did not start."""
-    lines: list[str] = []
-    for notice in notices:
-        lines += [
-            f"{notice.summary or f'Agent {notice.run_id}'}: {shorten(notice.status, 200)}.",
-            "",
-            notice.preview,
-            "",
-        ]
-    return "\n".join([*lines, NOTE])
+    told = [
+        f"{notice.summary or f'Agent {notice.run_id}'}: {shorten(notice.status, 200)}.\n\n{notice.preview}\n"
+        for notice in notices
+    ]
+    return "\n".join([*told, NOTE])
 
 
 def _show_once(body: str, shown: set[str]) -> list[str]:
@@ -106,37 +98,25 @@ def _show_once(body: str, shown: set[str]) -> list[str]:
     return lines
 
 
-def _find_common(reports: Sequence[AgentReport]) -> list[str]:
-    counts = Counter(path for report in reports for path in report.files)
-    return [path for path, count in counts.most_common() if count > 1]
-
-
 def _render_footer(done: DelegationRound, reports: Sequence[AgentReport]) -> str:
-    started = [errand for errand in done.errands if errand.run_id]
+    started = sum(bool(part.run_id) for part in done.parts)
+    footers = "\n".join(report.footer for report in reports)
     totals = Counter[str]()
-    for report in reports:
-        totals.update({what: int(count) for count, what in _LOOKED.findall(report.footer)})
+    for count, what in _LOOKED.findall(footers):
+        totals[what] += int(count)
     counted = ", ".join(f"{totals[what]} {what}" for what in ("searches", "reads", "listings") if totals[what])
-    agents = f"{len(started)} `{AGENT}` {'agent' if len(started) == 1 else 'agents'} in parallel"
+    agents = f"{started} `{AGENT}` {'agent' if started == 1 else 'agents'} in parallel"
     looked = f"{agents} looked at: {counted}" if counted else f"Asked: {agents}"
-    paths = dict.fromkeys(
-        path for report in reports for row in _READ.findall(report.footer) for path in re.findall(r"`([^`]+)`", row)
-    )
+    paths = list(dict.fromkeys(path for row in _READ.findall(footers) for path in re.findall(r"`([^`]+)`", row)))
     if paths:
-        more = ", …" if len(paths) > 5 else ""
-        looked += f" (read {', '.join(f'`{path}`' for path in list(paths)[:5])}{more})"
+        looked += f" (read {', '.join(f'`{path}`' for path in paths[:5])}{', …' if len(paths) > 5 else ''})"
     looked += "."
     weak = [report.asked for report in reports if report.label in ("none", "failed", "no report yet")]
     if weak:
         looked += f" Not answered: {'; '.join(weak)}"
-    missing = dict.fromkeys(
-        word
-        for report in reports
-        for row in re.findall(r"Not found: ([^.\n]*)\.", report.footer)
-        for word in row.split(", ")
-    )
+    missing = dict.fromkeys(word for row in re.findall(r"Not found: ([^.\n]*)\.", footers) for word in row.split(", "))
     if missing:
         looked += f" Not found: {', '.join(missing)}."
-    if any("Some results were cut off" in report.footer for report in reports):
+    if "Some results were cut off" in footers:
         looked += " Some results were cut off, so there may be more."
     return f"---\n{looked}\n{NOTE}"

@@ -7,21 +7,21 @@ not use files, the clock or randomness.
 import json
 import re
 
-from retinue.core.messages import SystemMessage, ToolCall, Usage
+from retinue.core.messages import ToolCall, Usage
 from retinue.core.model import Draft, ModelInfo, ModelRequest, Reply
 from retinue.core.tool_table import FINALIZE
 from retinue.models.catalog import OFFLINE_MODEL
-from retinue.models.offline.actions import Action, Read, SearchAction, ToolNames
+from retinue.models.offline.actions import Action, Read, find_tools, to_call
 from retinue.models.offline.answer import NOTE, render_topic, render_uses
-from retinue.models.offline.delegation import AGENT, FETCH, Task, can_delegate, read_desk, split_work
+from retinue.models.offline.delegation import AGENT, FETCH, can_delegate, read_delegated, split_work, to_start_call
 from retinue.models.offline.evidence import collect_findings
-from retinue.models.offline.file_answers import render_file, render_files
+from retinue.models.offline.file_answers import render_file
 from retinue.models.offline.merged_reports import merge_round, render_strangers
 from retinue.models.offline.plan import plan_turn
 from retinue.models.offline.project import render_fact, render_overview, render_run
 from retinue.models.offline.question import Kind, OfflineQuestion, parse_question, parse_questions
 from retinue.models.offline.scores import Ranking
-from retinue.models.offline.transcript import Transcript, is_summary_request, join_text, read_transcript, render_summary
+from retinue.models.offline.transcript import Transcript, is_summary_request, read_transcript, render_summary
 
 INFO = OFFLINE_MODEL
 
@@ -29,7 +29,6 @@ _RENDER = {
     Kind.OVERVIEW: render_overview,
     Kind.RUN: render_run,
     Kind.FACT: render_fact,
-    Kind.FILES: render_files,
     Kind.FILE: render_file,
     Kind.USES: render_uses,
     Kind.WHERE: render_topic,
@@ -64,40 +63,41 @@ class Turn:
         self._model = model
         """The model of the subagents it starts."""
         self._transcript = read_transcript(request.messages, request.tools)
-        self._desk = read_desk(request.messages)
-        self._kit = ToolNames.of(request.tools)
+        self._delegated = read_delegated(request.messages)
+        self._kit = find_tools(request.tools)
         self._is_over = self._transcript.wrap_up or is_summary_request(self._transcript.question)
 
     def take(self) -> tuple[str, list[ToolCall]]:
-        mine = None if self._transcript.is_news else self._desk.find(self._transcript.start)
+        mine = None if self._transcript.is_news else self._delegated.find(self._transcript.start)
         if self._transcript.is_news or (mine is not None and mine.is_started):
             return self._fetch() or self._report([])
         questions = read_questions(self._transcript)
-        if mine is None and (tasks := self._split(questions)):
-            calls = [task.to_call(self._name(index), self._model) for index, task in enumerate(tasks)]
-            return f"Asking {len(tasks)} `{AGENT}` agents, a part of the question each.", calls
+        if mine is None and (prompts := self._split(questions)):
+            calls = [to_start_call(prompt, self._name(index), self._model) for index, prompt in enumerate(prompts)]
+            return f"Asking {len(prompts)} `{AGENT}` agents, a part of the question each.", calls
         findings = collect_findings(self._transcript.exchanges, self._request.memo)
         rankings = [Ranking(question, findings, self._request.memo) for question in questions]
         turns = self._transcript.turns
         actions = [] if self._is_over else plan_turn(rankings, self._kit, turns)
         if actions:
-            calls = [self._kit.to_call(action, self._name(index)) for index, action in enumerate(actions)]
+            calls = [to_call(action, self._kit, self._name(index)) for index, action in enumerate(actions)]
             return describe_step(questions, actions, turns), calls
-        return self._fetch() or self._report([render_answer(rankings, self._kit, self._transcript)])
+        return self._fetch() or self._report([render_answer(rankings, self._transcript)])
 
     def deliver(self, text: str) -> tuple[str, list[ToolCall]]:
         """Wrap the final text in the call that the run must end with."""
         call = ToolCall(self._name(0), FINALIZE, {"status": "SUCCESS", "result": text})
         return "Delivering the answer.", [call]
 
-    def _split(self, questions: list[OfflineQuestion]) -> list[Task]:
+    def _split(self, questions: list[OfflineQuestion]) -> list[str]:
         if self._is_over or self._transcript.turns or not can_delegate(self._request.tools, self._request.system):
             return []
         return split_work(self._transcript.question, questions)
 
     def _fetch(self) -> tuple[str, list[ToolCall]] | None:
         """Calls that fetch the complete reports, once all runs have finished; None if there is nothing to fetch."""
-        unread = [run_id for each in self._desk.due for run_id in each.unread]
+        parts = [part for each in self._delegated.due for part in each.parts]
+        unread = [part.run_id for part in parts if part.run_id and part.result is None]
         if not unread or self._transcript.wrap_up or all(tool.name != FETCH for tool in self._request.tools):
             return None
         calls = [ToolCall(self._name(index), FETCH, {"agent_id": run_id}) for index, run_id in enumerate(unread)]
@@ -105,14 +105,14 @@ class Turn:
 
     def _report(self, answers: list[str]) -> tuple[str, list[ToolCall]]:
         """The final text: the answer, the results of subagents, and what is still open."""
-        rounds = [*self._desk.due, *(self._desk.pending if self._transcript.wrap_up else [])]
+        rounds = [*self._delegated.due, *(self._delegated.pending if self._transcript.wrap_up else [])]
         answers = [*answers, *(merge_round(each) for each in rounds)]
-        if self._desk.strangers:
-            answers.append(render_strangers(self._desk.strangers))
-        waiting = [errand for each in self._desk.pending for errand in each.errands]
+        if self._delegated.strangers:
+            answers.append(render_strangers(self._delegated.strangers))
+        waiting = [part for each in self._delegated.pending for part in each.parts]
         if waiting and not self._transcript.wrap_up:
-            done = sum(errand.is_settled for errand in waiting)
-            asked = " ".join(errand.question for errand in waiting)
+            done = sum(part.is_settled for part in waiting)
+            asked = " ".join(part.question for part in waiting)
             news = f"{done} of {len(waiting)} reports are in."
             answers.append(news if done else f"{len(waiting)} `{AGENT}` agents are at work: {asked}")
         return "\n\n".join(answers) or "There is nothing new.", []
@@ -138,23 +138,18 @@ def describe_step(questions: list[OfflineQuestion], actions: list[Action], turns
     reads = list(dict.fromkeys(action.path for action in actions if isinstance(action, Read)))
     if reads:
         return f"Reading {', '.join(reads[:4])}{', …' if len(reads) > 4 else ''}."
-    searched = list(
-        dict.fromkeys(action.path for action in actions if isinstance(action, SearchAction) and action.path != ".")
-    )
-    return f"Outlining {', '.join(searched[:4])}." if searched else "Following what these call."
+    return "Searching further."
 
 
-def render_answer(rankings: list[Ranking], kit: ToolNames, transcript: Transcript) -> str:
+def render_answer(rankings: list[Ranking], transcript: Transcript) -> str:
     question, findings = rankings[0].question, rankings[0].findings
     if is_summary_request(transcript.question):
         return render_summary(transcript.question)
     if question.kind is Kind.CHAT:
         return _render_chat(question)
     if not findings.actions:
-        names = ", ".join(sorted(kit.names.values()))
-        given = f"With {names} alone" if names else "Without any tool to look at files with"
-        lead = f"{given} I cannot answer this: I know nothing but what tools show me."
-        return f"{lead} Allow `read`, `grep`, `find` and `ls`, and ask again.\n\n{NOTE}"
+        lead = "I cannot answer this without the tools `grep`, `find`, `read` and `ls`: I know only what they show me."
+        return f"{lead} Allow them and ask again.\n\n{NOTE}"
     text = join_answers([(each.question.text, _RENDER[each.question.kind](each)) for each in rankings])
     return f"(Stopped early: this is what was found until then.)\n\n{text}" if transcript.wrap_up else text
 
@@ -193,12 +188,9 @@ def _estimate_usage(request: ModelRequest, text: str, calls: list[ToolCall]) -> 
     size = len(request.system)
     for message in request.messages:
         content = getattr(message, "content", "")
-        if isinstance(message, SystemMessage) or isinstance(content, str):
-            size += len(join_text(content))
-        else:
-            size += sum(
-                len(getattr(block, "text", "")) or len(str(getattr(block, "arguments", ""))) for block in content
-            )
+        blocks = [] if isinstance(content, str) else content
+        size += len(content) if isinstance(content, str) else 0
+        size += sum(len(getattr(block, "text", "") or str(getattr(block, "arguments", ""))) for block in blocks)
     output = len(text) + sum(len(json.dumps(call.arguments)) for call in calls)
     return Usage(input=size // 4, output=output // 4, total_tokens=size // 4 + output // 4)
 

@@ -6,19 +6,18 @@ action left is used. This file must not know how answers are phrased.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from retinue.models.offline.actions import Action, Find, List, Read, SearchAction, ToolNames
-from retinue.models.offline.evidence import Findings
 from retinue.models.offline.languages import OUTLINE, define_pattern, find_family, is_test, is_vendored
-from retinue.models.offline.question import Concept, Kind, OfflineQuestion, parse_question
+from retinue.models.offline.question import Concept, Kind
 from retinue.models.offline.scores import Ranking, last_name
 from retinue.models.offline.selection import (
     MANIFESTS,
     called_names,
-    find_entries,
     phrase_hits,
     pick_files,
     pick_spots,
@@ -27,7 +26,7 @@ from retinue.models.offline.selection import (
     top_files,
     uses_of,
 )
-from retinue.models.offline.words import split_pieces, split_words
+from retinue.models.offline.words import split_words
 
 MAX_TURNS = 5
 """Turns with calls; the answer is one more."""
@@ -35,37 +34,30 @@ MAX_CALLS = 22
 MORE_CALLS = 8
 """For each further question in the same text."""
 
-_TASK_FILES = split_words(
-    """
-    Makefile makefile GNUmakefile justfile Taskfile.yml tox.ini noxfile.py docker-compose.yml
-    """
-)
+_TASK_FILES = split_words("Makefile makefile GNUmakefile justfile Taskfile.yml tox.ini noxfile.py")
 _GUIDES = re.compile(
     r"^(?:readme|contributing|hacking|develop\w*|install|agents|build\w*)[\w-]*(?:\.\w+)?$", re.IGNORECASE
 )
 
-Step: TypeAlias = Callable[[Ranking, ToolNames], Iterable[Action]]
+Step: TypeAlias = Callable[[Ranking], Iterable[Action]]
 
 
 def plan_turn(rankings: Sequence[Ranking], kit: ToolNames, turns: int) -> list[Action]:
     """The next actions for all questions, interleaved; empty when it is time to answer."""
-    if turns >= MAX_TURNS:
+    if turns >= MAX_TURNS or SearchAction not in kit:
         return []
-    proposals = [plan_next(ranking, kit, turns) for ranking in rankings]
+    proposals = [_plan_next(ranking, kit, turns) for ranking in rankings]
     merged = dict.fromkeys(action for row in zip_longest(*proposals) for action in row if action is not None)
     left = MAX_CALLS + MORE_CALLS * (len(rankings) - 1) - len(rankings[0].findings.actions)
     return list(merged)[: max(0, left)]
 
 
-def plan_next(ranking: Ranking, kit: ToolNames, turns: int) -> list[Action]:
-    question, findings = ranking.question, ranking.findings
-    if question.kind is Kind.CHAT:
-        return []
-    for step in _STEPS[question.kind][min(turns, len(_STEPS[question.kind])) :]:
+def _plan_next(ranking: Ranking, kit: ToolNames, turns: int) -> list[Action]:
+    for step in _STEPS.get(ranking.question.kind, ())[turns:]:
         actions = [
             action
-            for action in dict.fromkeys(step(ranking, kit))
-            if kit.can(type(action)) and action not in findings.actions
+            for action in dict.fromkeys(step(ranking))
+            if type(action) in kit and action not in ranking.findings.actions
         ]
         if actions:
             return actions
@@ -86,27 +78,22 @@ def name_pattern(symbol: str) -> str:
     return re.escape(last_name(symbol)).replace(r"\-", "[-_]")
 
 
-def _survey(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
+def _survey(ranking: Ranking) -> Iterable[Action]:
     """Definitions for each name and concept, lines that contain two concepts, and all file names."""
     question = ranking.question
     yield Find("*", 3000)
     yield List(".")
-    if not kit.can(List) and not kit.can(Find) and not kit.can(SearchAction):
-        yield Read("README.md", 1, 400)
-    if not kit.can(SearchAction):
-        return
     for phrase in question.phrases:
         yield SearchAction(phrase, ignore_case=True, literal=True, limit=60)
     for symbol in question.symbols[:3]:
         yield SearchAction(define_pattern(name_pattern(symbol), fields=True), ignore_case=True, limit=120)
         yield SearchAction(rf"\b{name_pattern(symbol)}\b", limit=500)
-    if question.phrases and kit.can(SearchAction) and not question.symbols:
+    if question.phrases and not question.symbols:
         return
     concepts = question.concepts[: 2 if question.symbols else (3 if question.is_part else 4)]
     for concept in concepts:
-        yield SearchAction(
-            define_pattern(fragment(concept.stems), fields=question.wants_value), ignore_case=True, limit=300
-        )
+        pattern = define_pattern(fragment(concept.stems), fields=question.wants_value)
+        yield SearchAction(pattern, ignore_case=True, limit=300)
     for first, second in _pairs(concepts):
         one, two = _join(first.stems), _join(second.stems)
         yield SearchAction(rf"({one}).{{0,50}}({two})|({two}).{{0,50}}({one})", ignore_case=True, limit=200)
@@ -114,20 +101,7 @@ def _survey(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
         yield SearchAction(_join(concepts[0].stems[:1]), ignore_case=True, limit=200)
 
 
-def _survey_words(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
-    """Search for the words of the question if its quoted text was not found."""
-    question, findings = ranking.question, ranking.findings
-    if not findings.hits and question.phrases and not phrase_hits(question, findings):
-        wider = replace(question, phrases=(), concepts=_all_concepts(question))
-        yield from _survey(Ranking(wider, findings), kit)
-
-
-def _all_concepts(question: OfflineQuestion) -> tuple[Concept, ...]:
-    words = parse_question(" ".join(question.phrases)).concepts
-    return tuple({each.stems[0]: each for each in (*words, *question.concepts)}.values())[:6]
-
-
-def _focus(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
+def _focus(ranking: Ranking) -> Iterable[Action]:
     """Repeat searches that were cut off in the folders with the project's own source."""
     findings = ranking.findings
     if not findings.cut and not findings.is_partial:
@@ -135,7 +109,7 @@ def _focus(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
     kept = [hit.path for hit in findings.hits.values() if not is_vendored(hit.path) and not is_test(hit.path)]
     if len(kept) > 0.7 * len(findings.hits) and not findings.is_partial:
         return
-    folders = [entry.rstrip("/") for entry in findings.listings.get(".", []) if entry.endswith("/")]
+    folders = [entry.rstrip("/") for entry in findings.top if entry.endswith("/")]
     source = [name for name in folders if name in _SOURCES]
     for folder in source[:2]:
         if findings.is_partial:
@@ -153,7 +127,7 @@ def _pairs(concepts: tuple[Concept, ...]) -> list[tuple[Concept, Concept]]:
     return pairs[:3]
 
 
-def _outline(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
+def _outline(ranking: Ranking) -> Iterable[Action]:
     """Outline the best files, to find the function of a line; search for more file names if the list was cut off."""
     question, findings = ranking.question, ranking.findings
     quoted = phrase_hits(question, findings)
@@ -161,9 +135,8 @@ def _outline(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
         for path in list(dict.fromkeys(hit.path for hit in quoted))[:4]:
             yield SearchAction(OUTLINE, path=path, limit=400)
         return
-    if kit.can(SearchAction):
-        for path in pick_files(ranking, 3 if question.is_part else 4):
-            yield SearchAction(OUTLINE, path=path, limit=400)
+    for path in pick_files(ranking, 3 if question.is_part else 4):
+        yield SearchAction(OUTLINE, path=path, limit=400)
     if findings.is_partial:
         for concept in question.concepts[:2]:
             yield Find(f"*{concept.stems[0]}*", 200)
@@ -171,37 +144,9 @@ def _outline(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
         for concept in question.concepts[:4]:
             for other in concept.stems[:3]:
                 yield SearchAction(_join([other]), ignore_case=True, limit=80)
-    if not kit.can(SearchAction) and not kit.can(Find) and findings.count(List) == 1:
-        for folder in _folders(question, findings):
-            yield List(folder)
 
 
-def _deepen(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
-    """List one more level of folders, if only `ls` is available."""
-    if not kit.can(SearchAction) and not kit.can(Find) and ranking.findings.count(List) < 13:
-        for folder in _folders(ranking.question, ranking.findings):
-            yield List(folder)
-
-
-def _folders(question: OfflineQuestion, findings: Findings) -> list[str]:
-    """Folders not listed yet; first those that the question names or that usually hold source."""
-    found = [
-        entry.rstrip("/") if folder == "." else f"{folder}/{entry.rstrip('/')}"
-        for folder, entries in findings.listings.items()
-        for entry in entries
-        if entry.endswith("/") and not entry.startswith((".", "_"))
-    ]
-    fresh = [path for path in found if path not in findings.listings and not is_vendored(path + "/")]
-
-    def weigh(path: str) -> tuple[float, bool, bool, int, str]:
-        pieces = split_pieces(path.rsplit("/", 1)[-1])
-        named = -sum(each.match(pieces) for each in question.concepts)
-        return (named, path.split("/")[0] not in _SOURCES, is_test(path + "/"), path.count("/"), path)
-
-    return sorted(fresh, key=weigh)[:6]
-
-
-def _read_best(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
+def _read_best(ranking: Ranking) -> Iterable[Action]:
     """Read the best definitions with their surroundings, and search for uses of the first."""
     question, findings = ranking.question, ranking.findings
     quoted = phrase_hits(question, findings)
@@ -217,35 +162,19 @@ def _read_best(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
     if not spots:
         for path, _ in ranking.files[:3]:
             yield Read(path, 1, 80)
-    if not kit.can(SearchAction):
-        for path in _guess_paths(question, findings, ranking):
-            yield Read(path, 1, 400)
 
 
-def _guess_paths(question: OfflineQuestion, findings: Findings, ranking: Ranking) -> list[str]:
-    listed = [
-        path if folder == "." else f"{folder}/{path}"
-        for folder, entries in findings.listings.items()
-        for path in entries
-        if not path.endswith("/")
-    ]
-    scored = sorted(listed, key=lambda path: (-ranking.score_file(path), len(path), path))
-    return [path for path in scored if ranking.score_file(path) > 0][:3] or [
-        path for path in listed if _GUIDES.match(path.rsplit("/", 1)[-1])
-    ][:1]
-
-
-def _follow(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
+def _follow(ranking: Ranking) -> Iterable[Action]:
     """Search for the definitions of the names that the best definitions call."""
     question, findings = ranking.question, ranking.findings
     if phrase_hits(question, findings):
         return
     names = called_names(question, findings, pick_spots(ranking)[:2])
     if names:
-        yield SearchAction(define_pattern("(" + "|".join(map(re.escape, names)) + ")"), limit=60, context=2)
+        yield SearchAction(define_pattern("(" + "|".join(map(re.escape, names)) + ")"), limit=60)
 
 
-def _place_uses(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
+def _place_uses(ranking: Ranking) -> Iterable[Action]:
     """Read the definition, and outline the files with the most uses, to find the function of each use."""
     question, findings = ranking.question, ranking.findings
     spots = ranking.spots
@@ -260,16 +189,13 @@ def _place_uses(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
         yield SearchAction(OUTLINE, path=path, limit=400)
 
 
-def _look_around(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
+def _look_around(ranking: Ranking) -> Iterable[Action]:
     """List the top of the repository and all file names."""
     yield List(".")
     yield Find("*", 3000)
-    if not kit.can(List) and not kit.can(Find):
-        for name in ("README.md", "pyproject.toml", "package.json", "Cargo.toml", "go.mod", "Makefile"):
-            yield Read(name, 1, 160)
 
 
-def _read_project(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
+def _read_project(ranking: Ranking) -> Iterable[Action]:
     """Read README, manifests and task files at the top."""
     question, findings = ranking.question, ranking.findings
     top = top_files(findings)
@@ -281,39 +207,17 @@ def _read_project(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
         *(path for path in (*MANIFESTS, *_TASK_FILES) if path in top),
     ]
     if question.kind is not Kind.OVERVIEW:
-        wanted += [
-            path
-            for path in findings.files
-            if re.match(r"\.github/workflows/.*test.*\.ya?ml$|\.github/workflows/ci.*\.ya?ml$", path)
-        ][:1]
         wanted += [path for path in top if path.lower().startswith(("license", "copying"))][:1]
-    if not guides and question.kind is Kind.OVERVIEW:
-        wanted += [
-            path for path in findings.files if re.search(r"(?:^|/)readme[^/]*$", path, re.I) and not is_vendored(path)
-        ][:1]
-    wanted += find_entries(findings)[: 2 if question.kind is Kind.OVERVIEW else 0]
     for path in dict.fromkeys(wanted[:9]):
         yield Read(path, 1, 160)
-    if question.kind is Kind.RUN:
-        for path in guides[:2]:
-            yield SearchAction(COMMANDS, path=path, limit=80)
 
 
-COMMANDS = (
-    r"^[ \t]*([$>] )?(uv|poetry|pip3?|pipx|python3?|pytest|tox|nox|hatch|maturin|make|npm|npx|yarn|pnpm|bun"
-    r"|deno|cargo|go|mvn|gradle|bundle"
-    r"|rake|cmake|ctest|meson|ninja|docker|just|mix|composer|\./[A-Za-z])[ \t]?[A-Za-z./-]*"
-)
-"""A search pattern for lines of a document that are shell commands."""
-
-
-def _read_file(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
+def _read_file(ranking: Ranking) -> Iterable[Action]:
     """Read the file in question: its beginning, its outline and who imports it."""
     question, findings = ranking.question, ranking.findings
     for path in resolve_paths(question, findings)[:2]:
         yield Read(path, 1, 120)
-        if kit.can(SearchAction):
-            yield SearchAction(OUTLINE, path=path, limit=400)
+        yield SearchAction(OUTLINE, path=path, limit=400)
         name = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
         if name in ("__init__", "index", "mod", "__main__"):
             name = path.split("/")[-2] if "/" in path else name
@@ -321,42 +225,18 @@ def _read_file(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
             yield SearchAction(rf"(import|from|require|include|use|mod)\b.*\b{re.escape(name)}\b", limit=80)
 
 
-def _survey_file(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
-    question = ranking.question
+def _survey_file(ranking: Ranking) -> Iterable[Action]:
+    for path in ranking.question.paths:
+        yield Find(path.rstrip("/").rsplit("/", 1)[-1] + "*", 50)
     yield Find("*", 3000)
-    if not kit.can(Find):
-        yield List(".")
-    for path in question.paths:
-        if not kit.can(Find):
-            yield Read(path, 1, 120)
-
-
-def _find_missing(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
-    """Search for a file that is missing because the file list was cut off."""
-    question, findings = ranking.question, ranking.findings
-    if findings.is_partial and not resolve_paths(question, findings):
-        for path in question.paths:
-            yield Find(path.rsplit("/", 1)[-1] + "*", 50)
-
-
-def _survey_files(ranking: Ranking, kit: ToolNames) -> Iterable[Action]:
-    question = ranking.question
-    yield Find("*", 3000)
-    if not kit.can(Find):
-        yield List(".")
-    for extension in question.extensions[:3]:
-        yield Find(f"*.{extension}", 1000)
-    if not question.extensions and not question.wants_tests:
-        yield from _survey(ranking, kit)
 
 
 _STEPS: dict[Kind, tuple[Step, ...]] = {
     Kind.OVERVIEW: (_look_around, _read_project),
     Kind.RUN: (_look_around, _read_project),
     Kind.FACT: (_look_around, _read_project),
-    Kind.FILES: (_survey_files,),
-    Kind.FILE: (_survey_file, _find_missing, _read_file),
+    Kind.FILE: (_survey_file, _read_file),
     Kind.USES: (_survey, _focus, _place_uses),
-    Kind.WHERE: (_survey, _survey_words, _focus, _outline, _deepen, _read_best, _follow),
-    Kind.HOW: (_survey, _survey_words, _focus, _outline, _deepen, _read_best, _follow),
+    Kind.WHERE: (_survey, _focus, _outline, _read_best, _follow),
+    Kind.HOW: (_survey, _focus, _outline, _read_best, _follow),
 }

@@ -1,23 +1,56 @@
 """Render answers about a whole project as Markdown: what it is, its layout, how to run it, its facts.
 
-This file must not know how evidence was fetched.
+Manifests are quoted, not interpreted. This file must not know how evidence was fetched.
 """
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 
-from retinue.models.offline.answer import render_footer
+from retinue.models.offline.answer import join_answer
 from retinue.models.offline.evidence import Excerpt, Findings
-from retinue.models.offline.file_answers import describe_file
-from retinue.models.offline.languages import find_family, is_test, is_vendored
-from retinue.models.offline.manifest import collect_facts
-from retinue.models.offline.plan import COMMANDS
-from retinue.models.offline.question import OfflineQuestion
-from retinue.models.offline.quotes import first_sentence, shorten
+from retinue.models.offline.languages import find_family, is_test, is_vendored, read_line
+from retinue.models.offline.quotes import fence, first_sentence, shorten
 from retinue.models.offline.scores import Ranking
 from retinue.models.offline.selection import MANIFESTS, find_entries, top_files
 
 _BADGE = re.compile(r"^\s*(?:\[?!\[|<|\.\. |:\w+:|\[[^\]]+\]:|[=~^*-]{3,}\s*$|\||```|>|- \[)")
+_NAME = re.compile(r"^\s*\"?name\"?\s*[:=]\s*[\"']?([\w@./ -]+)|^module\s+(\S+)")
+_DESCRIPTION = re.compile(r"^\s*\"?description\"?\s*[:=]\s*[\"']([^\"']{8,})")
+# What a question may ask for, and the line of a manifest that answers it.
+_FACTS = {
+    r"depend": r"^\s*(?:\[.*dependencies\]|\"?(?:peerD|d)ependencies\"?\s*[:=]|install_requires|require \()",
+    r"entry|console": r"^\s*(?:\[.*scripts\]|\[\[bin\]\]|\"(?:bin|main)\"\s*:)",
+    r"script|target": r"^\s*\"scripts\"",
+    r"licen[cs]e": r"^\s*\"?license\"?\s*[:=]",
+    r"version|python|node|rust|go\b": (
+        r"^\s*(?:\"?(?:version|requires-python|python_requires|rust-version|node)\"?\s*[:=]|go \d)"
+    ),
+}
+_MOST_QUOTED = 25
+
+
+def render_overview(ranking: Ranking) -> str:
+    """Answer what the project is, how it is laid out and where to begin."""
+    findings = ranking.findings
+    heading, paragraph, where = _read_readme(findings)
+    found = next(_find_lines(findings, _NAME), None)
+    name = (found[2][1] or found[2][2]) if found else re.sub(r"[*`]|\s*[-–:].*$", "", heading) or "This project"
+    if told := next(_find_lines(findings, _DESCRIPTION), None):
+        said, source = told[2][1], f"{told[0].path}:{told[1]}"
+    else:
+        said, source = first_sentence(paragraph), where
+    lead = f"**{name}**: {said.rstrip('.')}. (`{source}`)" if said else f"**{name}** does not say what it is for."
+    lines = [lead]
+    if paragraph and shorten(paragraph, 60)[:40] not in said:
+        lines += ["", f"> {shorten(paragraph, 420)} (`{where}`)"]
+    lines += ["", *_render_layout(findings)]
+    if entries := _quote_fact(findings, "entry points") or _guess_entries(findings):
+        lines += ["", "**Entry points**", *entries]
+    if commands := _list_scripts(findings):
+        commands.sort(key=lambda row: (not _USUAL.search(row[0]), re.search(r"[:-]", row[0]) is not None))
+        lines += ["", "**Commands**", *_render_commands(commands[:5])]
+    return join_answer(ranking, lines, "strong" if said else "weak")
 
 
 def _read_readme(findings: Findings) -> tuple[str, str, str]:
@@ -33,286 +66,175 @@ def _read_readme(findings: Findings) -> tuple[str, str, str]:
                 heading = found.group(1)
             elif paragraph and (not line or line.startswith("#")):
                 break
-            elif not line or line.startswith("#") or _BADGE.match(line):
-                continue
             elif index + 1 < len(excerpt.lines) and re.match(r"[=~^-]{3,}\s*$", excerpt.lines[index + 1]):
-                if paragraph:
-                    break
                 heading = heading or line
-            else:
+            elif line and not line.startswith("#") and not _BADGE.match(line):
                 where = where or f"{excerpt.path}:{excerpt.first + index}"
                 paragraph.append(line)
-        if heading or paragraph:
-            return heading, " ".join(paragraph), where
+        return heading, " ".join(paragraph), where
     return "", "", ""
 
 
-def render_overview(ranking: Ranking) -> str:
-    """Answer what the project is, how it is laid out and where to begin."""
-    question, findings = ranking.question, ranking.findings
-    facts = collect_facts(findings)
-    heading, paragraph, where = _read_readme(findings)
-    name = facts.name or re.sub(r"[*`]|\s*[-–:].*$", "", heading) or "This project"
-    said = facts.description or first_sentence(paragraph)
-    source = facts.source or where
-    if not said:
-        said, source = _describe_entry(findings)
-    lines = [
-        f"**{name}**: {said.rstrip('.')}. (`{source}`)"
-        if said
-        else f"**{name}** says nowhere what it is for; here is its shape."
-    ]
-    if paragraph and shorten(paragraph, 60)[:40] not in said:
-        lines += ["", f"> {shorten(paragraph, 420)} (`{where}`)"]
-    lines += ["", *_render_layout(findings)]
-    if facts.commands:
-        lines += [
-            "",
-            "**Entry points**",
-            *(f"- `{name}` → `{target}` (`{spot}`)" for name, target, spot in facts.commands[:6]),
-        ]
-    elif find_entries(findings):
-        lines += ["", "**Likely entry points**", *_render_entries(findings)]
-    if facts.scripts:
-        lines += ["", "**Commands**", *_render_scripts(_pick_scripts(facts.scripts, 5))]
-    extra = [f"{label} {value} (`{spot}`)" for label, value, spot in facts.facts[:4]]
-    if extra:
-        lines += ["", "Facts: " + ", ".join(extra) + "."]
-    return "\n".join([*lines, "", render_footer(question, findings, None, "strong" if said else "weak")])
+def _find_lines(findings: Findings, pattern: re.Pattern[str]) -> Iterator[tuple[Excerpt, int, re.Match[str]]]:
+    """The lines of manifests that match, with their numbers."""
+    for excerpt in findings.excerpts:
+        if excerpt.path in MANIFESTS:
+            for number, text in enumerate(excerpt.lines, excerpt.first):
+                if found := pattern.match(text):
+                    yield excerpt, number, found
 
 
-def _describe_entry(findings: Findings) -> tuple[str, str]:
-    """The description in the first file of the package, if there is no other."""
-    for path in sorted(find_entries(findings), key=lambda path: "__init__" not in path):
-        excerpt = findings.whole(path)
-        doc = describe_file(excerpt) if excerpt else ""
-        if len(doc) > 20:
-            return doc, f"{path}:1"
-    return "", ""
-
-
-def _render_entries(findings: Findings) -> list[str]:
-    lines = []
-    for path in find_entries(findings)[:3]:
-        excerpt = findings.whole(path)
-        doc = describe_file(excerpt) if excerpt else ""
-        lines.append(f"- `{path}:1`" + (f": {doc}" if len(doc) > 8 else ""))
-    return lines
+def _guess_entries(findings: Findings) -> list[str]:
+    return [f"- `{path}:1` (by its name)" for path in find_entries(findings)[:3]]
 
 
 def _render_layout(findings: Findings) -> list[str]:
     files = [path for path in findings.files if not is_vendored(path)]
-    folders = Counter(path.split("/")[0] for path in files if "/" in path)
-    if len(folders) == 1:
-        only = next(iter(folders))
-        folders = Counter("/".join(path.split("/")[:2]) for path in files if path.count("/") > 1) or Counter(
-            {only: len(files)}
-        )
-    else:
-        # A src or packages folder says little: show its content.
-        for outer in ("src", "packages", "lib", "crates"):
-            inner = Counter(
-                "/".join(path.split("/")[: 3 if outer == "src" and _is_nested(files) else 2])
-                for path in files
-                if path.startswith(f"{outer}/") and path.count("/") > (2 if outer == "src" and _is_nested(files) else 1)
-            )
-            if outer in folders and inner:
-                del folders[outer]
-                folders.update(inner)
+    # A src or packages folder says little: show its content.
+    depths = {"src": 2, "packages": 2, "lib": 2, "crates": 2}
+    if len({path.split("/")[1] for path in files if path.startswith("src/") and path.count("/") > 1}) == 1:
+        depths["src"] = 3
+    folders = Counter[str]()
+    for path in files:
+        first, *rest = path.split("/")[:-1] or [""]
+        folders["/".join([first, *rest][: depths.get(first, 1)])] += bool(first)
     kinds = Counter(path.rsplit(".", 1)[-1] for path in files if "." in path.rsplit("/", 1)[-1])
     number = f"{'at least ' if findings.is_partial else ''}{len(files)}"
     most = ", ".join(f".{name} ({count})" for name, count in kinds.most_common(3))
-    head = f"**Layout** ({number} files; most are {most})"
-    if not files:
-        entries = findings.listings.get(".", [])
-        return ["**Layout**", "- " + ", ".join(f"`{entry}`" for entry in entries[:30])] if entries else []
-    lines = [head]
+    lines = [f"**Layout** ({number} files; most are {most})" if kinds else "**Layout**"]
     for folder, count in sorted(folders.items(), key=lambda pair: (pair[0].startswith("."), -pair[1]))[:10]:
-        label = " (tests)" if is_test(folder + "/") else (" (documentation)" if folder.startswith("doc") else "")
-        lines.append(f"- `{folder}/` {count} {'file' if count == 1 else 'files'}{label}")
+        if count:
+            label = " (tests)" if is_test(folder + "/") else (" (documentation)" if folder.startswith("doc") else "")
+            lines.append(f"- `{folder}/` {count} {'file' if count == 1 else 'files'}{label}")
     top = [path for path in top_files(findings) if not path.startswith(".")]
     if top:
         lines.append("- at the top: " + ", ".join(f"`{path}`" for path in top[:12]) + (", …" if len(top) > 12 else ""))
     return lines
 
 
-def _is_nested(files: list[str]) -> bool:
-    return len({path.split("/")[1] for path in files if path.startswith("src/") and path.count("/") > 1}) == 1
+def _quote_fact(findings: Findings, asked: str) -> list[str]:
+    """The lines of the manifests that answer a question, as quotes."""
+    wanted = [pattern for words, pattern in _FACTS.items() if re.search(words, asked)]
+    pattern = re.compile("|".join(f"(?:{each})" for each in wanted)) if wanted else None
+    lines: list[str] = []
+    quoted: set[tuple[str, int]] = set()
+    for excerpt, number, _ in _find_lines(findings, pattern) if pattern else ():
+        if (excerpt.path, number) not in quoted and len(lines) < 60:
+            block = _take_block(excerpt, number)
+            quoted |= {(excerpt.path, line) for line, _ in block}
+            lines += [f"- `{excerpt.path}:{number}`", *("  " + line for line in fence(excerpt.path, block))]
+    return lines
 
 
-def _render_scripts(scripts: list[tuple[str, str, str]]) -> list[str]:
-    return [
-        f"- `{name}`" + (f": `{shorten(command, 90)}`" if command else "") + f" (`{where}`)"
-        for name, command, where in scripts
-    ]
+def _take_block(excerpt: Excerpt, number: int) -> list[tuple[int, str]]:
+    """A line of a manifest with what belongs to it: the rest of a list, an object or a section."""
+    first = excerpt.line(number)
+    indent = len(first) - len(first.lstrip())
+    is_section = first.lstrip().startswith("[") and first.rstrip().endswith("]")
+    block = [(number, first)]
+    if not is_section and not first.rstrip().endswith(("[", "{", "(")):
+        return block
+    for line in range(number + 1, min(excerpt.last, number + _MOST_QUOTED) + 1):
+        text = excerpt.line(line)
+        if is_section and (not text.strip() or text.startswith("[")):
+            break
+        block.append((line, text))
+        if not is_section and text.strip()[:1] in ("]", "}", ")") and len(text) - len(text.lstrip()) <= indent:
+            break
+    return block
+
+
+def render_fact(ranking: Ranking) -> str:
+    """Answer with lines of the manifests: dependencies, versions, licence, entry points, scripts."""
+    findings, low = ranking.findings, ranking.question.text.lower()
+    if quotes := _quote_fact(findings, low):
+        return join_answer(ranking, ["This is what the manifests say.", "", *quotes], "strong")
+    if "entry" in low and (entries := _guess_entries(findings)):
+        return join_answer(ranking, ["No entry point is declared; these files look like one.", "", *entries], "weak")
+    if "language" in low:
+        return join_answer(ranking, _render_layout(findings)[:1], "strong")
+    return join_answer(ranking, ["The manifests I read do not say."], "none")
 
 
 _USUAL = re.compile(r"\b(?:demo|test|check|build|start|dev|run|lint|install|serve|format|bench|docs|all)\b")
-
-
-def _pick_scripts(scripts: list[tuple[str, str, str]], count: int) -> list[tuple[str, str, str]]:
-    return sorted(
-        scripts, key=lambda script: (not _USUAL.search(script[0]), re.search(r"[:-]", script[0]) is not None)
-    )[:count]
-
-
-def _rank_command(topic: str, command: str) -> tuple[int, int]:
-    """Sort key: `make test` before `make test-slow` before other commands with the word."""
-    words = command.split()
-    if words[-1] == topic or words[-1] in ("pytest", "tox", "nox"):
-        return (0, len(words))
-    return (1 if re.search(rf"(?<![-:\w]){topic}(?![-:\w])", command) else 2, 0)
-
-
 _COMMAND = re.compile(
     r"^\s*(?:[$>%]\s+|run:\s*|-\s+run:\s*|-\s+)?((?:uv |poetry |pipx? |pip3 |python3? |py\.test|pytest|tox"
     r"|nox|hatch |maturin |make |npm |npx |yarn |pnpm |bun |deno "
     r"|cargo |go (?:test|build|run|install)|mvn |\./?gradlew?|gradle |bundle |rake |cmake |ctest|meson |ninja"
     r"|docker|\./configure|\./[\w./-]+|just |mix |composer )[^#`]*)"
 )
+# What a question may ask for, and the commands that do it.
 _TOPICS = {
-    "test": re.compile(r"\b(?:test|tests|pytest|tox|nox|ctest|check|jest|vitest|mocha)\b|py\.test"),
-    "install": re.compile(r"\b(?:install|sync|develop|venv|ci|add|get|fetch)\b"),
-    "build": re.compile(r"\b(?:build|compile|configure|cmake|dist|bundle|tsc)\b|^make$"),
-    "lint": re.compile(r"\b(?:lint|ruff|flake8|mypy|eslint|fmt|format|clippy|vet|pre-commit|check|prettier)\b"),
-    "start": re.compile(r"\b(?:run|start|serve|dev|demo|exec|up)\b|python -m"),
-    "bench": re.compile(r"\bbench\w*"),
-    "docs": re.compile(r"\bdocs?\b|sphinx|mkdocs"),
+    r"\btest": r"\b(?:test|tests|pytest|tox|nox|ctest|check|jest|vitest|mocha)\b|py\.test",
+    r"\b(?:lint|format|type-?check)": r"\b(?:lint|ruff|flake8|mypy|eslint|fmt|format|clippy|vet|check|prettier)\b",
+    r"\bbench": r"\bbench\w*",
+    r"\bdocs": r"\bdocs?\b|sphinx|mkdocs",
+    r"\b(?:build|compil)": r"\b(?:build|compile|configure|cmake|dist|bundle|tsc)\b|^make$",
+    r"\binstall|\bset ?up": r"\b(?:install|sync|develop|venv|ci|add|get|fetch)\b",
 }
+_START = r"\b(?:run|start|serve|dev|demo|exec|up|install|sync)\b|python -m"
+
+Row = tuple[str, str, str]
+"""A command, what it does, and its location."""
 
 
 def render_run(ranking: Ranking) -> str:
     """Answer with the commands to run, test or build, each with its location."""
-    question, findings = ranking.question, ranking.findings
-    facts = collect_facts(findings)
-    wanted = _find_topics(question)
-    rows = list(facts.scripts)
+    findings, low = ranking.findings, ranking.question.text.lower()
+    rows = _list_scripts(findings)
     for excerpt in findings.excerpts:
-        if find_family(excerpt.path) in ("markup", "data", "") and excerpt.path.rsplit("/", 1)[-1] not in MANIFESTS:
-            rows += _find_commands(excerpt)
-    for hit in findings.found_by.get(COMMANDS, []):
-        command = re.sub(r"^[$>]\s*", "", hit.text.strip())
-        if _COMMAND.match(command) and not any(row[2] == f"{hit.path}:{hit.line}" for row in rows):
-            rows.append((command, "", f"{hit.path}:{hit.line}"))
-    picked: list[tuple[str, str, str]] = []
-    for topic in wanted:
-        named = sorted(
-            (row for row in rows if _TOPICS[topic].search(row[0])), key=lambda row: _rank_command(topic, row[0])
-        )
-        inside = [row for row in rows if _TOPICS[topic].search(row[1]) and row not in named]
+        rows += _find_commands(excerpt) if find_family(excerpt.path) == "markup" else []
+    picked: list[Row] = []
+    for pattern in [does for asked, does in _TOPICS.items() if re.search(asked, low)] or [_START]:
+        named = [row for row in rows if re.search(pattern, row[0])]
+        # `make test` comes before `make test-slow`, and a declared command before one in a document.
+        named.sort(key=lambda row: re.fullmatch(rf"(?:{pattern})", row[0].split()[-1]) is None)
+        inside = [row for row in rows if re.search(pattern, row[1]) and row not in named]
         picked += [row for row in [*named, *inside] if row not in picked][:6]
-    if "start" in wanted:
-        picked += [(name, target, where) for name, target, where in facts.commands[:4]]
-    guess = "" if picked else _guess_tests(findings, wanted)
-    if picked:
-        lead = f"`{shorten(picked[0][0], 100)}` is the first thing to try (`{picked[0][2]}`)."
-        lines = [lead, "", *_render_scripts(picked[:9])]
-        confidence = "strong"
-    else:
-        lines = [guess or f"No command to {' or '.join(wanted)} this project is written down in what I read."]
-        confidence = "weak" if guess else "none"
-    return "\n".join([*lines, "", render_footer(question, findings, None, confidence)])
+    if not picked:
+        return join_answer(ranking, ["The files I read do not mention a command for this."], "none")
+    lead = f"Try `{shorten(picked[0][0], 100)}` first (`{picked[0][2]}`)."
+    return join_answer(ranking, [lead, "", *_render_commands(picked[:9])], "strong")
 
 
-def _find_topics(question: OfflineQuestion) -> list[str]:
-    low = question.text.lower()
-    found = [topic for topic in ("test", "lint", "bench", "docs", "build", "install") if re.search(rf"\b{topic}", low)]
-    if re.search(r"set ?up|\binstall", low) and "install" not in found:
-        found.append("install")
-    if re.search(r"compil", low):
-        found.append("build")
-    if re.search(r"type-?check|format", low):
-        found.append("lint")
-    return found or ["start", "install"]
+def _render_commands(rows: list[Row]) -> list[str]:
+    return [
+        f"- `{command}`" + (f": `{shorten(does, 90)}`" if does else "") + f" (`{where}`)"
+        for command, does, where in rows
+    ]
 
 
-def _find_commands(excerpt: Excerpt) -> list[tuple[str, str, str]]:
-    rows = []
-    in_fence = False
-    for index, text in enumerate(excerpt.lines):
-        if text.strip().startswith(("```", "~~~")):
-            in_fence = not in_fence
-        spans = (
-            re.findall(r"`{1,2}([^`]{3,100})`{1,2}", text)
-            if find_family(excerpt.path) == "markup" and not in_fence
-            else []
-        )
-        # Prose may begin with "Make sure" or "Go to": only an indented, prompted or fenced line is a command.
-        bare = (
-            text if in_fence or text.startswith((" ", "\t", "$", ">")) or find_family(excerpt.path) != "markup" else ""
-        )
-        for candidate in [bare, *spans]:
-            found = _COMMAND.match(candidate)
-            if found and len(found.group(1).strip()) > 3:
-                rows.append((found.group(1).strip(), "", f"{excerpt.path}:{excerpt.first + index}"))
-                break
+def _list_scripts(findings: Findings) -> list[Row]:
+    """The targets of Makefiles and the scripts of package.json."""
+    rows: list[Row] = []
+    for excerpt in findings.excerpts:
+        if excerpt.path.endswith("package.json"):
+            start = next((at for at, text in enumerate(excerpt.lines) if '"scripts"' in text), len(excerpt.lines))
+            for number, text in _take_block(excerpt, excerpt.first + start):
+                if found := re.match(r"\s*\"([\w:.-]+)\":\s*\"(.*)\",?\s*$", text):
+                    rows.append((f"npm run {found[1]}", found[2], f"{excerpt.path}:{number}"))
+        for number, text in enumerate(excerpt.lines if find_family(excerpt.path) == "make" else (), excerpt.first):
+            about = read_line(excerpt.path, text)
+            if about.what == "target" and re.fullmatch(r"[\w-][\w.-]*", about.name):
+                following = excerpt.line(number + 1)
+                comment = re.search(r"##\s*(.+)$", text)
+                does = comment[1] if comment else following.strip() if following.startswith("\t") else ""
+                rows.append((f"make {about.name}", does, f"{excerpt.path}:{number}"))
     return rows
 
 
-def _guess_tests(findings: Findings, wanted: list[str]) -> str:
-    if "test" not in wanted:
-        return ""
-    tests = [path for path in findings.files if is_test(path)]
-    for ending, command in (
-        (".py", "python -m pytest"),
-        ("_test.go", "go test ./..."),
-        (".rs", "cargo test"),
-        (".rb", "rake test"),
-    ):
-        found = [path for path in tests if path.endswith(ending)]
-        if found:
-            there = f"{len(found)} test files such as `{found[0]}`"
-            return f"Nothing says how; there are {there}, for which `{command}` is usual (a guess)."
-    return ""
-
-
-def render_fact(ranking: Ranking) -> str:
-    """Answer with facts from the manifests: dependencies, versions, licence, entry points, targets."""
-    question, findings = ranking.question, ranking.findings
-    facts = collect_facts(findings)
-    low = question.text.lower()
-    lines: list[str] = []
-    if "depend" in low:
-        where = facts.dependencies[0][1] if facts.dependencies else ""
-        lines = (
-            [f"{len(facts.dependencies)} direct dependencies are declared in `{where}`.", ""]
-            if facts.dependencies
-            else []
-        )
-        lines += [f"- `{name}`" for name, _ in facts.dependencies[:25]]
-    elif "entry" in low or "console" in low:
-        lines = (
-            [
-                f"{len(facts.commands)} entry points are declared.",
-                "",
-                *(f"- `{name}` → `{target}` (`{where}`)" for name, target, where in facts.commands[:12]),
-            ]
-            if facts.commands
-            else []
-        )
-        lines = lines or (
-            ["No entry point is declared; these files look like one.", "", *_render_entries(findings)]
-            if find_entries(findings)
-            else []
-        )
-    elif "target" in low or "scripts" in low:
-        lines = ["These commands are declared.", "", *_render_scripts(facts.scripts[:20])] if facts.scripts else []
-    elif re.search(r"\blanguages?\b", low):
-        lines = _render_layout(findings)[:1]
-    else:
-        keys = [
-            key
-            for key in ("license", "licence", "python", "node", "go", "rust", "version")
-            if re.search(rf"\b{key}\b", low)
-        ]
-        keys = [key for key in keys if key != "version"] or keys
-        rows = [
-            row for row in facts.facts if any(key.replace("licence", "license") in row[0].lower() for key in keys)
-        ] or facts.facts
-        lines = [f"{rows[0][0]}: **{rows[0][1]}** (`{rows[0][2]}`)."] if rows else []
-        lines += (
-            ["", *(f"- {label}: {value} (`{where}`)" for label, value, where in rows[1:6])] if len(rows) > 1 else []
-        )
-    if not lines:
-        return "\n".join(["The manifests I read do not say.", "", render_footer(question, findings, None, "none")])
-    return "\n".join([*lines, "", render_footer(question, findings, None, "strong")])
+def _find_commands(excerpt: Excerpt) -> list[Row]:
+    rows: list[Row] = []
+    in_fence = False
+    for number, text in enumerate(excerpt.lines, excerpt.first):
+        if text.strip().startswith(("```", "~~~")):
+            in_fence = not in_fence
+        # Prose may begin with "Make sure" or "Go to": only an indented, prompted or fenced line is a command.
+        is_bare = in_fence or text.startswith((" ", "\t", "$", ">"))
+        spans = [] if in_fence else re.findall(r"`{1,2}([^`]{3,100})`{1,2}", text)
+        for candidate in [text if is_bare else "", *spans]:
+            found = _COMMAND.match(candidate)
+            if found and len(found[1].strip()) > 3:
+                rows.append((found[1].strip(), "", f"{excerpt.path}:{number}"))
+                break
+    return rows

@@ -20,7 +20,6 @@ class Kind(StrEnum):
     OVERVIEW = "overview"
     RUN = "run"
     FACT = "fact"
-    FILES = "files"
     FILE = "file"
     USES = "uses"
     WHERE = "where"
@@ -56,7 +55,6 @@ class OfflineQuestion:
     paths: tuple[str, ...] = ()
     phrases: tuple[str, ...] = ()
     """Quoted text, to be found literally."""
-    extensions: tuple[str, ...] = ()
     change: bool = False
     """A change was requested, not information."""
     is_part: bool = False
@@ -101,7 +99,6 @@ def parse_question(text: str, previous: "OfflineQuestion | None" = None) -> Offl
         symbols=tuple(symbols[:4]),
         paths=tuple(dict.fromkeys(paths))[:4],
         phrases=tuple(phrases[:2]),
-        extensions=_find_extensions(text) if kind is Kind.FILES else (),
         change=change,
     )
 
@@ -232,7 +229,7 @@ def _find_identifiers(text: str) -> list[str]:
 
 
 def _find_concepts(text: str, symbols: list[str], *, change: bool) -> list[Concept]:
-    taken = {piece for name in symbols for piece in [name.lower()]}
+    taken = {piece for name in symbols for piece in (name.lower(), *re.split(r"[^a-z0-9]+", name.lower()))}
     concepts: list[Concept] = []
     roots: set[str] = set()
     is_uses = bool(cues.USES.search(text))
@@ -245,8 +242,6 @@ def _find_concepts(text: str, symbols: list[str], *, change: bool) -> list[Conce
             if is_uses and low in CALLS:
                 continue
             if (low in STOP and not (low == "write" and index > 0 and not change)) or len(low) < 2 or low in taken:
-                continue
-            if any(low == piece for name in symbols for piece in re.split(r"[^a-z0-9]+", name.lower())):
                 continue
             if change and low in cues.CHANGE_VERBS:
                 continue
@@ -275,19 +270,8 @@ def _classify(text: str, concepts: list[Concept], symbols: list[str], paths: lis
         ),
         (Kind.FACT, not symbols and len(concepts) <= 4 and cues.FACT.search(text)),
         (Kind.USES, cues.USES.search(text) and not re.search(r"\bused for\b|\bfiles?\b.{0,12}\bcalled\b", text)),
-        (Kind.FILES, not symbols and cues.FILES.search(text)),
         (Kind.FILE, paths and not symbols and (cues.EXPLAIN_FILE.search(text) or not concepts)),
         (Kind.WHERE, cues.WHERE.search(text)),
         (Kind.CHAT, not named and not concepts),
     )
     return next((kind for kind, holds in rules if holds), Kind.HOW)
-
-
-def _find_extensions(text: str) -> tuple[str, ...]:
-    found: list[str] = []
-    for word in re.findall(r"[*.]*\.?\b[A-Za-z0-9]+\b", text):
-        low = word.lower().lstrip("*.")
-        if word.startswith((".", "*")) and low in cues.EXTENSIONS:
-            found.append(low)
-        found.extend(cues.LANGUAGES.get(low.removesuffix("s"), ()) if len(low) > 2 else ())
-    return tuple(dict.fromkeys(found))

@@ -11,6 +11,7 @@ from retinue.models.offline.question import OfflineQuestion
 from retinue.models.offline.words import split_pieces
 
 _MARKS = re.compile(r"^\s*(?:///?!?|#+!?|/\*+|\*+/?|--|;;|\"\"\"|''')\s?|\s*(?:\*/|\"\"\"|''')\s*$")
+_COMMENT = re.compile(r"\s*(?:///?|#(?!\s*(?:include|define|if|else|end))|/\*|\*|--\s)")
 _RECEIVER = re.compile(r"^func\s+\(\s*\w*\s*\*?(\w+)")
 _TAG = re.compile(
     r"^\s*(?:@\w+|:\w+[ \w]*:|Args?:|Returns?:|Parameters?\b|eslint|type:|noqa|TODO|-{3,}|={3,}|Copyright"
@@ -34,6 +35,12 @@ def title(findings: Findings, hit: Hit) -> str:
     return f"`{name}`"
 
 
+def show_home(findings: Findings, hit: Hit) -> str:
+    """` in` and the definition that contains a line; empty if there is none."""
+    home = findings.enclosing(hit)
+    return f" in {title(findings, home)}" if home is not None and home.line != hit.line else ""
+
+
 def shorten(text: str, limit: int = 160) -> str:
     """One line of at most `limit` characters."""
     text = " ".join(text.split())
@@ -50,20 +57,12 @@ def summarise(findings: Findings, hit: Hit) -> str:
     """The docstring of a definition, or the comment above it; empty if there is neither."""
     excerpt = findings.excerpt_at(hit.path, hit.line)
     if excerpt is None:
-        excerpt = _gather_context(findings, hit)
-    if find_family(hit.path) == "python" and hit.about.what in ("field", "constant"):
-        return read_module_doc(excerpt, hit.line + 1) or _read_comment(excerpt, hit.line)
+        return ""
+    doc = ""
     if find_family(hit.path) == "python":
-        return _read_docstring(excerpt, hit.line) or _read_comment(excerpt, hit.line)
-    return _read_comment(excerpt, hit.line)
-
-
-def _gather_context(findings: Findings, hit: Hit) -> Excerpt:
-    lines = tuple(
-        hit.text if number == hit.line else findings.context.get((hit.path, number), "")
-        for number in range(hit.line - 2, hit.line + 3)
-    )
-    return Excerpt(hit.path, hit.line - 2, lines)
+        is_line = hit.about.what in ("field", "constant")
+        doc = read_module_doc(excerpt, hit.line + 1) if is_line else _read_docstring(excerpt, hit.line)
+    return doc or _read_comment(excerpt, hit.line)
 
 
 def _read_docstring(excerpt: Excerpt, line: int) -> str:
@@ -105,9 +104,7 @@ def _read_comment(excerpt: Excerpt, line: int) -> str:
             # The comment begins above the excerpt: its first sentence is unknown.
             return "" if number >= 1 else _join_comment(parts)
         text = excerpt.line(number)
-        if not re.match(
-            r"\s*(?:///?|#(?!\s*(?:include|define|if|else|end))|/\*|\*|--\s)", text
-        ) and not text.rstrip().endswith("*/"):
+        if not _COMMENT.match(text) and not text.rstrip().endswith("*/"):
             break
         parts.insert(0, _MARKS.sub("", _MARKS.sub("", text)))
         number -= 1
@@ -125,23 +122,17 @@ def _join_comment(parts: list[str]) -> str:
             continue
         kept.append(part)
     sentence = first_sentence(" ".join(kept))
-    return (
-        sentence
-        if len(sentence) > 8 and not re.match(r"<?https?://\S+$", sentence) and re.search(r"[a-z]{3}", sentence)
-        else ""
-    )
+    is_text = len(sentence) > 8 and re.search(r"[a-z]{3}", sentence) and not re.match(r"<?https?://\S+$", sentence)
+    return sentence if is_text else ""
 
 
 def telling_lines(question: OfflineQuestion, findings: Findings, hit: Hit, count: int) -> list[tuple[int, str]]:
     """The first line of a definition, and the lines in it that match the question best."""
     excerpt = findings.excerpt_at(hit.path, hit.line)
-    members = (
-        _pick_members(question, findings, hit, count - 1) if hit.about.what in ("class", "interface", "impl") else []
-    )
-    if members:
+    is_class = hit.about.what in ("class", "interface", "impl")
+    members = _pick_members(question, findings, hit, count - 1) if is_class else []
+    if members or excerpt is None:
         return [(hit.line, hit.text), *((each.line, each.text) for each in members)]
-    if excerpt is None:
-        return [(hit.line, hit.text)]
     last = min(findings.end_of(hit), excerpt.last)
     in_doc = False
     scored: list[tuple[float, int]] = []

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from retinue.models.offline.evidence import Findings, Hit
-from retinue.models.offline.languages import find_family, is_test, weigh_path
+from retinue.models.offline.languages import is_test, weigh_path
 from retinue.models.offline.question import Concept, Kind, OfflineQuestion
 from retinue.models.offline.words import split_pieces
 
@@ -30,8 +30,7 @@ _WHAT = {
     "setting": 0.5,
     "section": 0.5,
 }
-
-
+_VALUES = ("field", "constant", "setting", "variable", "macro")
 _RECEIVER = re.compile(r"func\s+\(\s*\w*\s*\*?(\w+)")
 
 
@@ -60,9 +59,7 @@ def fold(name: str) -> str:
 class Ranking:
     """Scores for one question and one set of findings."""
 
-    def __init__(
-        self, question: OfflineQuestion, findings: Findings, memo: MutableMapping[Any, Any] | None = None
-    ) -> None:
+    def __init__(self, question: OfflineQuestion, findings: Findings, memo: MutableMapping[Any, Any]) -> None:
         self.question = question
         self.findings = findings
         self._pieces: dict[str, list[str]] = {}
@@ -72,11 +69,9 @@ class Ranking:
         for hits in self._by_file.values():
             hits.sort(key=lambda hit: hit.line)
         # The same lines are scored in each turn: the memo caches their matches.
-        key = ("offline-ranking", question)
-        kept = memo.get(key) if memo is not None else None
-        self._matches: dict[str, dict[str, float]] = kept or {concept.word: {} for concept in question.concepts}
-        if memo is not None:
-            memo[key] = self._matches
+        self._matches: dict[str, dict[str, float]] = memo.setdefault(
+            ("offline-ranking", question), {concept.word: {} for concept in question.concepts}
+        )
         self._probes = {
             concept.word: re.compile("|".join(each.partition("-")[0] for each in concept.stems), re.IGNORECASE)
             for concept in question.concepts
@@ -115,26 +110,7 @@ class Ranking:
             if any(phrase in hit.text for phrase in self.question.phrases):
                 cover = 1.0
             if cover > 0:
-                found.append(
-                    CodeLocation(
-                        hit, cover * self.path_weight(hit.path) * (0.7 if hit.about.role == "import" else 1), cover
-                    )
-                )
-        return sorted(found, key=_order)
-
-    @cached_property
-    def documents(self) -> list[CodeLocation]:
-        """Headings and text in documents about the question."""
-        found: list[CodeLocation] = []
-        total = sum(self.weights.values()) or 1.0
-        for hit in self.findings.hits.values():
-            if find_family(hit.path) != "markup" or is_test(hit.path) or "?" in hit.text:
-                continue
-            cover = self._weigh(hit) / total
-            if any(last_name(name) in hit.text for name in self.question.symbols):
-                cover = max(cover, 0.8)
-            score = cover * weigh_path(hit.path) * (1.5 if hit.about.role == "heading" else 1.0)
-            if cover >= 0.5:
+                score = cover * self.path_weight(hit.path) * (0.7 if hit.about.role == "import" else 1)
                 found.append(CodeLocation(hit, score, cover))
         return sorted(found, key=_order)
 
@@ -142,13 +118,10 @@ class Ranking:
     def files(self) -> list[tuple[str, float]]:
         """Files with their scores, best first."""
         paths = dict.fromkeys([*self._by_file, *self.findings.files])
-        scored = [(path, self.score_file(path)) for path in paths]
-        return sorted(
-            ((path, score) for path, score in scored if score > 0.05),
-            key=lambda pair: (-pair[1], len(pair[0]), pair[0]),
-        )
+        scored = [(path, score) for path in paths if (score := self._score_file(path)) > 0.05]
+        return sorted(scored, key=lambda pair: (-pair[1], len(pair[0]), pair[0]))
 
-    def score_file(self, path: str) -> float:
+    def _score_file(self, path: str) -> float:
         """How well a file matches the question, by its name and its lines."""
         total = sum(self.weights.values()) or 1.0
         name, _, folder = path.rpartition("/")[::-1]
@@ -207,29 +180,21 @@ class Ranking:
     def _score(self, hit: Hit) -> CodeLocation:
         path_weight = self.path_weight(hit.path)
         what = _WHAT.get(hit.about.what, 1.0)
-        if (
-            self.question.kind is Kind.HOW
-            and not self._wants_value
-            and hit.about.what in ("field", "constant", "setting")
-        ):
+        if not self._wants_value and self.question.kind is Kind.HOW and hit.about.what in _VALUES[:3]:
             what *= 0.75
-        if self._wants_value and hit.about.what in ("field", "constant", "setting", "variable", "macro"):
+        if self._wants_value and hit.about.what in _VALUES:
             what = 1.1 if "=" in hit.text or hit.about.what in ("setting", "macro") else 0.6
         exact = self._score_symbol(hit)
         cover = self._cover(hit)
         pieces = split_pieces(hit.about.name)
         named = sum(
-            1
+            any(each.match([piece]) or piece in each.stems[0].split("-") for each in self.question.concepts)
             for piece in pieces
-            if any(each.match([piece]) or piece in each.stems[0].split("-") for each in self.question.concepts)
         )
         precision = named / len(pieces) if pieces else 0.0
         private = 0.97 if hit.about.name.startswith("_") else 1.0
-        if (
-            hit.about.what == "field"
-            and (home := self.findings.enclosing(hit))
-            and home.about.what in ("function", "method")
-        ):
+        home = self.findings.enclosing(hit) if hit.about.what == "field" else None
+        if home is not None and home.about.what in ("function", "method"):
             # A variable of a function, not a field of a class.
             what *= 0.4
         score = (exact * 2 + cover * (0.6 + 0.4 * precision)) * path_weight * what * private

@@ -151,7 +151,7 @@ def uses_of(question: OfflineQuestion, findings: Findings) -> list[Hit]:
 
 
 def top_files(findings: Findings) -> list[str]:
-    listed = [entry for entry in findings.listings.get(".", []) if not entry.endswith("/")]
+    listed = [entry for entry in findings.top if not entry.endswith("/")]
     return list(dict.fromkeys([*listed, *(path for path in findings.files if "/" not in path)]))
 
 
@@ -163,27 +163,14 @@ _ENTRY = re.compile(
 def find_entries(findings: Findings) -> list[str]:
     """Files that look like entry points, the shallowest first."""
     found = [path for path in findings.files if _ENTRY.search(path) and not is_test(path) and not is_vendored(path)]
-    order = {
-        "__main__": 0,
-        "main": 0,
-        "cli": 1,
-        "app": 2,
-        "manage": 2,
-        "server": 2,
-        "index": 3,
-        "lib": 3,
-        "mod": 3,
-        "__init__": 4,
-    }
+    order = {"__main__": 0, "main": 0, "cli": 1, "index": 3, "lib": 3, "mod": 3, "__init__": 4}
     side = re.compile(r"(?:^|/)(?:docs?|examples?|bench\w*|scripts|tools|\.\w+)/")
-    return sorted(
-        found,
-        key=lambda path: (
-            bool(side.search(path)),
-            path.count("/") + order[path.rsplit("/", 1)[-1].split(".")[0]],
-            path,
-        ),
-    )
+
+    def weigh(path: str) -> tuple[bool, int, str]:
+        rank = order.get(path.rsplit("/", 1)[-1].split(".")[0], 2)
+        return bool(side.search(path)), path.count("/") + rank, path
+
+    return sorted(found, key=weigh)
 
 
 def resolve_paths(question: OfflineQuestion, findings: Findings) -> list[str]:

@@ -27,9 +27,6 @@ Confidence: strong. Looked at: 4 searches, 1 reads (read `shelf.py`).
 TWO = f"""Most likely `save`, in `store.py:3`.
 
 {SHELF}
-**Also look at**
-- `x.py:1` class `X`
-
 ---
 Confidence: weak. Looked at: 3 searches. Not found: “fails”.
 {NOTE}"""
@@ -144,7 +141,6 @@ async def test_what_stands_twice_is_shown_once():
 
     assert (text.count("8  class Shelf:"), text.count("(see above)"), text.count(NOTE)) == (1, 1, 1)
     assert "**In more than one part:** `shelf.py`" in text
-    assert "x.py" not in text
 
 
 async def test_two_quotes_a_part_are_enough():

@@ -9,7 +9,7 @@ RESULT = ToolSpec("get_subagent_result", "", {})
 
 
 def prompts(text):
-    return [task.prompt for task in split_work(text, parse_questions(text))]
+    return split_work(text, parse_questions(text))
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,15 @@ def exchange(text, name="grep", is_error=False, **arguments):
     return ToolExchange(ToolCall("rules_1", name, arguments), text, is_error)
 
 
-def test_matches_and_context_are_told_apart():
-    text = "a/b.py-1- import x\na/b.py:2: def f(a):\nc-d.py:10:     f(1)\n\n[2 matches limit reached. Use limit=4]"
+def test_matches_and_notices_are_told_apart():
+    text = "a/b.py:2: def f(a):\nc-d.py:10:     f(1)\n\n[2 matches limit reached. Use limit=4]"
 
-    hits, context, is_cut = parse_matches(text, ".")
-
-    assert hits == [Hit.of("a/b.py", 2, "def f(a):"), Hit.of("c-d.py", 10, "    f(1)")]
-    assert (context, is_cut) == ({("a/b.py", 1): "import x"}, True)
+    hits = [Hit.of("a/b.py", 2, "def f(a):"), Hit.of("c-d.py", 10, "    f(1)")]
+    assert parse_matches(text, ".") == (hits, True)
 
 
 def test_a_search_in_a_folder_keeps_the_folder():
-    hits, _, _ = parse_matches("b.py:2: def f(a):", "src")
+    hits, _ = parse_matches("b.py:2: def f(a):", "src")
 
     assert [hit.path for hit in hits] == ["src/b.py"]
 

@@ -96,7 +96,7 @@ async def test_wrap_up_ends_the_work():
 async def test_no_tools_is_said():
     message = await reply([UserMessage("Where is the inbox?", 0)], tools=[])
 
-    assert message.text.startswith("Without any tool to look at files with I cannot answer this")
+    assert message.text.startswith("I cannot answer this without the tools `grep`, `find`, `read` and `ls`")
 
 
 async def test_greeting_needs_no_tools():
