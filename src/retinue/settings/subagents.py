@@ -5,7 +5,7 @@ The docstring under a field is its documentation. Must not know who uses a setti
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct, structs
 
@@ -16,7 +16,10 @@ from retinue.core.tool_table import SURFACES
 from retinue.engine.limits import Bounds, Limits
 from retinue.sandbox.profile import Sandbox
 from retinue.settings.checks import (
+    OFF_ONLY,
+    USER_ONLY,
     Check,
+    Limit,
     Report,
     Setting,
     amount,
@@ -24,14 +27,13 @@ from retinue.settings.checks import (
     choice,
     flag,
     least,
+    list_settings,
     names,
     optional,
     some_of,
     trimmed,
 )
 from retinue.settings.devkit import (
-    DEVKIT_IGNORED,
-    DEVKIT_SETTINGS,
     CommandsSettings,
     ConvertContent,
     Lsp,
@@ -46,138 +48,6 @@ from retinue.settings.paths import Paths
 Surface: TypeAlias = Literal["fleet", "subagent", "dispatch"]
 _BOUNDS, _LIMITS = Bounds(), Limits()
 Approvals: TypeAlias = Literal["never", "ask", "acceptEdits", "plan", "bypass"]
-
-
-class RunLimits(Struct, frozen=True):
-    """Limits of a background run."""
-
-    wall_seconds: float | None = None
-    """Maximum run time of a background run."""
-    idle_seconds: float | None = 300
-    """Maximum time of a background run without any output."""
-    tool_seconds: float | None = 600
-    """Maximum time of one tool call of a background run."""
-
-    def to_limits(self) -> Limits:
-        return Limits(wall_s=self.wall_seconds, idle_s=self.idle_seconds, tool_s=self.tool_seconds)
-
-
-class Budget(Struct, frozen=True):
-    """Limits for one prompt including all runs it starts."""
-
-    tokens: int | None = None
-    """Maximum tokens of one main prompt with all its children. The smaller of your value and the project's applies."""
-    cost_usd: float | None = None
-    """Maximum US dollars of one main prompt with all its children; the smaller value applies, too."""
-    allow_pi: bool = False
-    """Allow the runner `pi` under a budget, although pi can exceed the budget by one reply."""
-
-
-class ClusterSettings(Struct, frozen=True):
-    """The queue of the runner `cluster`."""
-
-    database: str = ""
-    """The address of a Postgres database, such as `postgresql://user@host/name`; RETINUE_DATABASE wins."""
-    max_concurrent: int = 200
-    """Maximum number of runs of one parent in the cluster, including waiting ones."""
-    use_remote: bool = True
-    """Let workers fetch from the repository's remote what it has; otherwise everything is sent through the database."""
-
-
-class SubagentsConfig(Struct, frozen=True):
-    """Everything subagents.json decides."""
-
-    surfaces: tuple[Surface, ...] = ("fleet",)
-    """The surfaces whose delegation tools the main agent has."""
-    fallback_subagent: str | None = None
-    """The agent to use for an unknown name instead of an error."""
-    max_spawns_per_tree: int = _BOUNDS.max_spawns
-    """Maximum number of runs that one main prompt may start."""
-    max_concurrent_scheduled: int = 4
-    """Maximum number of scheduled runs at the same time."""
-    limits: RunLimits = RunLimits()
-    budget: Budget = Budget()
-    runner: Runner = "inprocess"
-    """Where children run: in this process, in this process with a record for resuming after a crash, each in its own
-    process, as a real pi, or on cluster workers. Only the user may choose the last two. A definition's `runner` wins.
-    """
-    pi_command: str = "pi"
-    """The program for the runner `pi`: a name on `PATH`, or an absolute path."""
-    cluster: ClusterSettings = ClusterSettings()
-    approvals: Approvals = "never"
-    """Whether calls need approval; see the guide to approvals."""
-    approval_rules: tuple[Mapping[str, Any], ...] = ()
-    """Rules about calls, each with `action`, `tool`, `pattern`, `priority` and `reason`."""
-    sandbox: Sandbox = Sandbox()
-    deny_tools: tuple[str, ...] = ()
-    """Tools that no agent has, including the main agent and everything it starts."""
-    redact_secrets: bool = False
-    """Remove what looks like a key or password from prompts and tool results, in addition to the keys in use."""
-    always_exposed_extensions: tuple[str, ...] = ()
-    """Extensions whose tools an agent's tool list cannot hide; denials still do."""
-    max_concurrent: int = _BOUNDS.max_concurrent
-    """Maximum number of runs of one parent at the same time."""
-    default_max_turns: int = 0
-    """Maximum turns of a run if neither its file nor its call sets a limit; 0 means no limit."""
-    grace_turns: int = _LIMITS.grace_turns
-    """Turns to wrap up after the turn limit."""
-    default_join_mode: Join = "async"
-    """Whether the ends of several runs are reported one by one or together."""
-    scheduling_enabled: bool = True
-    """Allow agents to be scheduled."""
-    scope_models: bool = False
-    """Allow calls to choose only models in `enabledModels`."""
-    disable_default_agents: bool = False
-    """Hide the built-in `general-purpose`, `Explore` and `Plan`."""
-    tool_description_mode: Literal["full", "compact", "custom"] = "full"
-    """Length of the description of the `Agent` tool; `custom` reads it from a file."""
-    wait_timeout_seconds: int = 270
-    """Maximum time to wait for a result."""
-    abort_resend_key: str = "f9"
-    """The key that aborts and sends waiting messages. `PI_ABORT_RESEND_KEY` wins."""
-    widget_display_mode: Literal["auto", "rich", "compact"] = "auto"
-    """How much detail the list of runs shows."""
-    fleet_view: bool = True
-    """Show the list of runs below the editor."""
-    widget_mode: Literal["all", "background", "off"] = "background"
-    """Which runs are listed above the editor."""
-    output_transcript: bool = True
-    """Write a transcript of each background run to `.pi/output`."""
-    rollup_child_usage: bool = False
-    """Count the usage of children as their parent's."""
-    enabled: bool = True
-    """Offer the `subagent`, web, convert and LSP tools and the `/toolkit` command."""
-    subagents: SubagentToolSettings = SubagentToolSettings()
-    web: WebSettings = WebSettings()
-    convert_content: ConvertContent = ConvertContent()
-    lsp: Lsp = Lsp()
-    commands: CommandsSettings = CommandsSettings()
-
-    @property
-    def has_child_lsp(self) -> bool:
-        own, lsp = self.subagents, self.lsp
-        return own.allow_lsp_tools and bool(own.allowed_lsp_actions) and lsp.enabled and lsp.tool.enabled
-
-    @property
-    def has_subagent(self) -> bool:
-        return self.enabled and self.subagents.enabled
-
-    def limit_call(self) -> Limits:
-        """Return the limits of one run of the `subagent` tool; only finished output resets its idle timer."""
-        own = self.subagents
-        return Limits(wall_s=own.timeout_ms / 1000, idle_s=own.idle_timeout_ms / 1000, strict_idle=True)
-
-    def allows_surface(self, surface: str, *, is_child: bool) -> bool:
-        """Return whether a main agent may have the tools of a surface; a child process gets no foreground ones."""
-        if surface == "fleet":
-            return True
-        return not is_child and (surface != "subagent" or self.has_subagent)
-
-
-class LoadedSubagents(Struct, frozen=True):
-    settings: SubagentsConfig
-    diagnostics: tuple[Diagnostic, ...] = ()
-    layers: tuple[Layer, ...] = ()
 
 
 def _rules() -> Check:
@@ -221,69 +91,165 @@ def _approvals() -> Check:
     return Check(known.accepts, convert, choices=known.choices)
 
 
-# In the order of the reference page.
-CREW_SETTINGS = (
-    Setting("surfaces", "surfaces", some_of(*SURFACES)),
-    Setting("fallbackSubagent", "fallback_subagent", optional(trimmed(), False, "none")),
-    Setting("maxSpawnsPerTree", "max_spawns_per_tree", between(1, 100_000)),
-    Setting("maxConcurrentScheduled", "max_concurrent_scheduled", between(1, 1024)),
-    Setting("limits.wallSeconds", "limits.wall_seconds", amount()),
-    Setting("limits.idleSeconds", "limits.idle_seconds", amount()),
-    Setting("limits.toolSeconds", "limits.tool_seconds", amount()),
-    Setting("budget.tokens", "budget.tokens", least(optional(between(1)))),
-    Setting("budget.costUsd", "budget.cost_usd", least(amount())),
-    Setting("budget.allowPi", "budget.allow_pi", flag(), user_only=True),
-    # pi starts its commands itself, outside our sandbox.
-    Setting("runner", "runner", choice(*get_args(Runner)), user_values=("pi", "cluster")),
-    Setting("piCommand", "pi_command", trimmed(), user_only=True),
-    Setting("cluster.database", "cluster.database", trimmed(), user_only=True),
-    Setting("cluster.maxConcurrent", "cluster.max_concurrent", between(1, 10_000), user_only=True),
-    Setting("cluster.useRemote", "cluster.use_remote", flag()),
-    Setting("approvals", "approvals", _approvals(), user_only=True),
-    Setting("approvalRules", "approval_rules", _rules(), user_only=True),
-    Setting("sandbox.mode", "sandbox.mode", choice("auto", "off"), user_only=True),
-    Setting("sandbox.network", "sandbox.network", flag(), user_only=True),
-    Setting("sandbox.writable", "sandbox.writable", names(), user_only=True),
-    Setting("sandbox.hidden", "sandbox.hidden", names(), user_only=True),
-    Setting("sandbox.environment", "sandbox.environment", names(), user_only=True),
-    Setting("sandbox.memoryMb", "sandbox.memory_mb", optional(between(64)), user_only=True),
-    Setting("denyTools", "deny_tools", _denials(), user_only=True),
-    Setting("redactSecrets", "redact_secrets", flag(), user_only=True),
-    Setting("alwaysExposedExtensions", "always_exposed_extensions", names(), user_only=True),
-    Setting("maxConcurrent", "max_concurrent", between(1, 1024)),
-    Setting("defaultMaxTurns", "default_max_turns", between(0, 10_000)),
-    Setting("graceTurns", "grace_turns", between(1, 1_000)),
-    Setting("defaultJoinMode", "default_join_mode", choice("async", "group", "smart")),
-    Setting("schedulingEnabled", "scheduling_enabled", flag(), off_only=True),
-    Setting("scopeModels", "scope_models", flag()),
-    Setting("disableDefaultAgents", "disable_default_agents", flag()),
-    Setting("toolDescriptionMode", "tool_description_mode", choice("full", "compact", "custom")),
-    Setting("waitTimeoutSeconds", "wait_timeout_seconds", between(30, 3_600)),
-    Setting("abortResendKey", "abort_resend_key", trimmed()),
-    Setting("widgetDisplayMode", "widget_display_mode", choice("auto", "rich", "compact")),
-    Setting("fleetView", "fleet_view", flag()),
-    Setting("widgetMode", "widget_mode", choice("all", "background", "off")),
-    Setting("outputTranscript", "output_transcript", flag()),
-    Setting("rollupChildUsage", "rollup_child_usage", flag()),
-    Setting("enabled", "enabled", flag(), off_only=True),
-    *DEVKIT_SETTINGS,
-)
-IGNORED = DEVKIT_IGNORED | {
-    "$schema",
-    "backgroundByDefault",
-    "herdrReportWorking",
-    "strictAgentFiles",
-    "agentMentions",
-    "rememberAgents",
-    "worktreeIsolation",
-    "maxSubagentDepth",
-    "reportUsage",
-    "showCost",
+_SANDBOX = {
+    "mode": choice("auto", "off"),
+    "network": flag(),
+    "writable": names(),
+    "hidden": names(),
+    "environment": names(),
+    "memory_mb": optional(between(64)),
 }
+
+
+class RunLimits(Struct, frozen=True):
+    """Limits of a background run."""
+
+    wall_seconds: Annotated[float | None, amount()] = None
+    """Maximum run time of a background run."""
+    idle_seconds: Annotated[float | None, amount()] = 300
+    """Maximum time of a background run without any output."""
+    tool_seconds: Annotated[float | None, amount()] = 600
+    """Maximum time of one tool call of a background run."""
+
+    def to_limits(self) -> Limits:
+        return Limits(wall_s=self.wall_seconds, idle_s=self.idle_seconds, tool_s=self.tool_seconds)
+
+
+class Budget(Struct, frozen=True):
+    """Limits for one prompt including all runs it starts."""
+
+    tokens: Annotated[int | None, least(optional(between(1)))] = None
+    """Maximum tokens of one main prompt with all its children. The smaller of your value and the project's applies."""
+    cost_usd: Annotated[float | None, least(amount())] = None
+    """Maximum US dollars of one main prompt with all its children; the smaller value applies, too."""
+    allow_pi: Annotated[bool, flag(), USER_ONLY] = False
+    """Allow the runner `pi` under a budget, although pi can exceed the budget by one reply."""
+
+
+class ClusterSettings(Struct, frozen=True):
+    """The queue of the runner `cluster`."""
+
+    database: Annotated[str, trimmed(), USER_ONLY] = ""
+    """The address of a Postgres database, such as `postgresql://user@host/name`; RETINUE_DATABASE wins."""
+    max_concurrent: Annotated[int, between(1, 10_000), USER_ONLY] = 200
+    """Maximum number of runs of one parent in the cluster, including waiting ones."""
+    use_remote: Annotated[bool, flag()] = True
+    """Let workers fetch from the repository's remote what it has; otherwise everything is sent through the database."""
+
+
+class SubagentsConfig(Struct, frozen=True):
+    """Everything subagents.json decides."""
+
+    surfaces: Annotated[tuple[Surface, ...], some_of(*SURFACES)] = ("fleet",)
+    """The surfaces whose delegation tools the main agent has."""
+    fallback_subagent: Annotated[str | None, optional(trimmed(), False, "none")] = None
+    """The agent to use for an unknown name instead of an error."""
+    max_spawns_per_tree: Annotated[int, between(1, 100_000)] = _BOUNDS.max_spawns
+    """Maximum number of runs that one main prompt may start."""
+    max_concurrent_scheduled: Annotated[int, between(1, 1024)] = 4
+    """Maximum number of scheduled runs at the same time."""
+    limits: RunLimits = RunLimits()
+    budget: Budget = Budget()
+    runner: Annotated[Runner, choice(*get_args(Runner)), Limit(user_values=("pi", "cluster"))] = "inprocess"
+    """Where children run: in this process, in this process with a record for resuming after a crash, each in its own
+    process, as a real pi, or on cluster workers. Only the user may choose the last two. A definition's `runner` wins.
+    """
+    pi_command: Annotated[str, trimmed(), USER_ONLY] = "pi"
+    """The program for the runner `pi`: a name on `PATH`, or an absolute path."""
+    cluster: ClusterSettings = ClusterSettings()
+    approvals: Annotated[Approvals, _approvals(), USER_ONLY] = "never"
+    """Whether calls need approval; see the guide to approvals."""
+    approval_rules: Annotated[tuple[Mapping[str, Any], ...], _rules(), USER_ONLY] = ()
+    """Rules about calls, each with `action`, `tool`, `pattern`, `priority` and `reason`."""
+    sandbox: Annotated[Sandbox, _SANDBOX] = Sandbox()
+    deny_tools: Annotated[tuple[str, ...], _denials(), USER_ONLY] = ()
+    """Tools that no agent has, including the main agent and everything it starts."""
+    redact_secrets: Annotated[bool, flag(), USER_ONLY] = False
+    """Remove what looks like a key or password from prompts and tool results, in addition to the keys in use."""
+    always_exposed_extensions: Annotated[tuple[str, ...], names(), USER_ONLY] = ()
+    """Extensions whose tools an agent's tool list cannot hide; denials still do."""
+    max_concurrent: Annotated[int, between(1, 1024)] = _BOUNDS.max_concurrent
+    """Maximum number of runs of one parent at the same time."""
+    default_max_turns: Annotated[int, between(0, 10_000)] = 0
+    """Maximum turns of a run if neither its file nor its call sets a limit; 0 means no limit."""
+    grace_turns: Annotated[int, between(1, 1_000)] = _LIMITS.grace_turns
+    """Turns to wrap up after the turn limit."""
+    default_join_mode: Annotated[Join, choice("async", "group", "smart")] = "async"
+    """Whether the ends of several runs are reported one by one or together."""
+    scheduling_enabled: Annotated[bool, flag(), OFF_ONLY] = True
+    """Allow agents to be scheduled."""
+    scope_models: Annotated[bool, flag()] = False
+    """Allow calls to choose only models in `enabledModels`."""
+    disable_default_agents: Annotated[bool, flag()] = False
+    """Hide the built-in `general-purpose`, `Explore` and `Plan`."""
+    tool_description_mode: Annotated[Literal["full", "compact", "custom"], choice("full", "compact", "custom")] = "full"
+    """Length of the description of the `Agent` tool; `custom` reads it from a file."""
+    wait_timeout_seconds: Annotated[int, between(30, 3_600)] = 270
+    """Maximum time to wait for a result."""
+    abort_resend_key: Annotated[str, trimmed()] = "f9"
+    """The key that aborts and sends waiting messages. `PI_ABORT_RESEND_KEY` wins."""
+    widget_display_mode: Annotated[Literal["auto", "rich", "compact"], choice("auto", "rich", "compact")] = "auto"
+    """How much detail the list of runs shows."""
+    fleet_view: Annotated[bool, flag()] = True
+    """Show the list of runs below the editor."""
+    widget_mode: Annotated[Literal["all", "background", "off"], choice("all", "background", "off")] = "background"
+    """Which runs are listed above the editor."""
+    output_transcript: Annotated[bool, flag()] = True
+    """Write a transcript of each background run to `.pi/output`."""
+    rollup_child_usage: Annotated[bool, flag()] = False
+    """Count the usage of children as their parent's."""
+    enabled: Annotated[bool, flag(), OFF_ONLY] = True
+    """Offer the `subagent`, web, convert and LSP tools and the `/toolkit` command."""
+    subagents: SubagentToolSettings = SubagentToolSettings()
+    web: WebSettings = WebSettings()
+    convert_content: ConvertContent = ConvertContent()
+    lsp: Lsp = Lsp()
+    commands: CommandsSettings = CommandsSettings()
+
+    @property
+    def has_child_lsp(self) -> bool:
+        own, lsp = self.subagents, self.lsp
+        return own.allow_lsp_tools and bool(own.allowed_lsp_actions) and lsp.enabled and lsp.tool.enabled
+
+    @property
+    def has_subagent(self) -> bool:
+        return self.enabled and self.subagents.enabled
+
+    def limit_call(self) -> Limits:
+        """Return the limits of one run of the `subagent` tool; only finished output resets its idle timer."""
+        own = self.subagents
+        return Limits(wall_s=own.timeout_ms / 1000, idle_s=own.idle_timeout_ms / 1000, strict_idle=True)
+
+    def allows_surface(self, surface: str, *, is_child: bool) -> bool:
+        """Return whether a main agent may have the tools of a surface; a child process gets no foreground ones."""
+        if surface == "fleet":
+            return True
+        return not is_child and (surface != "subagent" or self.has_subagent)
+
+
+class LoadedSubagents(Struct, frozen=True):
+    settings: SubagentsConfig
+    diagnostics: tuple[Diagnostic, ...] = ()
+    layers: tuple[Layer, ...] = ()
+
+
+CREW_SETTINGS = tuple(list_settings(SubagentsConfig))
+"""Every setting, in the order of the reference page."""
+# fmt: off
+IGNORED = frozenset((
+    "$schema", "backgroundByDefault", "herdrReportWorking", "strictAgentFiles", "agentMentions", "rememberAgents",
+    "worktreeIsolation", "maxSubagentDepth", "reportUsage", "showCost", "subagents.projectAgentPolicy",
+    "subagents.nonInteractivePolicy", "web.connectionPool", "convertContent.provider", "guards",
+))
+# fmt: on
 """Keys of other versions of the extensions: accepted, but without effect."""
 _LOCKS = ("denyTools", "approval", "sandbox")
 """Keys with which only the user can restrict agents."""
-_DEVKIT_TABLE = tuple(item for item in CREW_SETTINGS if item.key == "enabled" or item in DEVKIT_SETTINGS)
+_DEVKIT_TABLE = tuple(
+    item
+    for item in CREW_SETTINGS
+    if item.key.partition(".")[0] in ("enabled", "subagents", "web", "convertContent", "lsp", "commands")
+)
 
 
 def load_crew(
