@@ -39,7 +39,7 @@ def test_listing_counts_files_with_mistakes(place):
     for name in ("one", "two"):
         write(place.agent_dir / "agents", f"{name}.md", "---\nthinking: much\nmemory: all\nisolation: on\n---\n\nx\n")
     done = place.run("agents")
-    assert (done.stderr.count("error: "), done.stderr.count("files that could not be read as they are: 2\n")) == (6, 1)
+    assert (done.stderr.count("error: "), done.stderr.count("agent files with errors: 2\n")) == (6, 1)
 
 
 def test_listing_has_the_contract_shape(place, agents):
@@ -231,7 +231,7 @@ def test_project_writes_need_trust(place):
 def test_delete_asks_without_yes(place):
     path = write(place.agent_dir / "agents", "finder.md")
     done = place.run("agents", "delete", "Finder")
-    assert (done.status, done.stderr, path.exists()) == (2, f"retinue: this deletes {path}; say --yes\n", True)
+    assert (done.status, done.stderr, path.exists()) == (2, f"retinue: this deletes {path}; confirm with --yes\n", True)
     assert place.run("agents", "delete", "Finder", "--yes").stdout == f"{path}\n"
     assert not path.exists()
 

@@ -107,3 +107,6 @@ async def abort_bash(link: RpcConnection, command: RpcCommand) -> Any:
     """Stop all shell commands of the caller."""
     link.crew.shell.abort()
     return UNSET
+
+
+ACTIONS = (prompt, steer, follow_up, abort, clear_queue, get_commands, bash, abort_bash)

@@ -147,3 +147,9 @@ def _plan(nodes: list[dict[str, Any]]) -> list[tuple[dict[str, Any] | None, byte
     ]
     planned.reverse()
     return planned
+
+
+ACTIONS = (
+    *(get_state, get_messages, get_last_assistant_text, get_session_stats, get_fork_messages, get_entries),
+    *(get_tree, new_session, switch_session, fork, clone, set_session_name, export_html),
+)
