@@ -6,6 +6,7 @@ file. It is used only if the user approved its current content.
 
 import shlex
 import sys
+from typing import Literal
 
 from retinue.app import open_approval, open_folder
 from retinue.cli.options import Options
@@ -14,7 +15,7 @@ from retinue.cli.voice import say
 from retinue.core.errors import UsageError
 from retinue.core.terminal import escape_line, escape_text
 
-_KINDS = ("mcp", "hook", "extension", "file")
+_KINDS: tuple[Literal["mcp", "hook", "extension", "file"], ...] = ("mcp", "hook", "extension", "file")
 
 
 def run_trust(options: Options) -> int:

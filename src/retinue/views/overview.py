@@ -68,20 +68,13 @@ def open_folder(name: str | None) -> "DecidedFolder":
     return DecidedFolder(name, os.environ)
 
 
-def open_approval(name: str, request: Request, *, kind: str = "mcp") -> "EntryApproval":
+def open_approval(
+    name: str, request: Request, *, kind: Literal["mcp", "hook", "extension", "file"] = "mcp"
+) -> "EntryApproval":
     """Open the approval of an MCP server, hook, extension or agent file. Raises UsageError."""
-    if kind == "hook":
-        from retinue.settings.entry_approval import HookApproval
+    from retinue.settings.entry_approval import EntryApproval
 
-        return HookApproval(name, os.environ, approve=request.approve)
-    if kind in ("extension", "file"):
-        from retinue.settings.entry_approval import ExtensionApproval, FileApproval
-
-        chosen = ExtensionApproval if kind == "extension" else FileApproval
-        return chosen(name, os.environ, approve=request.approve)
-    from retinue.settings.entry_approval import ServerApproval
-
-    return ServerApproval(name, os.environ, approve=request.approve)
+    return EntryApproval(name, os.environ, kind=kind, approve=request.approve)
 
 
 def run_checkup(request: Request, more: "Callable[[], Iterable[Item]]") -> "DoctorReport":
