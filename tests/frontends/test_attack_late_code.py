@@ -67,7 +67,9 @@ def test_linked_folder_is_no_configuration(late):
     done = late.prompt(late.render_plant("tools").replace("tools/x.py\n", "./tools/x.py\n"))
     assert (late.place.work / "tools" / "x.py").exists()
     assert (late.mark.exists(), "Unknown agent" in json.dumps(late.place.entries())) == (False, True)
-    assert f"{late.place.work / '.pi'}: is a link, so nothing in it is read; put a real folder there" in done.stderr
+    assert (
+        f"{late.place.work / '.pi'}: is a link, so nothing in it is read; replace it with a real folder" in done.stderr
+    )
 
 
 def test_linked_agents_folder_is_no_configuration(late):

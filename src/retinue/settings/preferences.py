@@ -113,7 +113,7 @@ class Preferences:
         """Return one setting. Raises UsageError."""
         found = next((item for item in self.list() if item.key == key), None)
         if found is None:
-            raise UsageError(f"{quote(key)} is no setting")
+            raise UsageError(f"unknown setting {quote(key)}")
         return found
 
     def read(self, key: str, text: str) -> tuple[Any, Any]:
@@ -254,7 +254,7 @@ def _read_docs(kind: type[Struct]) -> dict[str, str]:
 def _find(key: str) -> Setting:
     found = next((item for item in CREW_SETTINGS if item.key == key), None)
     if found is None:
-        raise UsageError(f"{quote(key)} is no setting")
+        raise UsageError(f"unknown setting {quote(key)}")
     return found
 
 

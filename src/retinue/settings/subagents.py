@@ -55,11 +55,11 @@ def _rules() -> Check:
         # An unreadable rule may have been meant to refuse something, so the user is asked about everything.
         doubt = {"action": "ask", "reason": "a rule in approvalRules cannot be read"}
         if not isinstance(value, list):
-            report("", value, "a list of objects; every call is asked about")
+            report("", value, "a list of objects; until then you are asked about every call")
             return (doubt,)
         for index, item in enumerate(value):
             if not isinstance(item, dict):
-                report(f"[{index}]", item, "an object; every call is asked about")
+                report(f"[{index}]", item, "an object; until then you are asked about every call")
         return tuple(item if isinstance(item, dict) else doubt for item in value)
 
     return Check("a list of objects", convert)
@@ -84,7 +84,7 @@ def _approvals() -> Check:
 
     def convert(value: Any, report: Report) -> str:
         if value not in get_args(Approvals):
-            report("", value, f"{known.accepts}; it asks")
+            report("", value, f"{known.accepts}; ask is used")
             return "ask"
         return str(value)
 
@@ -264,7 +264,7 @@ def load_crew(
         if problems and scope == "user" and may_mention(path, _LOCKS):
             # The file may have denied any tool.
             layers.append(Layer(scope, {"denyTools": ("*",)}, str(path)))
-            text = f"{problems[-1].message}; as the file restricts agents, every tool is denied until it is mended"
+            text = f"{problems[-1].message}; since the file restricts agents, every tool is denied until it is fixed"
             problems[-1] = structs.replace(problems[-1], message=text)
         if problems and scope == "user" and may_mention(path, ("budget",)):
             problems[-1] = structs.replace(problems[-1], field="budget")

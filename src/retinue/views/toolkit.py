@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from retinue.settings.doctor_report import DoctorReport
 
 COMMANDS = {
-    "agents": "the agents there are",
-    "doctor": "what is wrong with the configuration",
-    "logs": "what tools did: [--search|--fetch|--convert] [--limit N]",
-    "activity": "the same, with counts, kept up to date",
-    "modules": "which parts are switched on",
+    "agents": "list the agents",
+    "doctor": "check the configuration",
+    "logs": "list tool calls: [--search|--fetch|--convert] [--limit N]",
+    "activity": "count tool calls, updated live",
+    "modules": "list the enabled modules",
     "lsp": "language servers",
     "help": "this text",
 }

@@ -99,7 +99,7 @@ async def compact(link: RpcConnection, command: RpcCommand) -> Any:
     """Compact the context now; stops the main agent's current work."""
     instructions = command.find_text("customInstructions") or ""
     if link.compacting is not None:
-        raise UsageError("the context is being compacted already")
+        raise UsageError("the context is already being compacted")
     await link.abort(spares_runs=True)
     results: list[Compacted] = []
     stop_listening = link.crew.listen(lambda event: _collect(event, results), pieces=False)

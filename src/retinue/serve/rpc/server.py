@@ -83,7 +83,7 @@ class RpcServer:
         """Run a command and answer it exactly once."""
         action = None if command.type is None else ACTIONS.get(command.type)
         if action is None:
-            shown = "a command needs a type, a string" if command.type is None else quote(command.type)[1:-1]
+            shown = "a command needs a type, which is a string" if command.type is None else quote(command.type)[1:-1]
             self._answer_badly(command.id, command.type, f"Unknown command: {shown}")
             return
         try:

@@ -61,7 +61,7 @@ async def export_html(link: RpcConnection, command: RpcCommand) -> Any:
 
     file = link.crew.chronicle.file
     if file is None:
-        raise UsageError("this session is not kept, so there is nothing to export")
+        raise UsageError("this session is not saved, so it cannot be exported")
     asked = command.find_text("outputPath")
     target = Path(os.getcwd(), asked or f"{Path(file).stem}.html")
     await asyncio.to_thread(export_session, file, target, is_asked=bool(asked))
