@@ -47,7 +47,10 @@ def render_table(defaults: Struct, table: Sequence[Setting]) -> str:
     docs = dict(collect_docstrings(defaults))
     rows = ["| key | accepts | default | meaning |", "|---|---|---|---|"]
     for item in table:
-        scope = " User file only." if item.user_only else " A project can only switch it off." if item.off_only else ""
+        limit = item.limit
+        scope = (
+            " User file only." if limit.user_only else " A project can only switch it off." if limit.off_only else ""
+        )
         default = show_default(read_field(defaults, item))
         cells = (f"`{item.key}`", item.check.accepts, default, docs[item.field] + scope)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")

@@ -151,7 +151,7 @@ async def test_status_shows_everything(world):
     assert rows == [("working", worker["name"], "general-purpose")] * 2 + [("waiting", "", "general-purpose")] * 3
     assert sorted(run["description"] for run in state["runs"]) == [f"work {n}" for n in range(5)]
     assert state["lag"]["oldestWaitingMs"] > 0
-    assert shown.startswith(f"{describe(world)}: 1 worker, 2 of 2 places taken, 3 waiting\n")
+    assert shown.startswith(f"{describe(world)}: 1 worker, 2 of 2 slots busy, 3 waiting\n")
     assert (f"(on {worker['name']})" in shown, "retinue-1 3 waiting" in shown) == (True, True)
     reachable = ("pass", f"Database {describe(world)} reachable")
     assert items == [reachable, ("pass", "1 worker running")]

@@ -39,9 +39,9 @@ async def test_unfetched_changes_are_kept(world):
     subprocess.run(["git", "init", "-q"], cwd=world.project, check=True)
     fetched, gone = retinue(world, "cluster", "fetch", run), prune(world)
     assert kept.stderr.splitlines() == [
-        f"retinue: kept 1 run whose changes are in no repository: {run}.1; in the folder of the repository: "
+        f"retinue: kept 1 run whose changes were not fetched: {run}.1; in the folder of the repository: "
         f"retinue cluster fetch {run}.1",
-        "retinue: --unfetched removes these as well",
+        "retinue: to delete these too, add --unfetched",
         "retinue: nothing else finished more than 3 days ago",
     ]
     left = {"id": f"{run}.1", "runId": run, "agent": "general-purpose", "isHeard": True, "hasChanges": True}
@@ -57,7 +57,7 @@ async def test_unheard_result_is_kept(world):
     world.ask(AGE)
     world.ask("UPDATE retinue.runs SET heard = NULL RETURNING 1")
     kept, gone = prune(world), prune(world, "--unfetched")
-    assert f"kept 1 run whose result nobody has taken: {run}.1; open the session" in kept.stderr
+    assert f"kept 1 run whose result was not read: {run}.1; open the session" in kept.stderr
     assert ("kept" in gone.stderr, "removed 1 runs" in gone.stderr) == (False, True)
 
 
@@ -77,7 +77,7 @@ async def test_later_attempt_has_it_all(world):
 def test_flag_of_prune_belongs_to_it(world):
     world.play(DONE)
     done = retinue(world, "cluster", "status", "--unfetched")
-    assert (done.status, done.stderr) == (2, "retinue: --unfetched belongs to retinue cluster prune\n")
+    assert (done.status, done.stderr) == (2, "retinue: --unfetched works only with retinue cluster prune\n")
 
 
 async def test_session_that_is_not_kept_goes(world):

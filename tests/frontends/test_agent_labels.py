@@ -36,5 +36,9 @@ def test_agent_with_extensions_may_do_more(place):
 def test_missing_model_is_not_advertised(place, key, model):
     assert list_agents(place, **{key: "k"})["Explore"]["model"] == model
     shown = place.run("agents", "show", "Explore", env={key: "k"}).stdout
-    wish = "model     haiku (a wish)" if model else "model     that of the caller (haiku is wished for and not there)"
+    wish = (
+        "model     haiku (preferred)"
+        if model
+        else "model     that of the caller (haiku is preferred but not available)"
+    )
     assert wish in shown.splitlines()

@@ -39,7 +39,7 @@ def test_listing_counts_files_with_mistakes(place):
     for name in ("one", "two"):
         write(place.agent_dir / "agents", f"{name}.md", "---\nthinking: much\nmemory: all\nisolation: on\n---\n\nx\n")
     done = place.run("agents")
-    assert (done.stderr.count("error: "), done.stderr.count("files that could not be read as they are: 2\n")) == (6, 1)
+    assert (done.stderr.count("error: "), done.stderr.count("agent files with errors: 2\n")) == (6, 1)
 
 
 def test_listing_has_the_contract_shape(place, agents):
@@ -155,20 +155,20 @@ def test_new_replaces_nothing(place):
     path = write(place.agent_dir / "agents", "Finder.md")
     done = place.run("agents", "new", "finder", "--description", "d", "--prompt", "p")
     assert (done.status, path.read_text()) == (2, AGENT)
-    assert done.stderr == f"retinue: {path} exists already; edit or delete it\n"
+    assert done.stderr == f"retinue: {path} already exists; edit or delete it\n"
 
 
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        (["agents", "new", "x", "--prompt", "p"], "an agent needs a --description"),
+        (["agents", "new", "x", "--prompt", "p"], "--description is missing"),
         (["agents", "new", "x", "--description", "d"], "an agent needs instructions"),
         (["agents", "new"], "retinue agents new needs a name"),
         (["agents", "new", "x", "--description", "d", "--prompt", "\udcff"], "--prompt is not UTF-8 text"),
-        (["agents", "nwe", "x"], "retinue agents does not know 'nwe'"),
+        (["agents", "nwe", "x"], "unknown action 'nwe'"),
         (["agents", "show", "explorr"], "Unknown agent: explorr. Available agents:"),
         (["agents", "delete", "explorer", "--yes"], "is packaged with retinue"),
-        (["agents", "enable", "explorer"], "'explorer' is enabled already"),
+        (["agents", "enable", "explorer"], "'explorer' is already enabled"),
         (["agents", "delete", "x", "--readonly"], "retinue agents delete has no option --readonly"),
         (["agents", "--yes"], "retinue agents has no option --yes"),
     ],
@@ -231,7 +231,7 @@ def test_project_writes_need_trust(place):
 def test_delete_asks_without_yes(place):
     path = write(place.agent_dir / "agents", "finder.md")
     done = place.run("agents", "delete", "Finder")
-    assert (done.status, done.stderr, path.exists()) == (2, f"retinue: this deletes {path}; say --yes\n", True)
+    assert (done.status, done.stderr, path.exists()) == (2, f"retinue: this deletes {path}; confirm with --yes\n", True)
     assert place.run("agents", "delete", "Finder", "--yes").stdout == f"{path}\n"
     assert not path.exists()
 
@@ -302,7 +302,7 @@ def test_broken_switches_switch_all_agents_off(place, agents, content, in_projec
     listed = agents(*approve)
     assert [item["name"] for item in listed["agents"] if item["enabled"]] == []
     (problem,) = listed["diagnostics"]
-    told = "as it may switch agents off, none is run until it is mended or removed"
+    told = "since it may disable agents, no agent runs until it is fixed or removed"
     assert (problem["path"], problem["message"].endswith(told)) == (str(path), True)
     done = place.run("run", "scout", "Look", *approve, "--model", place.script({"text": "RAN"}))
     assert (done.status, done.stdout, problem["message"] in done.stderr) == (2, "", True), done.stderr

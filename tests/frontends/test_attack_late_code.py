@@ -67,7 +67,9 @@ def test_linked_folder_is_no_configuration(late):
     done = late.prompt(late.render_plant("tools").replace("tools/x.py\n", "./tools/x.py\n"))
     assert (late.place.work / "tools" / "x.py").exists()
     assert (late.mark.exists(), "Unknown agent" in json.dumps(late.place.entries())) == (False, True)
-    assert f"{late.place.work / '.pi'}: is a link, so nothing in it is read; put a real folder there" in done.stderr
+    assert (
+        f"{late.place.work / '.pi'}: is a link, so nothing in it is read; replace it with a real folder" in done.stderr
+    )
 
 
 def test_linked_agents_folder_is_no_configuration(late):
@@ -215,7 +217,7 @@ def list_names(late):
 
 def test_new_agent_file_is_accepted_alone(late, place):
     told = make_agent(late, "first").stderr
-    assert "not used yet, since this folder is not trusted; to use it: retinue trust --file" in told
+    assert "the file is not used yet because this folder is not trusted; to use it: retinue trust --file" in told
     assert list_names(late) == []
     late.run("trust", "--file", ".pi/agents/first.md", "--yes")
     assert (list_names(late), "skipped" in late.run("agents").stderr) == (["first"], False)
@@ -252,7 +254,7 @@ def test_other_files_beside_an_accepted_one_need_trust(late, place):
         ),
         (("--file", ".pi/agents/none.md"), "cannot be read: no such file or directory"),
         (("--extension", "none.py"), "is not trusted, so its files are not read"),
-        (("--extension", "a.py", "--file", "b.md"), "--extension and --file: decide about one of them at a time"),
+        (("--extension", "a.py", "--file", "b.md"), "--extension and --file: use one of them at a time"),
     ],
 )
 def test_wrong_files_are_explained(late, words, told):

@@ -224,13 +224,13 @@ def test_search_is_told_with_what_it_finds(servers):
     about = json.loads(servers.run("agents", "show", "helper", "--json").stdout)
     (found,) = [item for item in about["surfaces"] if item["surface"] == "dispatch"]
     waiting = [
-        "the waiting tools of the extension ops that only read",
-        "the waiting tools of the server raw that only read",
+        "the deferred tools of the extension ops that only read",
+        "the deferred tools of the server raw that only read",
     ]
     assert (sorted(found["elsewhere"]), found["refused"]) == (waiting, [])
     told = servers.run("why", "helper", "tool_search").stdout
     assert told.startswith("on fleet, dispatch: helper has tool_search\n")
-    assert "it finds the waiting tools of the extension ops, the waiting tools of the server raw\n" in told
+    assert "it finds the deferred tools of the extension ops, the deferred tools of the server raw\n" in told
     assert "helper does not have tool_search: no tool that the agent may use waits to be looked for\n" in told
     assert servers.run("why", "helper", HI).stdout.splitlines()[0].endswith(f"helper has {HI}")
     assert "can change things" in servers.run("why", "helper", "mcp__far-off__hi").stdout.splitlines()[0]

@@ -144,7 +144,8 @@ def test_version_survives_a_closed_pipe(place):
 
 def test_command_behind_options_is_no_prompt(place):
     done = place.run("--no-session", "models", replies=[{"text": "an answer"}])
-    told = "retinue: a command comes before its options: retinue models …; to send the word: retinue -p models\n"
+    remedy = "to send the word as a prompt: retinue -p models"
+    told = f"retinue: put the command before its options: retinue models …; {remedy}\n"
     assert (done.status, done.stdout, done.stderr) == (2, "", told)
 
 
@@ -161,8 +162,8 @@ def test_command_behind_options_is_no_prompt(place):
 )
 def test_misspelt_command_is_no_prompt(place, word, command):
     done = place.run(word, replies=[{"text": "an answer"}])
-    told = f"retinue: there is no command '{word}'; did you mean retinue {command}?"
-    told += f" To send the word itself: retinue -p {word}\n"
+    told = f"retinue: unknown command '{word}'; did you mean retinue {command}?"
+    told += f" To send the word as a prompt: retinue -p {word}\n"
     assert (done.status, done.stdout, done.stderr) == (2, "", told)
     for arguments in (("-p", word), ("-p", word, "now"), ("--", word), (word, "of the world")):
         sent = place.run(*arguments, replies=[{"text": "an answer"}] * 2)

@@ -20,4 +20,4 @@ def test_programs_see_what_was_called(place):
     assert told["tool_execution_update"]["partialResult"] == {"content": [], "details": change}
     assert told["tool_execution_end"]["result"] == {"content": [{"type": "text", "text": "second"}], "details": change}
     page = (place.work / place.run("export").stdout.strip()).read_text()
-    assert "made with other arguments by fixer" in page and "b&lt;i&gt;.txt" in page
+    assert "arguments changed by fixer" in page and "b&lt;i&gt;.txt" in page

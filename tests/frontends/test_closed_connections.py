@@ -75,4 +75,4 @@ def test_new_connection_that_closes_is_a_failure(place, resets):
     with serve(place, kept=0, resets=resets, maxRetries=2, baseDelayMs=10) as server:
         done = place.run("-p", "--model", "mock/m", "hi")
     assert (done.stdout, done.status, len(server.seen)) == ("", 1, 3)
-    assert done.stderr.count("trying again in") == 2
+    assert done.stderr.count("retrying in") == 2

@@ -167,7 +167,7 @@ def test_refreshed_list_is_known_from_then_on(place, server):
     env = {**point("anthropic", server), **point("openai", server), **point("google", server)}
     done = place.run("models", "--refresh", env=env)
     assert (done.status, f"{NEW} " in done.stdout, "openai/claude-opus-99 " in done.stdout) == (0, True, True)
-    assert "anthropic: 1 models, 1 of them not in the catalogue" in done.stderr
+    assert "anthropic: 1 models, 1 of them not built in" in done.stderr
     paths = sorted(request.path for request in server.requests)
     assert paths == ["/v1/models", "/v1/models?limit=1000", "/v1beta/models?pageSize=1000"]
     kept = place.agent_dir / "retinue" / "listed-models.json"
@@ -196,7 +196,7 @@ def test_refresh_tells_who_could_not_be_asked(place, server):
     done = place.run("models", "--refresh", env=env)
     assert (done.status, f"{NEW} " in done.stdout) == (1, True)
     assert "openai: http://127.0.0.1:9/v1/models does not answer (" in done.stderr
-    assert "Connection refused); what is known of it stays as it is" in done.stderr
+    assert "Connection refused); its stored model list is unchanged" in done.stderr
 
 
 def test_refresh_asks_one_provider_only(place, server):
@@ -208,7 +208,7 @@ def test_refresh_asks_one_provider_only(place, server):
 @pytest.mark.parametrize(
     ("args", "env", "text"),
     [
-        (["--offline"], {"OPENAI_API_KEY": "k"}, "--refresh asks providers, which --offline and PI_OFFLINE forbid"),
+        (["--offline"], {"OPENAI_API_KEY": "k"}, "--refresh needs the network, which --offline and PI_OFFLINE forbid"),
         ([], {}, "there is no built-in provider with a key"),
         (["--provider", "groq"], {"OPENAI_API_KEY": "k"}, "'groq' is no built-in provider with a key"),
     ],

@@ -111,13 +111,13 @@ def test_each_attempt_of_a_subagent_waits_anew(place):
         done = ask(place, "run", "Explore", "look")
     assert (done.status, len(server.requests)) == (1, 8)
     assert time.monotonic() - begun_s < 2 * LONGEST_S + 2
-    assert done.stderr.count("trying again in") == 6
+    assert done.stderr.count("retrying in") == 6
 
 
 def test_wait_is_shown_on_standard_error(place):
     with serve(place, BUSY, **QUICK):
         done = ask(place, "-p", "hi")
-    lines = [line for line in done.stderr.splitlines() if "trying again in" in line]
+    lines = [line for line in done.stderr.splitlines() if "retrying in" in line]
     assert [line[: line.index("; ")] for line in lines] == [
         "retinue: mock/m: HTTP 503 (request req_mock): server_error: scripted status 503"
     ] * 3

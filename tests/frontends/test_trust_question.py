@@ -51,7 +51,7 @@ def saved(place):
 def test_answer_decides_and_may_be_kept(clone, answer, status, remembered):
     code, output, shown = ask(clone, answer)
     assert (code, output) == (status, "done\n" if status == 0 else "")
-    assert "brings its own configuration: .pi/agents" in shown
+    assert "has its own configuration: .pi/agents" in shown
     assert saved(clone).get(str(clone.work.resolve())) is remembered
 
 

@@ -89,4 +89,4 @@ def test_doctor_tells_where_notes_are(place, port):
     items = json.loads(place.run("doctor", "--json").stdout)["items"]
     found = {item["message"]: item["details"] for item in items if item["category"] == "web-tools"}
     assert found["Web tools enabled"] == "Provider: searxng, Debug: minimal"
-    assert found["Requests of the web tools are noted"].endswith("retinue/web.log")
+    assert found["Requests of the web tools are logged"].endswith("retinue/web.log")

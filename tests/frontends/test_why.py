@@ -60,7 +60,7 @@ def test_json_has_every_link(place, writer):
     ]
 
 
-@pytest.mark.parametrize(("words", "said"), [((), "which agent"), (("nobody", "read"), "nobody")])
+@pytest.mark.parametrize(("words", "said"), [((), "give an agent and a tool"), (("nobody", "read"), "nobody")])
 def test_wrong_words_are_explained(place, words, said):
     done = place.run("why", *words)
     assert (done.status, done.stdout) == (2, "")

@@ -54,9 +54,9 @@ def test_bad_numbers_are_told(place, flags):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("cluster", "frob"), "knows no 'frob'; it knows status, fetch RUN and prune"),
+        (("cluster", "frob"), "unknown action 'frob'; use retinue cluster status, fetch RUN or prune"),
         (("cluster", "prune"), "needs --days N"),
-        (("cluster", "status", "--days", "3"), "--days belongs to retinue cluster prune"),
+        (("cluster", "status", "--days", "3"), "--days works only with retinue cluster prune"),
         (("worker", "now"), "takes no argument 'now'"),
         (("worker", "--database", " "), "--database needs a value"),
     ],

@@ -1,15 +1,13 @@
 """`retinue agents`: list and show agents; create, copy, enable, disable and delete their files."""
 
-import json
 import shlex
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from retinue.app import open_roster
 from retinue.cli.options import Options
 from retinue.cli.prompts import check_text, read_stdin, to_request
-from retinue.cli.voice import say
+from retinue.cli.voice import print_json, say
 from retinue.core.errors import UsageError, quote
 from retinue.core.terminal import escape_line, escape_text
 
@@ -30,7 +28,7 @@ def run_agents(options: Options) -> int:
     """Run the action in `options.words`; without one, list the agents."""
     action, *names = options.words or [""]
     if action and action not in ACTIONS:
-        raise UsageError(f"retinue agents does not know {quote(action)}; it knows {', '.join(ACTIONS)}")
+        raise UsageError(f"unknown action {quote(action)}; use retinue agents {', '.join(ACTIONS)}")
     if action and not names:
         raise UsageError(f"retinue agents {action} needs a name")
     _check_flags(options, action)
@@ -50,33 +48,35 @@ def run_agents(options: Options) -> int:
 def _offer(roster: "Roster", path: str, *, is_approved: bool) -> None:
     """Ask whether to use a new agent file in a folder that is not trusted."""
     if not is_approved and sys.stdin.isatty():
-        question = "This folder is not trusted. Use this one file all the same? [y/N] "
+        question = "This folder is not trusted. Use this one file anyway? [y/N] "
         is_approved = _ask(question).lower() in ("y", "yes")
     if is_approved:
         roster.files.accept(path)
     else:
-        say(
-            f"not used yet, since this folder is not trusted; to use it: retinue trust --file {shlex.quote(path)} --yes"
-        )
+        remedy = f"retinue trust --file {shlex.quote(path)} --yes"
+        say(f"the file is not used yet because this folder is not trusted; to use it: {remedy}")
 
 
 def _check_flags(options: Options, action: str) -> None:
     mine = _OWN_FLAGS.get(action, ())
-    for name in dict.fromkeys(name for names in _OWN_FLAGS.values() for name in names):
+    for name in (*_OWN_FLAGS["new"], *_OWN_FLAGS["delete"]):
         if name not in mine and getattr(options, name) not in (False, None, ""):
             what = f"retinue agents {action}".rstrip()
             raise UsageError(f"{what} has no option --{name}; see retinue --help")
 
 
 def _change(roster: "Roster", action: str, name: str, options: Options) -> str:
-    changes: dict[str, Callable[[], str]] = {
-        "new": lambda: _create(roster, name, options),
-        "eject": lambda: roster.files.eject(name, in_project=options.project),
-        "enable": lambda: roster.files.enable(name),
-        "disable": lambda: roster.files.disable(name, in_project=options.project),
-        "delete": lambda: _delete(roster, name, is_sure=options.yes),
-    }
-    return changes[action]()
+    match action:
+        case "new":
+            return _create(roster, name, options)
+        case "eject":
+            return roster.files.eject(name, in_project=options.project)
+        case "enable":
+            return roster.files.enable(name)
+        case "disable":
+            return roster.files.disable(name, in_project=options.project)
+        case _:
+            return _delete(roster, name, is_sure=options.yes)
 
 
 def _delete(roster: "Roster", name: str, *, is_sure: bool) -> str:
@@ -85,7 +85,7 @@ def _delete(roster: "Roster", name: str, *, is_sure: bool) -> str:
         return str(roster.files.delete(name))  # raises with the reason
     if not is_sure:
         if not sys.stdin.isatty():
-            raise UsageError(f"this deletes {definition.path}; say --yes")
+            raise UsageError(f"this deletes {definition.path}; confirm with --yes")
         if _ask(f"delete {definition.path}? [y/N] ").lower() not in ("y", "yes"):
             say("nothing was deleted")
             return ""
@@ -96,7 +96,7 @@ def _create(roster: "Roster", name: str, options: Options) -> str:
     if sys.stdin.isatty() and options.prompt is None:
         _interview(options)
     if not options.description:
-        raise UsageError("an agent needs a --description: when to use it, in a sentence")
+        raise UsageError("--description is missing: say in one sentence when to use the agent")
     for flag in ("description", "tools", "model", "prompt"):
         check_text(getattr(options, flag) or "", f"--{flag}")
     prompt = read_stdin(wait_s=None) if options.prompt == "-" else options.prompt or ""
@@ -115,13 +115,13 @@ def _create(roster: "Roster", name: str, options: Options) -> str:
 def _interview(options: Options) -> None:
     """Ask for fields that were not given as options; an empty answer leaves a field out."""
     if options.description is None:
-        options.description = _ask("When is it used, in a sentence? ")
+        options.description = _ask("When should this agent be used (one sentence)? ")
     if options.tools is None:
-        options.tools = _ask("Tools, such as read, grep, find, ls (empty: all; none: none)? ") or None
+        options.tools = _ask("Tools, for example read, grep, find, ls (empty: all; none: no tools)? ") or None
         options.tools = "" if options.tools == "none" else options.tools
     if not options.model:
-        options.model = _ask("Model (empty: that of the caller)? ")
-    sys.stderr.write("Instructions, ended by a line with a single dot:\n")
+        options.model = _ask("Model (empty: the caller's)? ")
+    sys.stderr.write("Instructions; end with a line that contains only a dot:\n")
     lines: list[str] = []
     while (line := sys.stdin.readline()) and line.rstrip("\r\n") != ".":
         lines.append(line)
@@ -136,8 +136,7 @@ def _ask(question: str) -> str:
 
 def _list(found: dict[str, Any], *, as_json: bool) -> int:
     if as_json:
-        sys.stdout.write(json.dumps(found) + "\n")
-        return 0
+        return print_json(found)
     rows = found["agents"]
     width = max((len(row["name"]) for row in rows), default=0)
     for source in ("project", "user", "builtin"):
@@ -150,7 +149,7 @@ def _list(found: dict[str, Any], *, as_json: bool) -> int:
     for item in found["diagnostics"]:
         say(f"{item['severity']}: {item['message']}")
     if files:
-        say(f"files that could not be read as they are: {len(files)}")
+        say(f"agent files with errors: {len(files)}")
     return 0
 
 
@@ -168,8 +167,7 @@ def _render_row(row: dict[str, Any], width: int, *, has_more: bool) -> str:
 def _show(portrait: "AgentDetails", *, as_json: bool) -> int:
     about = portrait.to_json()
     if as_json:
-        sys.stdout.write(json.dumps(about) + "\n")
-        return 0
+        return print_json(about)
     from retinue.views.agent import render_portrait
 
     sys.stdout.write(render_portrait(about) + "\n")

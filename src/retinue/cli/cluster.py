@@ -1,12 +1,11 @@
 """`retinue cluster`: show workers and runs of a cluster, fetch the result of a run, delete old runs."""
 
-import json
 import sys
 from typing import Any
 
 from retinue.app.remote import fetch_run, prune_cluster, read_cluster
 from retinue.cli.options import Options
-from retinue.cli.voice import say
+from retinue.cli.voice import print_json, say
 from retinue.cli.worker import read_number
 from retinue.core.errors import UsageError, quote
 from retinue.core.figures import format_duration
@@ -23,19 +22,18 @@ SILENT_MS = 3000
 def run_cluster(options: Options) -> int:
     verb, *rest = options.words or ["status"]
     if verb not in ("status", "prune", "fetch"):
-        raise UsageError(f"retinue cluster knows no {quote(verb)}; it knows status, fetch RUN and prune --days N")
+        raise UsageError(f"unknown action {quote(verb)}; use retinue cluster status, fetch RUN or prune --days N")
     if rest and verb != "fetch":
-        raise UsageError(f"retinue cluster {verb} takes no {quote(rest[0])}")
+        raise UsageError(f"retinue cluster {verb} takes no argument {quote(rest[0])}")
     if verb == "prune":
         return _prune(options)
     if options.days or options.unfetched:
-        raise UsageError(f"{'--days' if options.days else '--unfetched'} belongs to retinue cluster prune")
+        raise UsageError(f"{'--days' if options.days else '--unfetched'} works only with retinue cluster prune")
     if verb == "fetch":
         return _fetch(options, rest)
     state = read_cluster(options.database).to_json()
     if options.json:
-        sys.stdout.write(json.dumps(state) + "\n")
-        return 0
+        return print_json(state)
     sys.stdout.write("\n".join(render_state(state)) + "\n")
     return 0
 
@@ -43,15 +41,15 @@ def run_cluster(options: Options) -> int:
 def _fetch(options: Options, words: list[str]) -> int:
     if not words:
         raise UsageError(
-            "retinue cluster fetch needs the id of a run: its changes become a branch of the repository here"
+            "retinue cluster fetch needs the id of a run, whose changes it saves as a branch of this repository"
         )
     branch = fetch_run(options.database, words[0])
     if options.json:
-        sys.stdout.write(json.dumps({"branch": branch}) + "\n")
+        print_json({"branch": branch})
     elif branch:
         say(f"changes saved to branch {branch}; merge: git merge {branch}")
     else:
-        say(f"run {quote(words[0])} has changed nothing")
+        say(f"run {quote(words[0])} made no changes")
     return 0
 
 
@@ -61,8 +59,7 @@ def _prune(options: Options) -> int:
     days = read_number("--days", options.days, 1, MOST_DAYS)
     pruned = prune_cluster(options.database, days, say, everything=options.unfetched).to_json()
     if options.json:
-        sys.stdout.write(json.dumps(pruned) + "\n")
-        return 0
+        return print_json(pruned)
     listed = ", ".join(f"{count} {name}" for name, count in pruned["removed"].items() if count)
     nothing = "nothing else" if pruned["kept"] else "nothing"
     for line in render_kept(pruned["kept"]):
@@ -78,20 +75,20 @@ def render_kept(kept: list[dict[str, Any]]) -> list[str]:
     lines = []
     if changed:
         lines.append(
-            f"kept {_count(len(changed), 'run')} whose changes are in no repository: {_list_some(changed)}; in the "
-            f"folder of the repository: retinue cluster fetch {_clean(changed[0], 80)}"
+            f"kept {_count(len(changed), 'run')} whose changes were not fetched: {_list_some(changed)}; "
+            f"to fetch them, run in the repository: retinue cluster fetch {escape_line(changed[0], 80)}"
         )
     if unheard:
         lines.append(
-            f"kept {_count(len(unheard), 'run')} whose result nobody has taken: {_list_some(unheard)}; open the "
-            "session that has started it: retinue -c"
+            f"kept {_count(len(unheard), 'run')} whose result was not read: {_list_some(unheard)}; open the "
+            "session that started it: retinue -c"
         )
-    return [*lines, "--unfetched removes these as well"] if lines else []
+    return [*lines, "to delete these too, add --unfetched"] if lines else []
 
 
 def _list_some(names: list[str]) -> str:
     more = len(names) - SHOWN_KEPT
-    return ", ".join(_clean(name, 80) for name in names[:SHOWN_KEPT]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(escape_line(name, 80) for name in names[:SHOWN_KEPT]) + (f" and {more} more" if more > 0 else "")
 
 
 def render_state(state: dict[str, Any]) -> list[str]:
@@ -100,8 +97,8 @@ def render_state(state: dict[str, Any]) -> list[str]:
     waiting = sum(queue["waiting"] for queue in state["queues"])
     working = sum(queue["working"] for queue in state["queues"])
     lines = [
-        f"{_clean(state['database'], 80)}: {_count(len(there), 'worker')}, {working} of "
-        f"{sum(worker['slots'] for worker in there)} places taken, {waiting} waiting"
+        f"{escape_line(state['database'], 80)}: {_count(len(there), 'worker')}, {working} of "
+        f"{sum(worker['slots'] for worker in there)} slots busy, {waiting} waiting"
     ]
     lines += ["", "workers", *_render_workers(state["workers"])] if state["workers"] else []
     lines += ["", *_render_queues(state)]
@@ -126,8 +123,8 @@ def _render_worker(worker: dict[str, Any]) -> str:
     elif worker["seenAgoMs"] > SILENT_MS:
         seen = f"silent, last {seen}"
     return (
-        f"  {_clean(worker['name'], 40):<32}  {_clean(worker['host'], 30)}, pid {worker['pid']}, "
-        f"version {_clean(worker['version'], 20) or 'unknown'}  {worker['busy']}/{worker['slots']} busy  {seen}"
+        f"  {escape_line(worker['name'], 40):<32}  {escape_line(worker['host'], 30)}, pid {worker['pid']}, "
+        f"version {escape_line(worker['version'], 20) or 'unknown'}  {worker['busy']}/{worker['slots']} busy  {seen}"
     )
 
 
@@ -136,17 +133,17 @@ def _render_queues(state: dict[str, Any]) -> list[str]:
     listed = [f"{queue['name']} {queue['waiting']} waiting" for queue in state["queues"] if queue["waiting"]]
     oldest = lag["oldestWaitingMs"]
     facts = [f"database answers in {lag['roundTripMs']:g} ms"]
-    facts += [f"the oldest run waits for {format_duration(oldest)}"] if oldest is not None else []
-    return [f"queues  {', '.join(listed) or 'nobody waits'}", f"lag     {', '.join(facts)}"]
+    facts += [f"oldest run waiting for {format_duration(oldest)}"] if oldest is not None else []
+    return [f"queues  {', '.join(listed) or 'empty'}", f"lag     {', '.join(facts)}"]
 
 
 def _render_run(run: dict[str, Any]) -> str:
-    where = f"on {_clean(run['worker'], 40)}" if run["worker"] else f"in {_clean(run['queue'], 40)}"
+    where = f"on {escape_line(run['worker'], 40)}" if run["worker"] else f"in {escape_line(run['queue'], 40)}"
     again = f", taken over {run['takeovers']}×" if run["takeovers"] else ""
-    asking = f", waits for its face for {format_duration(run['askingMs'])}" if run["askingMs"] is not None else ""
+    asking = f", waiting for an answer for {format_duration(run['askingMs'])}" if run["askingMs"] is not None else ""
     return (
-        f"  {_clean(run['id'], 24):<20}  {run['status']:<7}  {format_duration(run['sinceMs']):>7}  "
-        f"{_clean(run['agent'], 24):<16}  {_clean(run['description'], 50)}  ({where}{again}{asking})"
+        f"  {escape_line(run['id'], 24):<20}  {run['status']:<7}  {format_duration(run['sinceMs']):>7}  "
+        f"{escape_line(run['agent'], 24):<16}  {escape_line(run['description'], 50)}  ({where}{again}{asking})"
     )
 
 
@@ -154,14 +151,10 @@ def _render_remarks(there: list[dict[str, Any]], waiting: int) -> list[str]:
     versions = sorted({worker["version"] for worker in there})
     remarks = []
     if len(versions) > 1:
-        remarks.append(f"workers of different versions ({', '.join(versions)}): install the same everywhere")
+        remarks.append(f"the workers have different versions ({', '.join(versions)}); install the same one everywhere")
     if waiting and not there:
-        remarks.append("runs wait and no worker is there; on any machine: retinue worker")
-    return ["", *(f"! {_clean(remark, 200)}" for remark in remarks)] if remarks else []
-
-
-def _clean(text: str, most: int) -> str:
-    return escape_line(text, most)
+        remarks.append("runs are waiting but there is no worker; start one: retinue worker")
+    return ["", *(f"! {escape_line(remark, 200)}" for remark in remarks)] if remarks else []
 
 
 def _count(number: int, noun: str) -> str:

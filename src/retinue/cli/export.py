@@ -5,7 +5,6 @@ from pathlib import Path
 
 from retinue.cli.options import Options
 from retinue.cli.prompts import to_request
-from retinue.core.errors import UsageError
 from retinue.core.terminal import escape_text
 
 
@@ -14,8 +13,6 @@ def run_export(options: Options) -> int:
     from retinue.views.export.page import export_session, render_export
     from retinue.views.report import find_session_file
 
-    if len(options.words) > 1:
-        raise UsageError("say which session, by its id, the beginning of it, or its path: retinue export ID")
     path = find_session_file(options.words[0] if options.words else "", to_request(options))
     if options.output == "-":
         sys.stdout.buffer.write(render_export(path).encode("utf-8", "replace"))

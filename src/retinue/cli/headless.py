@@ -32,20 +32,20 @@ _SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 def run_headless(options: Options) -> int:
     """Run the prompts one after the other, or start the RPC server or the UI; returns the exit status."""
     if options.mode == "rpc":
-        from retinue.cli.rpc import run_rpc
+        from retinue.cli.line_server import run_rpc
 
         return run_rpc(options)
-    if os.environ.pop("RETINUE_SERVED", "") and not options.print and options.mode == "text":
-        from retinue.cli.screen import run_screen
-
-        return run_screen(options)  # in a browser, through `retinue serve`
-    if not options.print and options.mode == "text" and sys.stdin.isatty():
-        if sys.stdout.isatty():
+    # RETINUE_SERVED: in a browser, through `retinue serve`.
+    is_served, is_attended = bool(os.environ.pop("RETINUE_SERVED", "")), sys.stdin.isatty()
+    if not options.print and options.mode == "text" and (is_served or is_attended):
+        if is_served or sys.stdout.isatty():
             from retinue.cli.screen import run_screen
 
             return run_screen(options)
         if not (options.prompts or options.files):
-            raise UsageError('say what to do, as in: retinue -p "What does this project do?" (see retinue --help)')
+            raise UsageError(
+                'no prompt given; for example: retinue -p "What does this project do?" (see retinue --help)'
+            )
     prompts = collect_prompts(options)
     if options.mode == "text":
         ask_trust(options)
@@ -82,10 +82,10 @@ class Headless:
             # Everything loaded so far lives until the end, so the garbage collector need not scan it again.
             gc.freeze()
             gc.set_threshold(20_000, 20, 50)
-            self._open_face(crew)
+            self._open_frontend(crew)
             status = await self._work(crew)
             if not crew.is_saved:
-                say(f"the session is not completely saved to {crew.session_file}; free some space and try again")
+                say(f"the session could not be saved completely to {crew.session_file}; free some space and try again")
                 status = status or 1
         return self.ended_by or status
 
@@ -108,13 +108,13 @@ class Headless:
         except TimeoutError:
             self._leave()
 
-    def _open_face(self, crew: Retinue) -> None:
+    def _open_frontend(self, crew: Retinue) -> None:
         if self._options.mode == "json":
             from retinue.serve.jsonl import JsonFrontend
 
-            face = JsonFrontend(self._outlet.write, crew.describe_life(), crew.run_id)
-            face.open(crew.header)
-            crew.listen(face)
+            frontend = JsonFrontend(self._outlet.write, crew.describe_life(), crew.run_id)
+            frontend.open(crew.header)
+            crew.listen(frontend)
         crew.listen(self._show_warning, pieces=False)
         if sys.stderr.isatty():
             self._open_progress(crew)
@@ -210,7 +210,7 @@ class _Prompts(Headless):
     def _find_objection(self, words: str) -> str:
         """Why a `/toolkit` report cannot be shown in this mode; empty if it can."""
         if self._options.mode != "text":
-            return f"/toolkit prints text, which has no place in --mode {self._options.mode}; leave --mode out"
+            return f"/toolkit prints text and does not work with --mode {self._options.mode}; omit --mode"
         if words.lower().split()[:1] == ["activity"]:
             return "/toolkit activity needs the terminal UI; /toolkit logs prints the same"
         return ""
@@ -223,13 +223,14 @@ class _Prompts(Headless):
             if outcome.reason is Reason.LENGTH:
                 say("the answer was cut off by the model's output limit")
             return 0
+        stopped = f"stopped: {outcome.reason.replace('_', ' ')}"
         if outcome.reason in (Reason.WALL_TIMEOUT, Reason.IDLE_TIMEOUT):
-            say(f"stopped: {outcome.reason.replace('_', ' ')}")
+            say(stopped)
             return 124
         if outcome.text and self._options.mode == "text" and not self._outlet.is_closed:
             say(f"unfinished answer:\n{outcome.text}")
         if not self.ended_by and not self._outlet.is_closed:
-            say(outcome.error or f"stopped: {outcome.reason.replace('_', ' ')}")
+            say(outcome.error or stopped)
         return 1
 
 
@@ -246,4 +247,4 @@ def show_wait(event: Event) -> None:
     """Print the pause before a retry."""
     if isinstance(event, RetryScheduled):
         pause = f"{event.delay_ms / 1000:.1f} s ({event.attempt} of {event.max_attempts})"
-        say(f"{event.error}; trying again in {pause}")
+        say(f"{event.error}; retrying in {pause}")

@@ -1,10 +1,9 @@
 """`retinue logs` and `retinue activity`: tool calls in this project, as lines or as counts per tool."""
 
-import json
 import sys
-from typing import Any
 
 from retinue.cli.options import Options
+from retinue.cli.voice import print_json
 from retinue.core.errors import UsageError, quote
 from retinue.views.toolkit import MOST, filter_logs, find_limit, open_log, render_counts, render_history, select_logs
 
@@ -20,7 +19,7 @@ def show_logs(options: Options) -> int:
     found = filter_logs(entries, words)
     found = found[max(0, len(found) - most) :]
     if options.json:
-        return _print_json({"entries": [entry.to_json() for entry in reversed(found)]})
+        return print_json({"entries": [entry.to_json() for entry in reversed(found)]})
     sys.stdout.write(render_history(found) + "\n")
     return 0
 
@@ -34,11 +33,6 @@ def show_activity(options: Options) -> int:
             counts = tools.setdefault(entry.tool, {"calls": 0, "success": 0, "error": 0, "rate_limited": 0})
             counts["calls"] += 1
             counts[entry.status] += 1
-        return _print_json({"tools": tools})
+        return print_json({"tools": tools})
     sys.stdout.write(render_counts(entries) + "\n")
-    return 0
-
-
-def _print_json(value: dict[str, Any]) -> int:
-    sys.stdout.write(json.dumps(value) + "\n")
     return 0

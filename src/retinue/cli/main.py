@@ -17,7 +17,7 @@ _COMMANDS = {
     "doctor": ("doctor", "run_doctor"),
     "export": ("export", "run_export"),
     "logs": ("logs", "show_logs"),
-    "mcp": ("mcp", "run_mcp"),
+    "mcp": ("line_server", "run_mcp"),
     "models": ("models", "list_models"),
     "run": ("run", "run_agent"),
     "schedules": ("schedules", "run_schedules"),

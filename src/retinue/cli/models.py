@@ -1,13 +1,12 @@
 """`retinue models`: list the available models."""
 
-import json
 import sys
 from dataclasses import replace
 
 from retinue.app import list_models as find_models
 from retinue.cli.options import Options
 from retinue.cli.prompts import to_request
-from retinue.cli.voice import say
+from retinue.cli.voice import print_json, say
 from retinue.core.terminal import escape_line
 
 
@@ -22,8 +21,7 @@ def list_models(options: Options) -> int:
         request = replace(request, provider=None) if not options.model else request
     found = find_models(request, say)
     if options.json:
-        json.dump(found, sys.stdout)
-        sys.stdout.write("\n")
+        print_json(found)
         return 0 if is_whole else 1
     usable = [row for row in found["models"] if row["available"]]
     refs = [f"{row['provider']}/{row['id']}" for row in usable]

@@ -11,79 +11,77 @@ from contextlib import suppress
 
 from retinue.core.errors import UsageError, quote
 
-Kind = str  # "switch", "value" or "values"
-
 HELP = """\
-retinue: a coding agent and its subagents, in one process
+retinue: a coding agent that delegates work to subagents
 
 usage: retinue [options] [--] [@file...] [prompt...]
        retinue COMMAND [options]
 
-  retinue -p "Where are sessions written?"      one answer on standard output
-  git diff | retinue -p "Review this change"    standard input goes before the prompt
-  retinue -p @notes.md "Summarise"              a file or an image goes with the prompt
+  retinue -p "Where are sessions written?"      print one answer
+  git diff | retinue -p "Review this change"    standard input comes before the prompt
+  retinue -p @notes.md "Summarise"              attach a file or an image
   retinue -c -p "And the readers?"              continue the newest session of this folder
 
 commands
-  run AGENT TASK       one run of an agent; prints its answer (--write lets it change things, --json tells all)
-  agents               agents that can be used here, and what is wrong with their files
-  agents show NAME     one of them: what its file says, and why each tool is in or out
-  agents new|eject|enable|disable|delete NAME   change them (--user, --project; see docs/guides/agents-cli.md)
-  doctor               look for what is wrong with the configuration
-  trust [DIR]          whether a folder's own configuration is used (--yes, --no, --forget)
-  trust --mcp NAME     one of its MCP servers: what it would start, and whether it may (--yes, --no)
-  trust --hook NAME    one of its hooks, in the same way
-  trust --extension PATH   an extension that an agent file names by its path, in the same way
-  trust --file PATH    one agent file of a folder that is not trusted, in the same way
-  why AGENT TOOL       the chain that grants or refuses a tool
-  logs, activity       what the tools did here: the newest calls (--limit N, --tool NAME), or counts per tool
-  export [SESSION]     one HTML file of a session with all its runs and a timeline (-o FILE)
-  serve                the terminal UI in a browser on this machine (--port N)
+  run AGENT TASK       run one agent and print its answer (--write: may change files; --json: full result)
+  agents               list the agents of this folder and problems in their files
+  agents show NAME     show an agent's file and why it has each tool or not
+  agents new|eject|enable|disable|delete NAME   change agent files (--user, --project; see docs/guides/agents-cli.md)
+  doctor               check the configuration
+  trust [DIR]          show or decide whether a folder's own configuration is used (--yes, --no, --forget)
+  trust --mcp NAME     show or decide whether one of its MCP servers may be started
+  trust --hook NAME    the same for one of its hooks
+  trust --extension PATH   the same for an extension that an agent file names by its path
+  trust --file PATH    the same for one agent file of a folder that is not trusted
+  why AGENT TOOL       explain why an agent has a tool or not
+  logs, activity       list the newest tool calls of this project (--limit N, --tool NAME), or count them per tool
+  export [SESSION]     write a session with all its runs and a timeline as one HTML file (-o FILE)
+  serve                open the terminal UI in a browser on this machine (--port N)
   mcp                  serve the delegation tools to an MCP host, such as another coding agent
-  worker               take runs from a shared database (--database URL, --slots N, --total N, --drain SECONDS)
-  cluster status       the workers of that database, its queues and runs (cluster prune --days N tidies it)
-  models               models that can be used here, and the default one (--refresh asks providers for theirs)
-  schedules            agents that start by themselves later (schedules cancel ID takes one back)
-  sessions             sessions of this folder (--all: also those of other folders and of subagents)
+  worker               execute runs from a shared database (--database URL, --slots N, --total N, --drain SECONDS)
+  cluster status       show workers, queues and runs of that database (cluster prune --days N deletes old runs)
+  models               list the available models and the default (--refresh: ask the providers for their models)
+  schedules            list scheduled agents (schedules cancel ID: cancel one)
+  sessions             list the sessions of this folder (--all: also those of other folders and of subagents)
 
 output
-  -p, --print          run the prompts, print the last answer, exit
-  --mode text|json|rpc json prints every event as one JSON object a line (pi's stream), rpc takes pi's commands so
+  -p, --print          run the prompts, print the last answer and exit
+  --mode text|json|rpc json: print every event as a line of JSON (pi's format); rpc: read pi's commands from stdin
 
 model
   --model NAME         provider/id, or part of a name; NAME:high also sets the thinking level
-  --provider NAME      look for the model only there
+  --provider NAME      use only models of this provider
   --api-key KEY        use this key for this run only
   --thinking LEVEL     off, minimal, low, medium, high, xhigh or max
-  --models A,B         models to begin with and to turn through: names, globs, each with :LEVEL if wanted
-  --offline            no network of our own accord: no search for local model servers
+  --models A,B         models to start with and to cycle through: names or globs, each optionally with :LEVEL
+  --offline            do not search for local model servers
 
 session
-  -c, --continue       the newest session of this folder
-  --session PATH|ID    a certain session; the start of an id is enough
-  --session-id ID      the session with this id, made if there is none
-  --session-dir DIR    keep sessions there
-  --no-session         keep nothing
-  -n, --name NAME      a name to recognise the session by
+  -c, --continue       continue the newest session of this folder
+  --session PATH|ID    open this session; the start of an id is enough
+  --session-id ID      open the session with this id, or create it
+  --session-dir DIR    store sessions in this folder
+  --no-session         do not save the session
+  -n, --name NAME      name the session
 
 tools and prompt
-  --agent NAME         run the main agent as this definition: its prompt, tools, model and limits
-  -t, --tools A,B      exactly these tools (read, bash, edit, write, grep, find, ls)
-  -xt, --exclude-tools A,B   not these
-  -nt, --no-tools      none
-  --system-prompt TEXT|FILE          instead of the built-in prompt
-  --append-system-prompt TEXT|FILE   after it; may be repeated
-  -nc, --no-context-files            do not read AGENTS.md and its kin
+  --agent NAME         run the main agent with this agent file: its prompt, tools, model and limits
+  -t, --tools A,B      use only these tools (read, bash, edit, write, grep, find, ls)
+  -xt, --exclude-tools A,B   do not use these tools
+  -nt, --no-tools      use no tools
+  --system-prompt TEXT|FILE          replace the built-in prompt
+  --append-system-prompt TEXT|FILE   append to the prompt; may be repeated
+  -nc, --no-context-files            do not read AGENTS.md and similar files
   -ns, --no-skills                   do not list skills
 
 other
   -C DIR               work in DIR
   -a, --approve        trust this folder's own configuration for this run
-  -na, --no-approve    ignore it
-  -h, --help           this text
-  -v, --version        the version
+  -na, --no-approve    ignore this folder's own configuration
+  -h, --help           show this help
+  -v, --version        show the version
 
-Without a key in the environment or a local model server the built-in rule-based model `offline/rules` answers.
+If no API key and no local model server is found, the built-in rule-based model `offline/rules` answers.
 """
 
 
@@ -92,213 +90,83 @@ class Options:
 
     def __init__(self, command: str = "") -> None:
         self.command = command
-        self.print = False
-        self.mode = "text"
-        self.model = ""
-        self.provider = ""
-        self.api_key = ""
-        self.thinking = ""
-        self.models = ""
-        self.offline = False
-        self.continue_ = False
-        self.session = ""
-        self.session_id = ""
-        self.session_dir = ""
-        self.no_session = False
-        self.name = ""
-        self.tools: str | None = None
-        self.exclude_tools = ""
-        self.no_tools = False
-        self.system_prompt: str | None = None
-        self.append_system_prompt: list[str] = []
-        self.no_context_files = False
-        self.no_skills = False
-        self.directory = ""
-        self.approve = False
-        self.no_approve = False
-        self.help = False
-        self.version = False
-        self.json = self.refresh = False
-        self.all = False
-        self.agent = ""
         self.words: list[str] = []
         """The arguments of a command."""
-        self.write = False
-        self.description: str | None = None
-        self.prompt: str | None = None
-        self.readonly = False
-        self.user = False
-        self.project = False
-        self.yes = False
-        self.no = False
-        self.forget = False
-        self.mcp = ""
-        self.hook = ""
-        self.extension = ""
-        self.file = ""
-        self.output = ""
-        self.port = ""
-        self.search = self.fetch = self.unfetched = False
-        self.convert = False
-        self.limit = ""
-        self.tool = ""
-        self.run = ""
-        self.database = self.slots = self.total = self.drain = self.days = ""
         self.prompts: list[str] = []
         self.files: list[str] = []
+        self.mode = "text"
+        self.append_system_prompt: list[str] = []
+        self.tools: str | None = None
+        self.system_prompt: str | None = None
+        self.description: str | None = None
+        self.prompt: str | None = None
+        self.help = self.version = self.json = self.print = False
+        self.approve = self.no_approve = self.offline = False
+        self.model = self.provider = self.api_key = self.thinking = self.models = self.agent = ""
+        self.continue_ = self.no_session = False
+        self.session = self.session_id = self.session_dir = self.name = ""
+        self.no_tools = self.no_context_files = self.no_skills = False
+        self.exclude_tools = self.directory = ""
+        self.refresh = self.all = self.write = self.readonly = False
+        self.user = self.project = self.yes = self.no = self.forget = False
+        self.mcp = self.hook = self.extension = self.file = ""
+        self.output = self.port = ""
+        self.search = self.fetch = self.convert = self.unfetched = False
+        self.limit = self.tool = self.run = ""
+        self.database = self.slots = self.total = self.drain = self.days = ""
 
 
-COMMANDS = (
-    "activity",
-    "agents",
-    "cluster",
-    "doctor",
-    "export",
-    "logs",
-    "mcp",
-    "models",
-    "run",
-    "schedules",
-    "serve",
-    "sessions",
-    "trust",
-    "why",
-    "worker",
-)
 _MOST_WORDS = {"agents": 2, "cluster": 2, "run": None, "schedules": 2, "trust": 1, "why": 2, "export": 1}
 """Maximum number of arguments per command (None: any number); commands not listed take none."""
 
-_EVERYWHERE: dict[str, tuple[str, Kind]] = {
-    "-C": ("directory", "value"),
-    "-a": ("approve", "switch"),
-    "--approve": ("approve", "switch"),
-    "-na": ("no_approve", "switch"),
-    "--no-approve": ("no_approve", "switch"),
-    "-h": ("help", "switch"),
-    "--help": ("help", "switch"),
-    "--offline": ("offline", "switch"),
+_SHORT = {
+    **{"-C": "--directory", "-a": "--approve", "-na": "--no-approve", "-h": "--help", "-p": "--print"},
+    **{"-c": "--continue", "-n": "--name", "-t": "--tools", "-xt": "--exclude-tools", "-nt": "--no-tools"},
+    **{"-nc": "--no-context-files", "-ns": "--no-skills", "-v": "--version", "-o": "--output"},
 }
-_MAIN: dict[str, tuple[str, Kind]] = {
-    **_EVERYWHERE,
-    "-p": ("print", "switch"),
-    "--print": ("print", "switch"),
-    "--agent": ("agent", "value"),
-    "--mode": ("mode", "value"),
-    "--model": ("model", "value"),
-    "--provider": ("provider", "value"),
-    "--api-key": ("api_key", "value"),
-    "--thinking": ("thinking", "value"),
-    "--models": ("models", "value"),
-    "-c": ("continue_", "switch"),
-    "--continue": ("continue_", "switch"),
-    "--session": ("session", "value"),
-    "--session-id": ("session_id", "value"),
-    "--session-dir": ("session_dir", "value"),
-    "--no-session": ("no_session", "switch"),
-    "-n": ("name", "value"),
-    "--name": ("name", "value"),
-    "-t": ("tools", "value"),
-    "--tools": ("tools", "value"),
-    "-xt": ("exclude_tools", "value"),
-    "--exclude-tools": ("exclude_tools", "value"),
-    "-nt": ("no_tools", "switch"),
-    "--no-tools": ("no_tools", "switch"),
-    "--system-prompt": ("system_prompt", "value"),
-    "--append-system-prompt": ("append_system_prompt", "values"),
-    "-nc": ("no_context_files", "switch"),
-    "--no-context-files": ("no_context_files", "switch"),
-    "-ns": ("no_skills", "switch"),
-    "--no-skills": ("no_skills", "switch"),
-    "-v": ("version", "switch"),
-    "--version": ("version", "switch"),
-}
-_LISTING: dict[str, tuple[str, Kind]] = {**_EVERYWHERE, "--json": ("json", "switch")}
-_FLAGS: dict[str, dict[str, tuple[str, Kind]]] = {
+_SHORT_ONLY = ("--directory", "--output")
+_EVERYWHERE = "--directory= --approve --no-approve --help --offline"
+_MODEL = "--model= --provider= --api-key= --thinking="
+_MAIN = (
+    f"{_EVERYWHERE} --print --agent= --mode= {_MODEL} --models= --continue --session= --session-id= --session-dir= "
+    "--no-session --name= --tools= --exclude-tools= --no-tools --system-prompt= --append-system-prompt= "
+    "--no-context-files --no-skills --version"
+)
+_LISTING = f"{_EVERYWHERE} --json"
+# As in getopt, a flag that ends in "=" takes a value.
+_TABLE = {
     "": _MAIN,
-    "models": {
-        **_LISTING,
-        "--model": ("model", "value"),
-        "--provider": ("provider", "value"),
-        "--refresh": ("refresh", "switch"),
-    },
+    "models": f"{_LISTING} --model= --provider= --refresh",
     "doctor": _LISTING,
     "activity": _LISTING,
-    "logs": {
-        **_LISTING,
-        "--search": ("search", "switch"),
-        "--fetch": ("fetch", "switch"),
-        "--convert": ("convert", "switch"),
-        "--limit": ("limit", "value"),
-        "--tool": ("tool", "value"),
-        "--run": ("run", "value"),
-    },
-    "mcp": {
-        **_EVERYWHERE,
-        "--model": ("model", "value"),
-        "--provider": ("provider", "value"),
-        "--api-key": ("api_key", "value"),
-        "--thinking": ("thinking", "value"),
-        "--no-session": ("no_session", "switch"),
-    },
+    "logs": f"{_LISTING} --search --fetch --convert --limit= --tool= --run=",
+    "mcp": f"{_EVERYWHERE} {_MODEL} --no-session",
     "why": _LISTING,
-    "worker": {
-        **_EVERYWHERE,
-        "--database": ("database", "value"),
-        "--slots": ("slots", "value"),
-        "--total": ("total", "value"),
-        "--drain": ("drain", "value"),
-    },
-    "cluster": {
-        **_LISTING,
-        "--database": ("database", "value"),
-        "--days": ("days", "value"),
-        "--unfetched": ("unfetched", "switch"),
-    },
-    "serve": {
-        **_EVERYWHERE,
-        "--port": ("port", "value"),
-        "--model": ("model", "value"),
-        "--provider": ("provider", "value"),
-        "--thinking": ("thinking", "value"),
-        "--session-dir": ("session_dir", "value"),
-        "-c": ("continue_", "switch"),
-        "--continue": ("continue_", "switch"),
-    },
-    "export": {**_EVERYWHERE, "-o": ("output", "value"), "--session-dir": ("session_dir", "value")},
+    "worker": f"{_EVERYWHERE} --database= --slots= --total= --drain=",
+    "cluster": f"{_LISTING} --database= --days= --unfetched",
+    "serve": f"{_EVERYWHERE} --port= --model= --provider= --thinking= --session-dir= --continue",
+    "export": f"{_EVERYWHERE} --output= --session-dir=",
     "schedules": _LISTING,
-    "agents": {
-        **_LISTING,
-        "--description": ("description", "value"),
-        "--tools": ("tools", "value"),
-        "--model": ("model", "value"),
-        "--thinking": ("thinking", "value"),
-        "--readonly": ("readonly", "switch"),
-        "--prompt": ("prompt", "value"),
-        "--user": ("user", "switch"),
-        "--project": ("project", "switch"),
-        "--yes": ("yes", "switch"),
-    },
-    "run": {
-        **_LISTING,
-        "--write": ("write", "switch"),
-        "--model": ("model", "value"),
-        "--provider": ("provider", "value"),
-        "--api-key": ("api_key", "value"),
-        "--thinking": ("thinking", "value"),
-        "--session-id": ("session_id", "value"),
-    },
-    "trust": {
-        **_EVERYWHERE,
-        "--yes": ("yes", "switch"),
-        "--no": ("no", "switch"),
-        "--forget": ("forget", "switch"),
-        "--mcp": ("mcp", "value"),
-        "--hook": ("hook", "value"),
-        "--extension": ("extension", "value"),
-        "--file": ("file", "value"),
-    },
-    "sessions": {**_LISTING, "--all": ("all", "switch"), "--session-dir": ("session_dir", "value")},
+    "agents": f"{_LISTING} --description= --tools= --model= --thinking= --readonly --prompt= --user --project --yes",
+    "run": f"{_LISTING} --write {_MODEL} --session-id=",
+    "trust": f"{_EVERYWHERE} --yes --no --forget --mcp= --hook= --extension= --file=",
+    "sessions": f"{_LISTING} --all --session-dir=",
 }
+COMMANDS = tuple(sorted(name for name in _TABLE if name))
+
+
+def _read_flags(listed: str) -> dict[str, tuple[str, bool]]:
+    """Return the flags of a list by name, each with its field of Options and whether it takes a value."""
+    flags = {}
+    for entry in listed.split():
+        name = entry.rstrip("=")
+        field = "continue_" if name == "--continue" else name[2:].replace("-", "_")
+        names = [short for short, long in _SHORT.items() if long == name]
+        for each in names if name in _SHORT_ONLY else (name, *names):
+            flags[each] = field, entry.endswith("=")
+    return flags
+
+
 _EMPTY_IS_FINE = ("tools", "system_prompt", "description", "prompt")
 _CHOICES = {
     "mode": ("text", "json", "rpc"),
@@ -324,7 +192,7 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
     rest, only_prompts = list(arguments), False
     place = _find_command(arguments)
     options = Options(command="" if place is None else rest.pop(place))
-    flags = _FLAGS[options.command]
+    flags = _read_flags(_TABLE[options.command])
     seen: dict[str, str] = {}
     while rest:
         argument = rest.pop(0)
@@ -334,7 +202,7 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
             only_prompts = True
         else:
             _take_flag(options, argument, rest, flags, seen)
-    _check(options, seen)
+    _check(options, seen, flags)
     if not (options.command or options.print or options.files or only_prompts) and len(options.prompts) == 1:
         _check_command(options.prompts[0])
     return options
@@ -342,14 +210,14 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
 
 def _find_command(arguments: Sequence[str]) -> int | None:
     """The index of the command: the first word, which only flags common to all commands may precede."""
-    index = 0
+    index, common = 0, _read_flags(_EVERYWHERE)
     while index < len(arguments):
         word = arguments[index]
         if word in COMMANDS:
             return index
-        if word not in _EVERYWHERE:
+        if word not in common:
             return None
-        index += 2 if _EVERYWHERE[word][1] == "value" else 1
+        index += 2 if common[word][1] else 1
     return None
 
 
@@ -366,15 +234,15 @@ def _take_word(options: Options, word: str, *, plain: bool) -> None:
 
 
 def _take_flag(
-    options: Options, argument: str, rest: list[str], flags: dict[str, tuple[str, Kind]], seen: dict[str, str]
+    options: Options, argument: str, rest: list[str], flags: dict[str, tuple[str, bool]], seen: dict[str, str]
 ) -> None:
     name, equals, value = argument.partition("=") if argument.startswith("--") else (argument, "", "")
     if name not in flags:
         raise UsageError(_describe_unknown(name, options.command, flags))
-    target, kind = flags[name]
-    if kind == "switch":
+    target, takes_value = flags[name]
+    if not takes_value:
         if equals:
-            raise UsageError(f"{name} takes no value, got {quote(value)}")
+            raise UsageError(f"{name} takes no value, but got {quote(value)}")
         setattr(options, target, True)
     else:
         if not equals:
@@ -383,19 +251,19 @@ def _take_flag(
             value = rest.pop(0)
         if not value.strip() and target not in _EMPTY_IS_FINE:
             raise UsageError(f"{name} needs a value that is not blank")
-        if kind == "values":
-            getattr(options, target).append(value)
+        if isinstance(many := getattr(options, target), list):
+            many.append(value)
         elif target in seen:
-            raise UsageError(f"{name} is given twice ({seen[target]}); once is enough")
+            raise UsageError(f"{name} is given twice; use it once")
         else:
             setattr(options, target, value)
     seen[target] = name
 
 
-def _describe_unknown(name: str, command: str, flags: dict[str, tuple[str, Kind]]) -> str:
-    if not command and name in {flag for each in _FLAGS.values() for flag in each}:
-        owner = next(known for known, each in _FLAGS.items() if name in each)
-        return f"{name} belongs to a command: retinue {owner} {name}"
+def _describe_unknown(name: str, command: str, flags: dict[str, tuple[str, bool]]) -> str:
+    owner = next((known for known, listed in _TABLE.items() if name in _read_flags(listed)), "")
+    if not command and owner:
+        return f"{name} needs a command: retinue {owner} {name}"
     from difflib import get_close_matches
 
     # Compare without the dashes, which make short flags look similar.
@@ -409,11 +277,13 @@ def _check_command(word: str) -> None:
     """Reject a single word that is nearly a command name: the user should not pay for a model's answer to a typo."""
     meant = next((name for name in COMMANDS if _is_one_edit(word.lower(), name)), "")
     if word == meant:
-        raise UsageError(f"a command comes before its options: retinue {meant} …; to send the word: retinue -p {word}")
+        raise UsageError(
+            f"put the command before its options: retinue {meant} …; to send the word as a prompt: retinue -p {word}"
+        )
     if meant:
         raise UsageError(
-            f"there is no command {quote(word)}; did you mean retinue {meant}? "
-            f"To send the word itself: retinue -p {word}"
+            f"unknown command {quote(word)}; did you mean retinue {meant}? "
+            f"To send the word as a prompt: retinue -p {word}"
         )
 
 
@@ -426,7 +296,7 @@ def _is_one_edit(word: str, name: str) -> bool:
     return max(len(word), len(name)) <= 1 or (len(word) == 2 and word == name[::-1])
 
 
-def _check(options: Options, seen: dict[str, str]) -> None:
+def _check(options: Options, seen: dict[str, str], flags: dict[str, tuple[str, bool]]) -> None:
     for target, accepted in _CHOICES.items():
         value = getattr(options, target)
         if value and value not in accepted:
@@ -435,10 +305,9 @@ def _check(options: Options, seen: dict[str, str]) -> None:
             close = get_close_matches(value, accepted, 1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise UsageError(f"{seen[target]} must be one of {', '.join(accepted)}, not {quote(value)}{hint}")
-    given, flags = set(seen), _FLAGS[options.command]
     for one, other in _CONFLICTS:
-        if one in flags and other in flags and flags[one][0] in given and flags[other][0] in given:
-            raise UsageError(f"{one} and {other} contradict each other; give one of them")
+        if one in flags and other in flags and flags[one][0] in seen and flags[other][0] in seen:
+            raise UsageError(f"{one} and {other} contradict each other; use one of them")
 
 
 _ARGUMENTS = slice(45, 47)

@@ -31,7 +31,7 @@ def collect_prompts(options: Options) -> list[list[UserContent]]:
     # other.
     first = "\n\n".join(filter(None, (piped.strip(), f"{''.join(texts)}{words[0]}")))
     if not first.strip() and not images:
-        raise UsageError('the prompt is empty; say something, as in: retinue -p "What does this project do?"')
+        raise UsageError('the prompt is empty; for example: retinue -p "What does this project do?"')
     if len(first.encode(errors="replace")) > MAX_PROMPT_BYTES:
         raise UsageError(
             f"the prompt has {len(first) / 1e6:.1f} MB and the limit is {MAX_PROMPT_BYTES // 2**20} MiB; "
@@ -51,7 +51,7 @@ def read_stdin(wait_s: float | None) -> str:
     except OSError:
         return ""
     if wait_s is not None and not stat.S_ISREG(mode) and not select.select((0,), (), (), wait_s)[0]:
-        sys.stderr.write("retinue: standard input is open but silent; going on without it\n")
+        sys.stderr.write("retinue: standard input is open but sends nothing; continuing without it\n")
         return ""
     data = bytearray()
     while len(data) <= MAX_PROMPT_BYTES:

@@ -1,7 +1,6 @@
 """`retinue run AGENT TASK`: run one agent and print its answer, or with `--json` the whole tool result."""
 
 import json
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from retinue.cli.headless import Headless, run_until_done
 from retinue.cli.options import Options
 from retinue.cli.prompts import STDIN_WAIT_S, read_stdin
 from retinue.cli.trust import ask_trust
-from retinue.cli.voice import say
+from retinue.cli.voice import print_json, say
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import Event, RunStarted
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 def run_agent(options: Options) -> int:
     if not options.words and not options.json:
-        raise UsageError('say which agent and what to do, as in: retinue run explorer "Where is the parser?"')
+        raise UsageError('give an agent and a task, for example: retinue run explorer "Where is the parser?"')
     agent, *words = options.words or [""]
     task = " ".join(words) if words else read_stdin(wait_s=STDIN_WAIT_S)
     if not options.json:
@@ -30,7 +29,7 @@ def run_agent(options: Options) -> int:
         return run_until_done(_AgentRun(options, agent, task))
     except RetinueError as error:
         # A program that parses the result gets one even if nothing could be opened.
-        sys.stdout.write(json.dumps(_describe_failure(str(error))) + "\n")
+        print_json(_describe_failure(str(error)))
         return 1
 
 

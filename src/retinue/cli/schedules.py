@@ -1,12 +1,11 @@
 """`retinue schedules`: list and cancel scheduled agents."""
 
-import json
 import sys
 from typing import Any
 
 from retinue.app import cancel_schedule, list_schedules
 from retinue.cli.options import Options
-from retinue.cli.voice import say
+from retinue.cli.voice import print_json, say
 from retinue.core.errors import UsageError, quote
 from retinue.core.terminal import escape_line
 
@@ -18,9 +17,7 @@ def run_schedules(options: Options) -> int:
     for problem in problems:
         say(problem)
     if options.json:
-        json.dump({"jobs": jobs}, sys.stdout)
-        sys.stdout.write("\n")
-        return 0
+        return print_json({"jobs": jobs})
     if not jobs:
         say("nothing is scheduled in this project")
     for job in jobs:
@@ -30,7 +27,7 @@ def run_schedules(options: Options) -> int:
 
 def _cancel(words: list[str]) -> int:
     if words[0] != "cancel":
-        raise UsageError(f"retinue schedules knows no {quote(words[0])}; it knows cancel ID")
+        raise UsageError(f"unknown action {quote(words[0])}; use retinue schedules cancel ID")
     if len(words) < 2:
         raise UsageError("retinue schedules cancel needs the id of a job; retinue schedules lists them")
     if not cancel_schedule(words[1]):

@@ -18,7 +18,7 @@ def run_serve(options: Options) -> int:
     try:
         return asyncio.run(serve_browser(_build_command(options), port, _tell))
     except OSError as error:
-        raise UsageError(f"--port {port}: {error.strerror or error}; give another one, or none") from error
+        raise UsageError(f"--port {port}: {error.strerror or error}; choose another port, or omit --port") from error
 
 
 def _read_port(text: str) -> int:
@@ -47,4 +47,4 @@ def _build_command(options: Options) -> list[str]:
 def _tell(address: str) -> None:
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
-    say("open this address in a browser on this machine; ctrl+c ends it")
+    say("open this address in a browser on this machine; press ctrl+c to stop")

@@ -6,6 +6,7 @@ file. It is used only if the user approved its current content.
 
 import shlex
 import sys
+from typing import Literal
 
 from retinue.app import open_approval, open_folder
 from retinue.cli.options import Options
@@ -14,7 +15,7 @@ from retinue.cli.voice import say
 from retinue.core.errors import UsageError
 from retinue.core.terminal import escape_line, escape_text
 
-_KINDS = ("mcp", "hook", "extension", "file")
+_KINDS: tuple[Literal["mcp", "hook", "extension", "file"], ...] = ("mcp", "hook", "extension", "file")
 
 
 def run_trust(options: Options) -> int:
@@ -44,7 +45,7 @@ def _decide_entry(options: Options) -> int:
     """Show an entry or a file in full, and approve it or revoke the approval."""
     (kind, name), *others = [(kind, getattr(options, kind)) for kind in _KINDS if getattr(options, kind)]
     if others:
-        raise UsageError(f"--{kind} and --{others[0][0]}: decide about one of them at a time")
+        raise UsageError(f"--{kind} and --{others[0][0]}: use one of them at a time")
     approval = open_approval(name, to_request(options), kind=kind)
     if options.yes or options.no or options.forget:
         approval.decide(options.yes)
@@ -53,7 +54,7 @@ def _decide_entry(options: Options) -> int:
     for text in entry:
         sys.stdout.write(f"  {escape_text(text)}\n")
     if approval.needs_decision and not (options.no or options.forget):
-        say(f"to use it as it is: retinue trust --{kind} {shlex.quote(name)} --yes")
+        say(f"to approve its current content: retinue trust --{kind} {shlex.quote(name)} --yes")
     return 0
 
 
@@ -72,8 +73,8 @@ def ask_trust(options: Options) -> None:
     if trust.trusted or not trust.notice:
         return
     found = ", ".join(escape_line(name, 60) for name in trust.protected[:8])
-    say(f"{escape_line(str(project), 200)} brings its own configuration: {found}")
-    say("it can start programs and change what agents may do; only use it if you trust who wrote it")
+    say(f"{escape_line(str(project), 200)} has its own configuration: {found}")
+    say("it can start programs and change what agents may do; use it only if you trust its author")
     for _ in range(_TRIES):
         sys.stderr.write("Use it? [y]es, [a]lways, [n]o, ne[v]er: ")
         sys.stderr.flush()
@@ -87,4 +88,4 @@ def ask_trust(options: Options) -> None:
     options.approve, options.no_approve = decision, not decision
     if is_saved:
         folder.decide(decision)
-        say(f"remembered; to change it: retinue trust {shlex.quote(str(project))} --forget")
+        say(f"saved; to undo: retinue trust {shlex.quote(str(project))} --forget")

@@ -1,13 +1,12 @@
 """`retinue why AGENT TOOL`: show the rules that grant or refuse a tool."""
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
 from retinue.app import open_roster
 from retinue.cli.options import Options
 from retinue.cli.prompts import to_request
-from retinue.cli.voice import say
+from retinue.cli.voice import print_json, say
 from retinue.core.errors import UsageError
 from retinue.core.terminal import escape_line
 from retinue.views.agent import render_surfaces
@@ -19,13 +18,12 @@ if TYPE_CHECKING:
 def explain_right(options: Options) -> int:
     """Print each rule on each surface; the exit status is 0 for a refused tool too."""
     if len(options.words) != 2:
-        raise UsageError("say which agent and which tool, as in: retinue why Explore bash")
+        raise UsageError("give an agent and a tool, for example: retinue why Explore bash")
     agent, tool = options.words
     answers = open_roster(to_request(options), say).explain(agent, tool)
     if options.json:
         found = [{"surfaces": list(surfaces), **_to_json(chain)} for surfaces, chain in answers]
-        sys.stdout.write(json.dumps({**_to_json(answers[0][1]), "answers": found}) + "\n")
-        return 0
+        return print_json({**_to_json(answers[0][1]), "answers": found})
     for surfaces, chain in answers:
         where = "every surface" if len(answers) == 1 else render_surfaces(surfaces)
         width = max(len(link.step) for link in chain.links)

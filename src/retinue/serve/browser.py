@@ -106,7 +106,7 @@ class BrowserServer(Server):
         plain = request.clone(headers=headers)
         sizes = (request.query.get(name, "80") for name in ("width", "height"))
         if not web.WebSocketResponse().can_prepare(plain) or not all(_is_number(size, 3) for size in sizes):
-            raise web.HTTPBadRequest(text="this is no websocket that retinue serve knows\n")
+            raise web.HTTPBadRequest(text="unexpected websocket request\n")
         return await super().handle_websocket(plain)
 
     async def _process_messages(self, websocket: web.WebSocketResponse, app_service: AppService) -> None:

@@ -38,142 +38,89 @@ class JsonFrontend:
         if isinstance(event, ev.RunQueued):
             self._crew.add(event.run_id)
         if event.run_id in self._crew or (self._run_id and event.run_id != self._run_id):
-            self._tell_life(event)
+            if self._life is not None and (record := self._life(event)) is not None:
+                self._print(record)
             return
-        render = _RENDERERS.get(type(event))
+        match event:
+            case ev.AttemptStarted():
+                self._messages = []
+            case ev.AttemptEnded():
+                self._print({"type": "agent_end", "messages": self._messages, "willRetry": event.will_retry})
+                self._messages = []
+            case ev.MessageStarted():
+                self._is_open = True
+            case ev.MessageFinished():
+                if not (self._is_open and isinstance(event.message, AssistantMessage)):
+                    self._print({"type": "message_start", "message": event.message})
+                self._is_open = False
+                self._messages.append(event.message)
+            case _:
+                pass
+        render = _RECORDS.get(type(event))
         if render is not None:
-            render(self, event)
+            self._print(render(event))
 
     def _print(self, record: dict[str, Any]) -> None:
         self._write(encode_json(record) + b"\n")
 
-    def _tell_life(self, event: ev.Event) -> None:
-        record = self._life(event) if self._life is not None else None
-        if record is not None:
-            self._print(record)
 
-    def _attempt_started(self, event: ev.AttemptStarted) -> None:
-        self._messages = []
-        self._print({"type": "agent_start"})
+def _describe_call(kind: str, event: ev.ToolStarted | ev.ToolProgress | ev.CallChanged) -> dict[str, Any]:
+    return {"type": kind, "toolCallId": event.call_id, "toolName": event.name, "args": event.arguments}
 
-    def _attempt_ended(self, event: ev.AttemptEnded) -> None:
-        self._print({"type": "agent_end", "messages": self._messages, "willRetry": event.will_retry})
-        self._messages = []
 
-    def _run_finished(self, event: ev.RunFinished) -> None:
-        self._print({"type": "agent_settled", "aborted": event.outcome.reason is Reason.USER})
+def _describe_change(event: ev.CallChanged) -> dict[str, Any]:
+    """There is no result yet; only the arguments have changed."""
+    details = {"modifiedInput": {"by": event.by, "args": event.arguments}}
+    return {**_describe_call("tool_execution_update", event), "partialResult": {"content": [], "details": details}}
 
-    def _turn_started(self, event: ev.TurnStarted) -> None:
-        self._print({"type": "turn_start"})
 
-    def _turn_finished(self, event: ev.TurnFinished) -> None:
-        self._print({"type": "turn_end", "message": event.message, "toolResults": event.tool_results})
+def _describe_progress(event: ev.ToolProgress) -> dict[str, Any]:
+    return {
+        **_describe_call("tool_execution_update", event),
+        "partialResult": _describe_result(event.content, event.details),
+    }
 
-    def _message_started(self, event: ev.MessageStarted) -> None:
-        self._is_open = True
-        self._print({"type": "message_start", "message": event.message})
 
-    def _message_delta(self, event: ev.MessageDelta) -> None:
-        self._print({"type": "message_update", "usage": event.usage, "assistantMessageEvent": event.delta})
+def _describe_end(event: ev.ToolFinished) -> dict[str, Any]:
+    result = event.result
+    return {
+        "type": "tool_execution_end",
+        "toolCallId": result.tool_call_id,
+        "toolName": result.tool_name,
+        "result": _describe_result(result.content, result.details),
+        "isError": result.is_error,
+        **({} if event.duration_ms is None else {"durationMs": event.duration_ms}),
+    }
 
-    def _message_finished(self, event: ev.MessageFinished) -> None:
-        if not (self._is_open and isinstance(event.message, AssistantMessage)):
-            self._print({"type": "message_start", "message": event.message})
-        self._is_open = False
-        self._messages.append(event.message)
-        self._print({"type": "message_end", "message": event.message})
 
-    def _tool_started(self, event: ev.ToolStarted) -> None:
-        self._print(
-            {
-                "type": "tool_execution_start",
-                "toolCallId": event.call_id,
-                "toolName": event.name,
-                "args": event.arguments,
-            }
-        )
+def _describe_result(content: list[Any], details: Any) -> dict[str, Any]:
+    return {"content": content} if details is UNSET else {"content": content, "details": details}
 
-    def _call_changed(self, event: ev.CallChanged) -> None:
-        """There is no result yet; only the arguments have changed."""
-        self._print(
-            {
-                "type": "tool_execution_update",
-                "toolCallId": event.call_id,
-                "toolName": event.name,
-                "args": event.arguments,
-                "partialResult": {
-                    "content": [],
-                    "details": {"modifiedInput": {"by": event.by, "args": event.arguments}},
-                },
-            }
-        )
 
-    def _tool_progress(self, event: ev.ToolProgress) -> None:
-        self._print(
-            {
-                "type": "tool_execution_update",
-                "toolCallId": event.call_id,
-                "toolName": event.name,
-                "args": event.arguments,
-                "partialResult": _result(event.content, event.details),
-            }
-        )
+def _describe_retry(event: ev.RetryScheduled) -> dict[str, Any]:
+    return {
+        "type": "auto_retry_start",
+        "attempt": event.attempt,
+        "maxAttempts": event.max_attempts,
+        "delayMs": event.delay_ms,
+        "errorMessage": event.error,
+    }
 
-    def _tool_finished(self, event: ev.ToolFinished) -> None:
-        result = event.result
-        record = {
-            "type": "tool_execution_end",
-            "toolCallId": result.tool_call_id,
-            "toolName": result.tool_name,
-            "result": _result(result.content, result.details),
-            "isError": result.is_error,
-        }
-        if event.duration_ms is not None:
-            record["durationMs"] = event.duration_ms
-        self._print(record)
 
-    def _retry_scheduled(self, event: ev.RetryScheduled) -> None:
-        self._print(
-            {
-                "type": "auto_retry_start",
-                "attempt": event.attempt,
-                "maxAttempts": event.max_attempts,
-                "delayMs": event.delay_ms,
-                "errorMessage": event.error,
-            }
-        )
+def _describe_retry_end(event: ev.RetryEnded) -> dict[str, Any]:
+    error = {} if event.success else {"finalError": event.error}
+    return {"type": "auto_retry_end", "success": event.success, "attempt": event.attempt, **error}
 
-    def _retry_ended(self, event: ev.RetryEnded) -> None:
-        record: dict[str, Any] = {"type": "auto_retry_end", "success": event.success, "attempt": event.attempt}
-        if not event.success:
-            record["finalError"] = event.error
-        self._print(record)
 
-    def _steered(self, event: ev.Steered) -> None:
-        self._print({"type": "queue_update", "steering": event.steering, "followUp": event.follow_up})
-
-    def _compaction_started(self, event: ev.CompactionStarted) -> None:
-        self._print({"type": "compaction_start", "reason": event.reason})
-
-    def _compacted(self, event: ev.Compacted) -> None:
-        record: dict[str, Any] = {"type": "compaction_end", "reason": event.reason}
-        if event.result is not None:
-            record["result"] = event.result
-        record["aborted"] = event.aborted
-        record["willRetry"] = event.will_retry
-        if event.error:
-            record["errorMessage"] = event.error
-        self._print(record)
-
-    def _entry_appended(self, event: ev.EntryAppended) -> None:
-        self._print({"type": "entry_appended", "entry": event.entry})
-
-    def _thinking_changed(self, event: ev.ThinkingChanged) -> None:
-        self._print({"type": "thinking_level_changed", "level": event.level})
-
-    def _session_renamed(self, event: ev.SessionRenamed) -> None:
-        name = {"name": event.name} if event.name else {}
-        self._print({"type": "session_info_changed", **name})
+def _describe_compaction(event: ev.Compacted) -> dict[str, Any]:
+    return {
+        "type": "compaction_end",
+        "reason": event.reason,
+        **({} if event.result is None else {"result": event.result}),
+        "aborted": event.aborted,
+        "willRetry": event.will_retry,
+        **({"errorMessage": event.error} if event.error else {}),
+    }
 
 
 def _describe_question(event: ev.Asked | ev.Answered) -> dict[str, Any]:
@@ -195,29 +142,31 @@ def _describe_question(event: ev.Asked | ev.Answered) -> dict[str, Any]:
     }
 
 
-def _result(content: list[Any], details: Any) -> dict[str, Any]:
-    return {"content": content} if details is UNSET else {"content": content, "details": details}
-
-
-_RENDERERS: dict[type, Callable[[JsonFrontend, Any], None]] = {
-    ev.AttemptStarted: JsonFrontend._attempt_started,
-    ev.AttemptEnded: JsonFrontend._attempt_ended,
-    ev.RunFinished: JsonFrontend._run_finished,
-    ev.TurnStarted: JsonFrontend._turn_started,
-    ev.TurnFinished: JsonFrontend._turn_finished,
-    ev.MessageStarted: JsonFrontend._message_started,
-    ev.MessageDelta: JsonFrontend._message_delta,
-    ev.MessageFinished: JsonFrontend._message_finished,
-    ev.ToolStarted: JsonFrontend._tool_started,
-    ev.CallChanged: JsonFrontend._call_changed,
-    ev.ToolProgress: JsonFrontend._tool_progress,
-    ev.ToolFinished: JsonFrontend._tool_finished,
-    ev.RetryScheduled: JsonFrontend._retry_scheduled,
-    ev.RetryEnded: JsonFrontend._retry_ended,
-    ev.Steered: JsonFrontend._steered,
-    ev.CompactionStarted: JsonFrontend._compaction_started,
-    ev.Compacted: JsonFrontend._compacted,
-    ev.EntryAppended: JsonFrontend._entry_appended,
-    ev.ThinkingChanged: JsonFrontend._thinking_changed,
-    ev.SessionRenamed: JsonFrontend._session_renamed,
+_RECORDS: dict[type, Callable[[Any], dict[str, Any]]] = {
+    ev.AttemptStarted: lambda event: {"type": "agent_start"},
+    ev.RunFinished: lambda event: {"type": "agent_settled", "aborted": event.outcome.reason is Reason.USER},
+    ev.TurnStarted: lambda event: {"type": "turn_start"},
+    ev.TurnFinished: lambda event: {"type": "turn_end", "message": event.message, "toolResults": event.tool_results},
+    ev.MessageStarted: lambda event: {"type": "message_start", "message": event.message},
+    ev.MessageDelta: lambda event: {
+        "type": "message_update",
+        "usage": event.usage,
+        "assistantMessageEvent": event.delta,
+    },
+    ev.MessageFinished: lambda event: {"type": "message_end", "message": event.message},
+    ev.ToolStarted: lambda event: _describe_call("tool_execution_start", event),
+    ev.CallChanged: _describe_change,
+    ev.ToolProgress: _describe_progress,
+    ev.ToolFinished: _describe_end,
+    ev.RetryScheduled: _describe_retry,
+    ev.RetryEnded: _describe_retry_end,
+    ev.Steered: lambda event: {"type": "queue_update", "steering": event.steering, "followUp": event.follow_up},
+    ev.CompactionStarted: lambda event: {"type": "compaction_start", "reason": event.reason},
+    ev.Compacted: _describe_compaction,
+    ev.EntryAppended: lambda event: {"type": "entry_appended", "entry": event.entry},
+    ev.ThinkingChanged: lambda event: {"type": "thinking_level_changed", "level": event.level},
+    ev.SessionRenamed: lambda event: {
+        "type": "session_info_changed",
+        **({"name": event.name} if event.name else {}),
+    },
 }

@@ -22,9 +22,9 @@ PULSE_S = 2.0
 MAX_CALLS = 64
 MAX_MESSAGE = 500
 INSTRUCTIONS = """\
-These tools hand work to agents of retinue, which read, search and change files in the folder it was started in.
+These tools delegate work to agents of retinue, which read, search and change files in the folder it was started in.
 Agent starts one in the background and returns its id at once; get_subagent_result with wait: true returns its report.
-subagent, where it is there, runs one and returns its report."""
+subagent, if available, runs one and returns its report."""
 _PARSE, _INVALID, _UNKNOWN, _PARAMS = -32700, -32600, -32601, -32602
 
 
@@ -59,10 +59,10 @@ class McpFrontend:
         try:
             message = json.loads(line) if line is not None else None
         except (ValueError, RecursionError):
-            self._fail(None, _PARSE, "the line is no JSON")
+            self._fail(None, _PARSE, "the line is not JSON")
             return
         if not isinstance(message, dict):
-            self._fail(None, _INVALID, "expected one JSON object a line")
+            self._fail(None, _INVALID, "expected one JSON object per line")
             return
         method, request_id, params = message.get("method"), message.get("id"), message.get("params")
         params = {} if params is None else params
@@ -110,19 +110,19 @@ class McpFrontend:
             case "tools/call":
                 self._start_call(request_id, params, group)
             case _:
-                raise _Refused(_UNKNOWN, f"there is no method {method[:80]!r}")
+                raise _Refused(_UNKNOWN, f"unknown method {method[:80]!r}")
 
     def _start_call(self, request_id: str | int, params: dict[str, Any], group: asyncio.TaskGroup) -> None:
         name, arguments = params.get("name"), params.get("arguments", {})
         if not isinstance(name, str) or name not in self._delegation.tools:
             known = ", ".join(self._delegation.tools)
-            raise _Refused(_PARAMS, f"there is no tool {str(name)[:80]!r}; available: {known}")
+            raise _Refused(_PARAMS, f"unknown tool {str(name)[:80]!r}; available: {known}")
         if not isinstance(arguments, dict):
             raise _Refused(_PARAMS, "arguments must be an object")
         if request_id in self._calls:
-            raise _Refused(_INVALID, f"a request with the id {request_id!r} is under way")
+            raise _Refused(_INVALID, f"a request with the id {request_id!r} is already running")
         if len(self._calls) >= MAX_CALLS:
-            raise _Refused(_INVALID, f"{MAX_CALLS} calls are under way; wait for one of them")
+            raise _Refused(_INVALID, f"{MAX_CALLS} calls are already running; wait for one of them")
         meta = params.get("_meta")
         token = meta.get("progressToken") if isinstance(meta, Mapping) else None
         self._calls[request_id] = group.create_task(self._call(request_id, name, arguments, token))

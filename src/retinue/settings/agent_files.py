@@ -34,7 +34,7 @@ def read_manuscript(path: str) -> str:
     """Read an agent file. Raises ConfigError."""
     data = read_bounded(Path(path), MAX_BYTES)
     if data is None or len(data) > MAX_BYTES:
-        raise ConfigError(f"{path}: {'is gone' if data is None else f'is larger than {MAX_BYTES} bytes'}")
+        raise ConfigError(f"{path}: {'no longer exists' if data is None else f'is larger than {MAX_BYTES} bytes'}")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -53,7 +53,7 @@ def check_manuscript(text: str, path: str, dialect: Dialect) -> list[str]:
     """Return warnings about the text of an agent file. Raises ConfigError if it is not an agent file."""
     definition, problems = PARSERS[dialect](text, path, "user", known_tools=KNOWN_TOOLS)
     if definition is None:
-        reason = problems[0].message if problems else f"{path}: is no agent file"
+        reason = problems[0].message if problems else f"{path}: is not an agent file"
         raise ConfigError(f"{reason}; expected frontmatter between two lines of ---, and instructions below")
     return [problem.message for problem in problems]
 
@@ -87,7 +87,7 @@ class AgentFiles:
         """Replace the text of an agent's file and return warnings about it. Raises RetinueError."""
         definition = self._find_changeable(name)
         if definition.source == "builtin":
-            raise UsageError(f"{quote(definition.name)} is packaged with retinue; eject it first to change it")
+            raise UsageError(f"{quote(definition.name)} is built in; to change it, first run: retinue agents eject")
         remarks = check_manuscript(text, definition.path, definition.dialect)
         self._change(definition.path, lambda: write_manuscript(definition.path, text))
         return remarks
@@ -97,7 +97,7 @@ class AgentFiles:
         check_name(name)
         folder = self._find_folder(in_project=in_project)
         if (folder / f"{name}.md").exists():
-            raise UsageError(f"{folder / name}.md exists already; edit or delete it")
+            raise UsageError(f"{folder / name}.md already exists; edit or delete it")
 
     def adopt(self, name: str, text: str, *, in_project: bool) -> str:
         """Write a text as a new agent file and return its path. Raises RetinueError if it is not an agent file."""
@@ -110,14 +110,14 @@ class AgentFiles:
         """Write a new agent file from fields and prompt; returns its path. Raises RetinueError."""
         check_name(name)
         if not prompt.strip():
-            raise UsageError("an agent needs instructions; give them with --prompt, or --prompt - for standard input")
+            raise UsageError("the agent has no instructions; give them with --prompt, or --prompt - for standard input")
         return self._write(str(self._find_folder(in_project=in_project)), name, render_definition(fields, prompt))
 
     def eject(self, name: str, *, in_project: bool) -> str:
         """Copy a packaged agent to where the user can edit it; returns the path. Raises RetinueError."""
         definition = self._roster.find(name)
         if definition.source != "builtin":
-            raise UsageError(f"{quote(definition.name)} is in a file already: {definition.path}")
+            raise UsageError(f"{quote(definition.name)} already has a file: {definition.path}")
         folder = self._find_home(definition.dialect, in_project=in_project)
         return self._write(str(folder), definition.name, Path(definition.path).read_text(encoding="utf-8"))
 
@@ -125,11 +125,11 @@ class AgentFiles:
         """Enable an agent; returns the file that was changed or removed. Raises RetinueError."""
         definition = self._find_changeable(name)
         if definition.enabled:
-            raise UsageError(f"{quote(definition.name)} is enabled already")
+            raise UsageError(f"{quote(definition.name)} is already enabled")
         switches, _ = load_switches(self._paths, trusted=self._trust.trusted)
         if switches.is_agent_off(definition.name):
             reason = switches.broken or "see disabledAgents there"
-            raise UsageError(f"{quote(definition.name)} is switched off in .codingcode/config.yaml ({reason})")
+            raise UsageError(f"{quote(definition.name)} is disabled in .codingcode/config.yaml ({reason})")
         if _is_stub(definition):
             delete_definition(definition)
         else:
@@ -142,12 +142,14 @@ class AgentFiles:
         """Disable an agent in its file, or a packaged one by a stub file; returns that file. Raises RetinueError."""
         definition = self._find_changeable(name)
         if not definition.enabled:
-            raise UsageError(f"{quote(definition.name)} is disabled already")
+            raise UsageError(f"{quote(definition.name)} is already disabled")
         if definition.source != "builtin":
             self._change(definition.path, lambda: set_enabled(definition, enabled=False))
             return definition.path
         if definition.dialect == "codingcode":
-            raise UsageError(f"{quote(definition.name)} is switched off in .codingcode/config.yaml (disabledAgents)")
+            raise UsageError(
+                f"{quote(definition.name)} can only be disabled in .codingcode/config.yaml (disabledAgents)"
+            )
         own: dict[str, FieldValue | None] = {
             "name": definition.name,
             "description": definition.description,
@@ -213,7 +215,7 @@ class AgentFiles:
             return self._find_folder(in_project=in_project)
         if dialect == "sticky":
             if in_project:
-                raise UsageError("a sticky agent has no place in a project; use --user")
+                raise UsageError("a sticky agent cannot be in a project; use --user")
             return self._paths.agent_dir / "subagents"
         if in_project:
             self._check_trust()
@@ -229,7 +231,7 @@ def _check_links(folder: Path) -> Path:
     # The parent of `.agents` is the project itself.
     parts = (folder,) if folder.name.startswith(".") else (folder.parent, folder)
     if link := next(filter(Path.is_symlink, parts), None):
-        raise UsageError(f"{link} is a link, and no agent is made through one; put a folder in its place")
+        raise UsageError(f"{link} is a link, and agents are not written through links; replace it with a folder")
     return folder
 
 

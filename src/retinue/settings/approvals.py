@@ -54,11 +54,11 @@ def _parse_rule(entry: Mapping[str, Any], report: Any) -> Rule | None:
     action = _ACTIONS.get(str(entry.get("action")))
     for field in entry:
         if field not in FIELDS:
-            report(field, f"is no field of a rule{suggest(str(field), FIELDS)}; expected {', '.join(FIELDS)}")
+            report(field, f"unknown field{suggest(str(field), FIELDS)}; expected {', '.join(FIELDS)}")
             if action == "allow":
                 return None  # the unknown field may have been meant to narrow the rule
     if action is None:
-        report("action", f"found {show_value(entry.get('action'))}; expected allow, deny or ask; it denies")
+        report("action", f"found {show_value(entry.get('action'))}; expected allow, deny or ask; the rule denies")
         action = "deny"
     tools, patterns = _read_globs(entry, "tool", report), _read_globs(entry, "pattern", report)
     if (tools is None or patterns is None) and action == "allow":

@@ -3,7 +3,7 @@
 Must not know which settings exist, where they come from or who uses them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from typing import Any, NamedTuple, TypeVar
 
@@ -32,6 +32,20 @@ class Check(Struct, frozen=True):
     """Whether null is a value; else null means that the setting is missing."""
 
 
+class Limit(Struct, frozen=True):
+    """Who may set a setting to what, and its key if that is not the field's name; in the annotation after the check."""
+
+    user_only: bool = False
+    off_only: bool = False
+    """A project may switch it off, never on."""
+    user_values: tuple[Any, ...] = ()
+    """Values that a project may not choose."""
+    key: str = ""
+
+
+USER_ONLY, OFF_ONLY = Limit(user_only=True), Limit(off_only=True)
+
+
 class Setting(NamedTuple):
     """One setting: its key in files, its field, and what it accepts."""
 
@@ -39,11 +53,35 @@ class Setting(NamedTuple):
     field: str
     """Dotted for a field of a section."""
     check: Check
-    user_only: bool = False
-    off_only: bool = False
-    """A project may switch it off, never on."""
-    user_values: tuple[Any, ...] = ()
-    """Values that a project may not choose."""
+    limit: Limit = Limit()
+
+    def accepts_from_project(self, value: Any) -> bool:
+        limit = self.limit
+        return not (limit.user_only or (limit.off_only and value is True) or value in limit.user_values)
+
+
+def list_settings(kind: type[Struct], key: str = "", field: str = "") -> Iterator[Setting]:
+    """Yield the settings that a struct and its sections declare: `name: Annotated[type, check, limit]`.
+
+    A section of another layer is annotated with the checks of its fields; only the user may set those.
+    """
+    for name, annotation in kind.__annotations__.items():
+        marks = getattr(annotation, "__metadata__", ())
+        match marks:
+            case (Check() as check, *rest):
+                limit = rest[0] if rest else Limit()
+                yield Setting(key + (limit.key or to_key(name)), field + name, check, limit)
+            case (Mapping() as checks,):
+                for each, check in checks.items():
+                    yield Setting(f"{key}{name}.{to_key(each)}", f"{field}{name}.{each}", check, USER_ONLY)
+            case _:
+                yield from list_settings(annotation, f"{key}{to_key(name)}.", f"{field}{name}.")
+
+
+def to_key(name: str) -> str:
+    """Convert `max_concurrent` to the spelling in files; a name in that spelling is unchanged."""
+    first, *rest = name.split("_")
+    return first + "".join(word[:1].upper() + word[1:] for word in rest)
 
 
 def _only(wanted: type, accepts: str) -> Check:

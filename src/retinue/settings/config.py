@@ -110,7 +110,7 @@ def load_config(
         hidden=crew.settings.sandbox.hidden,
     )
     if unread := [item for item in crew.diagnostics if item.severity == "error" and item.field.startswith("budget")]:
-        raise ConfigError(f"{unread[0].message}; nothing is started until the budget can be read")
+        raise ConfigError(f"{unread[0].message}; nothing is started until this is fixed")
     boundaries = Boundaries(
         crew.settings.sandbox,
         home=paths.home,

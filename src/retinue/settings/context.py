@@ -142,13 +142,13 @@ def _load_text(path: Path, bound: FileBound, diagnostics: list[Diagnostic]) -> s
     if data is None:
         return None
     if b"\0" in data:
-        text = f"{path}: has NUL bytes; expected text; skipped"
+        text = f"{path}: contains NUL bytes; expected text; skipped"
         diagnostics.append(Diagnostic(text, str(path), severity="warning", code="binary"))
         return None
     cut = len(data) > MAX_CONTEXT_BYTES
     text = data[:MAX_CONTEXT_BYTES].decode("utf-8", "ignore" if cut else "replace").removeprefix("\ufeff")
     if "\ufffd" in text and b"\xef\xbf\xbd" not in data:
-        message = f"{path}: is not all UTF-8; wrong bytes are shown as \\ufffd"
+        message = f"{path}: is not valid UTF-8; invalid bytes are shown as \\ufffd"
         diagnostics.append(Diagnostic(message, str(path), severity="warning", code="encoding"))
     if cut:
         message = f"{path}: only the first {MAX_CONTEXT_BYTES} bytes are used"

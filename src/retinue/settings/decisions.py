@@ -35,9 +35,9 @@ def save_decision(paths: Paths, folder: Path, decision: bool | None) -> None:
     try:
         str(folder).encode()
     except UnicodeEncodeError:
-        raise UsageError(f"{quote(str(folder), 200)} is not UTF-8; trust.json cannot name it") from None
+        raise UsageError(f"{quote(str(folder), 200)} is not UTF-8, so trust.json cannot store it") from None
     if decision and is_too_wide(folder, paths.home):
-        raise UsageError(f"{quote(str(folder), 200)} holds your home directory; trust single projects instead")
+        raise UsageError(f"{quote(str(folder), 200)} contains your home directory; trust single projects instead")
     path = paths.trust_file
     if problem := find_exposure(path):
         raise ConfigError(f"{path}: {problem}; nothing is saved")
@@ -118,7 +118,7 @@ def hold_lock(path: Path) -> Iterator[None]:
                     lock.rmdir()
                     continue
             if time.monotonic() > deadline_s:
-                raise ConfigError(f"{lock}: another program holds it; remove it if none runs") from None
+                raise ConfigError(f"{lock}: another program holds this lock; if none is running, remove it") from None
             time.sleep(0.02)
     try:
         yield
@@ -138,7 +138,7 @@ class DecidedFolder:
     def decide(self, decision: bool | None) -> None:
         """Save a decision; None removes it. Raises UsageError or ConfigError."""
         if decision is not None and not self.path.is_dir():
-            raise UsageError(f"{quote(str(self.path), 200)} is no folder")
+            raise UsageError(f"{quote(str(self.path), 200)} is not a folder")
         save_decision(self._here, self.path, decision)
 
     def read(self, *, approve: bool | None) -> tuple[Path, Trust]:

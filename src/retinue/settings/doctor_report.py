@@ -58,7 +58,7 @@ def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bo
         paths = find_paths(".", environment)
     except RetinueError as error:
         return DoctorReport(
-            (*_check_programs(environment, os.path.curdir), Item("fail", "files", "No place for files", str(error)))
+            (*_check_programs(environment, os.path.curdir), Item("fail", "files", "No home directory", str(error)))
         )
     loaded = load_settings(paths, environment, approve=approve)
     items: list[Item] = [
@@ -83,7 +83,7 @@ def _check_programs(environment: Mapping[str, str], project: str) -> Iterable[It
     yield Item("pass" if sys.version_info >= (3, 11) else "fail", "python", f"Python {version}", sys.executable)
     # Programs of the project are never started, not even to read their version.
     git = find_program("git", environment, outside=project)
-    yield _check_program("git", git, "without it there are no worktrees and no branch in prompts")
+    yield _check_program("git", git, "needed for worktrees and for the branch in prompts")
     own = shutil.which("rg", path=os.path.dirname(sys.executable))
     ripgrep = own or find_program("rg", environment, outside=project)
     if ripgrep is None:
@@ -100,10 +100,10 @@ def _check_sandbox(paths: Paths, loaded: LoadedSettings, environment: Mapping[st
     limits = boundaries.machine.server.corral.describe()
     boundaries.machine.close()
     if own.mode == "off":
-        detail = "commands of agents that write run without a boundary, read-only agents get no bash"
+        detail = "commands run without a sandbox, and read-only agents get no bash"
         yield Item("warn", "sandbox", "The sandbox is switched off", f"{find_user_file(paths)}: {detail}")
     if not status.is_usable:
-        detail = f"{status.reason}; read-only agents get no bash, others run without a boundary"
+        detail = f"{status.reason}; read-only agents get no bash, and other agents run without a sandbox"
         yield Item("warn", "sandbox", "No sandbox on this machine", detail)
     else:
         kind: State = "warn" if status.state == "partial" else "info" if status.weaker else "pass"
@@ -136,9 +136,9 @@ def _ask_version(category: str, name: str, program: str) -> Item:
 def _check_places(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str]) -> Iterable[Item]:
     folder = paths.agent_dir
     if not folder.exists():
-        yield Item("info", "permissions", "No agent directory yet", f"{folder} is made when something is saved")
+        yield Item("info", "permissions", "No agent directory yet", f"{folder} is created when something is saved")
     elif os.name == "posix" and (mode := stat.S_IMODE(folder.stat().st_mode)) & 0o022:
-        text = f"others can write to it (mode {mode:04o}); run chmod 700 {folder}"
+        text = f"other users can write to it (mode {mode:04o}); run chmod 700 {folder}"
         yield Item("fail", "permissions", "Agent directory not safe", f"{folder}: {text}")
     else:
         yield Item("pass", "permissions", "Agent directory safe", str(folder))
@@ -191,13 +191,13 @@ def _check_trust(paths: Paths, loaded: LoadedSettings) -> Iterable[Item]:
     more = load_bindings(find_bindings_file(paths), paths.project)[2]
     yield from _to_items("trust", [*problems, *more], "Trust file not usable", "Trust file remark")
     if not problems and not more and decisions:
-        yield Item("pass", "trust", f"{len(decisions)} decisions about folders", str(paths.trust_file))
+        yield Item("pass", "trust", f"{len(decisions)} saved decisions about folders", str(paths.trust_file))
     trust = loaded.trust
     if trust.trusted and trust.protected:
         yield Item("pass", "trust", "This project is trusted", f"{paths.project} ({trust.reason})")
     elif trust.protected:
         listed = ", ".join(trust.protected)
-        how = f"retinue trust {paths.project} --yes" if trust.reason != "--no-approve" else "leave out --no-approve"
+        how = f"retinue trust {paths.project} --yes" if trust.reason != "--no-approve" else "omit --no-approve"
         yield Item(
             "warn", "trust", "This project is not trusted", f"{trust.reason}; skipped {listed}; to use it: {how}"
         )
@@ -214,7 +214,7 @@ def _check_models(
     usable = [info for info in registry.candidates if info.api != "offline"]
     if usable:
         providers = ", ".join(dict.fromkeys(info.provider for info in usable))
-        yield Item("pass", "models", f"{len(usable)} models can be asked", providers)
+        yield Item("pass", "models", f"{len(usable)} models available", providers)
     for text in registry.list_moves():
         yield Item("info", "models", "Provider at another address", text)
     default = None
@@ -235,8 +235,8 @@ def _check_models(
         detail = f"{where}: defaultModel {quote(default.info.id)}: sessions begin with {choice.info.ref}"
         yield Item("warn", "models", "Default model not among enabledModels", detail)
     if choice.info.api == "offline":
-        detail = "set ANTHROPIC_API_KEY, OPENAI_API_KEY or another key, or describe a server in models.json"
-        yield Item("warn", "models", "No language model, only the built-in rules", detail)
+        detail = "set ANTHROPIC_API_KEY, OPENAI_API_KEY or another key, or add a server to models.json"
+        yield Item("warn", "models", "No language model; only the built-in rules answer", detail)
     else:
         yield Item("pass", "models", f"Default model {choice.info.ref}", choice.reason)
 
@@ -262,7 +262,9 @@ def _check_agents(paths: Paths, loaded: LoadedSettings, environment: Mapping[str
         rights = roster.decide(item)
         told = [*rights.warnings, *(refusal.sentence for refusal in rights.refused if refusal.code == "sandbox")]
         if told and item.source != "builtin":
-            yield Item("info", "agents", f"{item.name} does not get all it asks for", f"{item.path}: {'; '.join(told)}")
+            yield Item(
+                "info", "agents", f"{item.name} does not get all the tools it lists", f"{item.path}: {'; '.join(told)}"
+            )
 
 
 def _check_hooks(paths: Paths, loaded: LoadedSettings) -> Iterable[Item]:
@@ -282,7 +284,7 @@ def _describe_hooks(hooks: LoadedHooks) -> Iterable[Item]:
     for item in hooks.found:
         text = item.spec.describe()
         if item.spec.fault not in ("", item.notice) and (item.state == "ready" or item.is_guarding):
-            told = f"{quote(item.spec.name)} refuses all that it may have guarded"
+            told = f"{quote(item.spec.name)} refuses everything it may guard"
             yield Item("fail", "hooks", told, item.spec.fault)
         elif item.notice:
             yield Item("warn", "hooks", f"{quote(item.spec.name)} waits for approval", item.notice)
@@ -347,7 +349,7 @@ def _check_lsp(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, s
     if listed:
         yield Item("info", "lsp", f"{len(listed)} language servers installed", ", ".join(listed))
     else:
-        yield Item("info", "lsp", "No language server installed", "pip install 'retinue[lsp]' brings one for Python")
+        yield Item("info", "lsp", "No language server installed", "pip install 'retinue[lsp]' installs one for Python")
 
 
 def _check_terminal(environment: Mapping[str, str]) -> Iterable[Item]:

@@ -5,10 +5,9 @@ Must not know what the entries mean; a server and a hook describe themselves.
 
 import json
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,13 +15,16 @@ from msgspec.structs import replace
 from retinue.core.diagnostics import suggest
 from retinue.core.errors import UsageError, quote
 from retinue.settings.consent import Consents, Kind, State, describe_content, load_consents, save_consent
-from retinue.settings.hooks import FoundHook, load_hooks, load_profile
+from retinue.settings.hooks import load_hooks, load_profile
 from retinue.settings.layers import load_settings
 from retinue.settings.mcp import load_servers
 from retinue.settings.paths import Paths, expand_path, find_paths
 from retinue.settings.roster import open_registry
 from retinue.settings.subagents import load_crew
 
+MAX_BYTES = 1 << 20
+AGENT_FOLDERS = (".pi/agents", ".agents", ".codingcode/agents")
+SETTINGS_FILE = os.path.join(".pi", "subagents.json")
 _WORDS = {
     "ready": "approved",
     "disabled": "disabled",
@@ -34,40 +36,50 @@ _WORDS = {
 class Candidate(Struct, frozen=True):
     """An entry to be decided about."""
 
+    kind: Kind
     name: str
     path: str
     state: State
     entry: Any
     """Everything that an approval is bound to."""
+    owner: Paths
+    """Where the approval is stored."""
+    text: str | None = None
+    """The content of a file; None for an entry of a file."""
 
 
-class EntryApproval(ABC):
-    """The user's decision about one entry."""
+class EntryApproval:
+    """The user's decision about one MCP server, hook, extension or agent file."""
 
-    kind: Kind
-
-    def __init__(self, name: str, environment: Mapping[str, str], *, approve: bool | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        environment: Mapping[str, str],
+        *,
+        kind: Literal["mcp", "hook", "extension", "file"],
+        approve: bool | None = None,
+    ) -> None:
         """Raises UsageError if the project has no such entry or its files may not be read."""
+        self._kind = kind
         self._name = name
         self._environment = environment
         self._paths = find_paths(".", environment)
         self._trust = load_settings(self._paths, environment, approve=approve).trust
         self._found = self._find()
 
-    @abstractmethod
-    def look(self) -> Candidate:
-        """Return the project's entry of that name as it is now. Raises UsageError."""
-
     def decide(self, consent: bool) -> None:
         """Approve the entry as it is now, or withdraw the approval. Raises ConfigError."""
-        save_consent(self._paths, self.kind, self._found.name, self._found.entry if consent else None)
+        found = self._found
+        save_consent(found.owner, found.kind, found.name, found.entry if consent else None)
         self._found = self._find()
 
     def describe(self) -> tuple[str, list[str]]:
-        """Return a headline and the lines of the entry, or of its diff since the approval."""
+        """Return a headline and the lines of the file or entry; of a changed entry also its diff since the approval."""
         found = self._found
         line = f"{found.name} in {found.path}: {_WORDS[found.state]}"
-        before = load_consents(self._paths, self.kind)[0].get(found.name)
+        if found.text is not None:
+            return line, found.text.splitlines()
+        before = load_consents(found.owner, found.kind)[0].get(found.name)
         now = _render(found.entry)
         if found.state != "changed" or before is None:
             return line, now
@@ -79,74 +91,75 @@ class EntryApproval(ABC):
     def needs_decision(self) -> bool:
         return self._found.state in ("unapproved", "changed")
 
-    def explain_missing(self, noun: str, names: list[str]) -> str:
-        listed = f"; it has {', '.join(names)}" if names else ", and no other one"
-        return f"this project has no {noun} {quote(self._name)}{suggest(self._name, names)}{listed}"
-
     def _find(self) -> Candidate:
-        if not self._trust.trusted:
+        """Return the entry as it is now. Raises UsageError."""
+        if self._kind == "file":
+            return self._find_file()
+        path = self._find_path() if self._kind == "extension" else None
+        if not self._trust.trusted and (path is None or _is_inside(path, self._paths.project)):
             folder = quote(str(self._paths.project), 200)
-            raise UsageError(f"{folder} is not trusted, so its files are not read: retinue trust {folder} --yes first")
-        return self.look()
+            raise UsageError(f"{folder} is not trusted, so its files are not read; first: retinue trust {folder} --yes")
+        if path is not None:
+            path = Path(os.path.realpath(path))
+            return _read_candidate(find_owner(self._paths, path), "extensions", str(path), path)
+        return self._find_hook() if self._kind == "hook" else self._find_server()
 
+    def _find_path(self) -> Path:
+        return expand_path(self._name, self._paths.home, self._paths.cwd, f"--{self._kind}")
 
-def _render(entry: Any) -> list[str]:
-    return json.dumps(entry, indent=2, ensure_ascii=True).splitlines()
-
-
-MAX_BYTES = 1 << 20
-AGENT_FOLDERS = (".pi/agents", ".agents", ".codingcode/agents")
-SETTINGS_FILE = os.path.join(".pi", "subagents.json")
-
-
-class FileApproval(EntryApproval):
-    """An agent or settings file that may be used although its project is not trusted."""
-
-    kind: Kind = "files"
-    _text = ""
-
-    def look(self) -> Candidate:
-        """Return the file as it is now. Raises UsageError."""
+    def _find_file(self) -> Candidate:
+        """Return an agent or settings file, which may be used although its project is not trusted."""
         path = self._find_path()
         name = os.path.relpath(path, self._paths.project)
         if not is_agent_file(self._paths, path) and name != SETTINGS_FILE:
             places = ", ".join(AGENT_FOLDERS)
             text = f"is neither an agent file of this project ({places}) nor {SETTINGS_FILE}"
             raise UsageError(f"{quote(self._name, 200)} {text}")
-        return self._describe_file(name, path)
+        return _read_candidate(self._paths, "files", name, path)
 
-    def describe(self) -> tuple[str, list[str]]:
-        """Return a headline and the lines of the file."""
-        return super().describe()[0], self._text.splitlines()
+    def _find_hook(self) -> Candidate:
+        """Return the project's hook of that name, or the user's if it runs project files.
 
-    def _find(self) -> Candidate:
-        return self.look()
+        Hooks of a project's agents are named `agent/hook`.
+        """
+        crew = load_crew(self._paths, self._environment, trusted=True).settings
+        agents = open_registry(self._paths, crew, trusted=True).read().definitions
+        known = [*load_hooks(self._paths, trusted=True).found]
+        known += [item for each in agents if each.hooks for item in load_profile(self._paths, each, trusted=True).found]
+        same = [item for item in known if item.spec.name == self._name]
+        found = next((item for item in same if item.is_bound), None)
+        if found is not None:
+            return Candidate("hooks", found.spec.name, found.spec.path, found.state, found.entry, self._paths)
+        if same:
+            raise UsageError(f"hook {quote(self._name)} is your own: it needs no approval")
+        raise UsageError(self._explain_missing("hook", [item.spec.name for item in known if item.is_bound]))
 
-    def _find_path(self) -> Path:
-        return expand_path(self._name, self._paths.home, self._paths.cwd, f"--{self.kind[:-1]}")
+    def _find_server(self) -> Candidate:
+        """Return the project's server of that name, or the user's if it runs project files."""
+        servers = load_servers(self._paths, self._environment, trusted=True)
+        found = servers.find(self._name)
+        if found is None:
+            broken = next((each.message for each in servers.diagnostics if each.field.split(".")[0] == self._name), "")
+            names = [item.server.name for item in servers.found if item.server.level == "project"]
+            raise UsageError(broken or self._explain_missing("MCP server", names))
+        if not found.is_bound:
+            raise UsageError(f"server {quote(self._name)} is your own ({found.server.path}): it needs no approval")
+        return Candidate("mcp", found.server.name, found.server.path, found.state, found.entry, self._paths)
 
-    def _describe_file(self, name: str, path: Path) -> Candidate:
-        data = read_file(path)
-        self._text = data.decode("utf-8", "replace")
-        entry = describe_content(data)
-        return Candidate(name, str(path), Consents(self._paths, self.kind, []).judge(name, entry), entry)
+    def _explain_missing(self, noun: str, names: list[str]) -> str:
+        listed = f"; it has: {', '.join(names)}" if names else ""
+        return f"this project has no {noun} {quote(self._name)}{suggest(self._name, names)}{listed}"
 
 
-class ExtensionApproval(FileApproval):
-    """An extension that an agent file names by its path."""
+def _render(entry: Any) -> list[str]:
+    return json.dumps(entry, indent=2, ensure_ascii=True).splitlines()
 
-    kind: Kind = "extensions"
 
-    def look(self) -> Candidate:
-        """Return the file as it is now. Raises UsageError."""
-        path = Path(os.path.realpath(self._find_path()))
-        self._paths = find_owner(self._paths, path)
-        return self._describe_file(str(path), path)
-
-    def _find(self) -> Candidate:
-        if self._trust.trusted or not _is_inside(self._find_path(), self._paths.project):
-            return self.look()
-        return super(FileApproval, self)._find()  # raises UsageError that says to trust the project first
+def _read_candidate(owner: Paths, kind: Kind, name: str, path: Path) -> Candidate:
+    data = read_file(path)
+    entry = describe_content(data)
+    state = Consents(owner, kind, []).judge(name, entry)
+    return Candidate(kind, name, str(path), state, entry, owner, data.decode("utf-8", "replace"))
 
 
 def judge_extension(paths: Paths, path: str, data: bytes) -> str:
@@ -193,44 +206,3 @@ def read_file(path: Path) -> bytes:
 
 def _is_inside(path: Path, folder: Path) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
-
-
-class HookApproval(EntryApproval):
-    kind = "hooks"
-
-    def look(self) -> Candidate:
-        """Return the project's hook of that name, or the user's if it runs project files. Raises UsageError."""
-        known = self._list()
-        same = [item for item in known if item.spec.name == self._name]
-        found = next((item for item in same if item.is_bound), None)
-        if found is not None:
-            return Candidate(found.spec.name, found.spec.path, found.state, found.entry)
-        if same:
-            raise UsageError(f"hook {quote(self._name)} is your own: it needs no approval")
-        raise UsageError(self.explain_missing("hook", [item.spec.name for item in known if item.is_bound]))
-
-    def _list(self) -> list[FoundHook]:
-        """List the hooks of files and of agents; those of a project's agents are named `agent/hook`."""
-        crew = load_crew(self._paths, self._environment, trusted=True).settings
-        agents = open_registry(self._paths, crew, trusted=True).read().definitions
-        profiles = [each for each in agents if each.hooks]
-        return [
-            *load_hooks(self._paths, trusted=True).found,
-            *(item for each in profiles for item in load_profile(self._paths, each, trusted=True).found),
-        ]
-
-
-class ServerApproval(EntryApproval):
-    kind = "mcp"
-
-    def look(self) -> Candidate:
-        """Return the project's server of that name, or the user's if it runs project files. Raises UsageError."""
-        servers = load_servers(self._paths, self._environment, trusted=True)
-        found = servers.find(self._name)
-        if found is None:
-            broken = next((each.message for each in servers.diagnostics if each.field.split(".")[0] == self._name), "")
-            names = [item.server.name for item in servers.found if item.server.level == "project"]
-            raise UsageError(broken or self.explain_missing("MCP server", names))
-        if not found.is_bound:
-            raise UsageError(f"server {quote(self._name)} is your own ({found.server.path}): it needs no approval")
-        return Candidate(found.server.name, found.server.path, found.state, found.entry)

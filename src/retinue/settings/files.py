@@ -41,12 +41,12 @@ class FileBound(Struct, frozen=True):
         """Return why an open file is refused and what to do; empty if it is accepted."""
         is_inside = is_below(real, (self.root,))
         if is_hidden(real, self.hidden):
-            return f"leads to {real}, which is hidden from agents since it may hold secrets; put another file there"
+            return f"leads to {real}, which is hidden from agents because it may contain secrets; use another file"
         if not is_inside and not self.is_users:
-            return f"leads to {real}, outside of {self.root}; put the file itself there instead of a link"
+            return f"leads to {real}, outside {self.root}; replace the link with the file itself"
         is_free = not self.owners or (is_inside and self.is_users)
         if not is_free and not {status.st_uid, os.lstat(path).st_uid}.issubset(self.owners):
-            return "belongs to another user; make it yours (chown), or put a copy into your agent directory"
+            return "belongs to another user; change its owner (chown) or copy it to your agent directory"
         return ""
 
 
@@ -124,7 +124,7 @@ def read_text(path: Path, limit: int = MAX_BYTES, bound: FileBound | None = None
 def _check_kind(path: Path, status: os.stat_result) -> None:
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
-        raise ConfigError(f"{path}: is {_KINDS.get(kind, 'no regular file')}; expected a regular file")
+        raise ConfigError(f"{path}: is {_KINDS.get(kind, 'not a regular file')}; expected a regular file")
 
 
 def _read(descriptor: int, wanted: int) -> bytes:
@@ -170,7 +170,7 @@ def may_mention(path: Path, words: tuple[str, ...], bound: FileBound | None = No
 
 def _explain(error: OSError) -> str:
     if error.errno == errno.ELOOP:
-        return "the symbolic links go round in a circle"
+        return "the symbolic links form a loop"
     return (error.strerror or type(error).__name__).lower()
 
 
@@ -205,7 +205,7 @@ def load_entries(path: Path, code: str, bound: FileBound | None = None) -> "tupl
 
     try:
         if not os.path.exists(path):
-            raise ConfigError(f"{path}: cannot be read: it leads nowhere")
+            raise ConfigError(f"{path}: cannot be read: it is a broken link")
         text = read_text(path, MAX_YAML_BYTES, bound)
         return read_yaml(text, 1)[0] if text.strip() else ()
     except BlockError as error:

@@ -168,8 +168,8 @@ class Guards:
         if runner == "pi" or (runner == "process" and definition.hooks):
             why = "approvals, approvalRules or hooks are set" if runner == "pi" else "its file has hooks"
             raise RetinueError(
-                f"agent {quote(definition.name)} cannot run with runner {runner}: nobody could be asked there about "
-                f"its calls ({why}); use inprocess"
+                f"agent {quote(definition.name)} cannot use runner {runner}, which cannot ask for approval "
+                f"({why}); use inprocess"
             )
 
     def _surround(

@@ -49,7 +49,7 @@ class FoundHook(Struct, frozen=True):
         name = self.spec.name
         shown = name if name.isidentifier() else quote(name)
         whose = "of yours runs a file of this project and" if self.spec.is_own else "of this project"
-        then = "it is not run and refuses all it guards" if self.is_guarding else "skipped"
+        then = "it does not run and refuses everything it guards" if self.is_guarding else "skipped"
         return f"hook {quote(name)} {whose} {what}: {then} (to see and approve it: retinue trust --hook {shown})"
 
 
@@ -107,8 +107,8 @@ def load_hooks(
                 break
             first = next((each for each in known if each.name == spec.name), None)
             if first is not None:
-                how = "both are asked" if spec.is_guard else f"it is hidden by the one in {first.path}"
-                problems.append(_tell(spec, f"has the name of another; {how}", "warning"))
+                how = "both are asked" if spec.is_guard else f"the one in {first.path} is used"
+                problems.append(_tell(spec, f"has the same name as another hook; {how}", "warning"))
             if first is None or spec.is_guard:
                 known.append(spec)
     approvals = _Approvals(paths, problems, trusted=trusted)
@@ -162,9 +162,9 @@ def _switch(
     is_off = disabled.get(spec.name, False)
     if spec.name in muted:
         if spec.is_own and spec.is_guard and muted[spec.name] and not is_off:
-            problems.append(_tell(spec, "is a guard of the user; a project cannot switch it off", "warning"))
+            problems.append(_tell(spec, "is a guard of the user; a project cannot disable it", "warning"))
         elif spec.is_own and is_off and not muted[spec.name]:
-            problems.append(_tell(spec, "is switched off by the user; a project cannot switch it on", "warning"))
+            problems.append(_tell(spec, "is disabled by the user; a project cannot enable it", "warning"))
         else:
             is_off = muted[spec.name]
     return structs.replace(spec, enabled=False) if is_off else spec
@@ -236,7 +236,7 @@ def _load_file(path: Path, scope: Scope, problems: list[Diagnostic], bound: File
                 yield _stand_in(path, scope, text)
         elif entry.key in entries:
             fail(
-                f"hooks: given twice, first on line {entries[entry.key].line}; put all of them into one list",
+                f"hooks: given twice, first on line {entries[entry.key].line}; put all hooks into one list",
                 entry.line,
             )
             yield _stand_in(path, scope, "hooks: given twice")
@@ -266,7 +266,7 @@ def _load_file(path: Path, scope: Scope, problems: list[Diagnostic], bound: File
 def _stand_in(path: Path, scope: Scope, fault: str) -> HookSpec:
     """Return a guard in place of those that a broken file may have contained."""
     is_own = scope == "global"
-    fault = f"{fault if str(path) in fault else f'{path}: {fault}'}; mend the file, or move it away"
+    fault = f"{fault if str(path) in fault else f'{path}: {fault}'}; fix the file or move it away"
     return structs.replace(
         stand_in(path.name, fault), scope=scope, is_own=is_own, path=str(path), folder=str(path.parent)
     )
@@ -275,7 +275,7 @@ def _stand_in(path: Path, scope: Scope, fault: str) -> HookSpec:
 def _place_fault(fault: str, place: str) -> str:
     """Add the place and a remedy to what is wrong with an entry."""
     what = ("." if fault.partition(":")[0].isidentifier() else ": ") + fault
-    return f"{place}{what}; mend the entry, or switch it off with enabled: false" if fault else ""
+    return f"{place}{what}; fix the entry or disable it with enabled: false" if fault else ""
 
 
 def _tell(spec: HookSpec, text: str, severity: Literal["error", "warning"] = "error") -> Diagnostic:

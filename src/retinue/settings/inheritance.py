@@ -70,7 +70,7 @@ def inherit_budget(environment: Mapping[str, str]) -> "ParentBudget | None":
         end = socket.socket(fileno=_read_count(named))
     except OSError as error:
         # A budget that cannot be read must not be ignored.
-        raise UsageError(f"{BUDGET_FD} {quote(named)} is no open socket ({error.strerror}); unset it") from None
+        raise UsageError(f"{BUDGET_FD} {quote(named)} is not an open socket ({error.strerror}); unset it") from None
     end.set_inheritable(False)
     return ParentBudget(end)
 

@@ -146,18 +146,13 @@ class _LayerReader:
     def _read_setting(self, item: Setting, value: Any) -> None:
         if value is None and not item.check.takes_null:
             return
-        if item.user_only and self.scope == "project":
-            text = f"{self.path}: {item.key}: ignored, it can only be set in the user's own settings file"
-            self._add(text, item.key, "user-only", "warning")
-            return
-        if item.off_only and self.scope == "project" and value is True:
-            text = f"{self.path}: {item.key}: ignored, a project can switch it off but not on"
-            self._add(text, item.key, "user-only", "warning")
-            return
-        if self.scope == "project" and value in item.user_values:
-            shown = show_value(value)
-            text = f"{self.path}: {item.key}: {shown} is ignored, it can only be chosen in the user's own settings file"
-            self._add(text, item.key, "user-only", "warning")
+        if self.scope == "project" and not item.accepts_from_project(value):
+            reason = "it can only be set in the user's own settings file"
+            if item.limit.off_only:
+                reason = "a project can switch it off but not on"
+            elif item.limit.user_values:
+                reason = f"only the user's own settings file can choose {show_value(value)}"
+            self._add(f"{self.path}: {item.key}: ignored, {reason}", item.key, "user-only", "warning")
             return
         try:
             self.values[item.key] = item.check.convert(

@@ -69,7 +69,9 @@ def load_servers(paths: Paths, environment: Mapping[str, str], *, trusted: bool)
             if level == "project" and written.is_override:
                 changes.append(written)
             elif any(each.level == level for each in same):
-                problems.append(_tell(written, f"is hidden by {quote(same[-1].name)} in {same[-1].path}", "warning"))
+                problems.append(
+                    _tell(written, f"is overridden by {quote(same[-1].name)} in {same[-1].path}", "warning")
+                )
             else:
                 same.append(written)
     found: list[ConfiguredServer] = []

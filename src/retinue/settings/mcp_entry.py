@@ -91,10 +91,10 @@ class _Reader:
             name=written.name,
             command=command,
             args=tuple(self._fill("args", text) for text in self._take_texts(entry, "args")),
-            env=self._take_table(entry, "env", _ENV_NAME, "a name of a variable"),
+            env=self._take_table(entry, "env", _ENV_NAME, "the name of a variable"),
             cwd=self._fill("cwd", self._take_text(entry, "cwd")),
             url=url,
-            headers=self._take_table(entry, "headers", _HEADER, "a name of a header"),
+            headers=self._take_table(entry, "headers", _HEADER, "the name of a header"),
             concurrency=int(self._take_number(entry, "concurrency", CONCURRENCY, 1, MAX_CONCURRENCY, whole=True)),
             auto_reconnect=self._take_flag(entry, "autoReconnect"),
             timeout_s=self._take_number(entry, "timeout", CALL_S, 0.1, MAX_TIMEOUT_S),
@@ -113,9 +113,9 @@ class _Reader:
             if key in SELF_APPROVAL:
                 self._tell(f".{key}", "has no effect: the user decides what is started", "warning")
             elif key == "oauth":
-                self._tell(".oauth", "has no effect: retinue signs in nowhere; give a header instead", "warning")
+                self._tell(".oauth", "has no effect: retinue does not support OAuth; set a header instead", "warning")
             elif key not in _KNOWN:
-                self._tell(f".{quote(key)}", f"is no field of a server{suggest(str(key), _KNOWN)}", "warning")
+                self._tell(f".{quote(key)}", f"unknown field{suggest(str(key), _KNOWN)}", "warning")
 
     def _take_target(self, entry: Mapping[str, Any]) -> tuple[str, str]:
         if entry.get("type") is not None and entry["type"] not in _TYPES:
@@ -169,7 +169,9 @@ class _Reader:
     def _take_read_only(self, entry: Mapping[str, Any]) -> tuple[str, ...]:
         found = self._take_texts(entry, "readOnlyTools")
         if found and self._written.level == "project":
-            self._tell(".readOnlyTools", "has no effect in a project's file: only the user can vouch for it", "warning")
+            self._tell(
+                ".readOnlyTools", "has no effect in a project's file; only the user's file can declare it", "warning"
+            )
             return ()
         return tuple(found)
 
@@ -204,7 +206,7 @@ class _Reader:
                 self._refuse(f"{key}.{quote(field)}", field, kind)
             if not isinstance(item, str) or re.search(r"[\x00\r\n]", item):
                 # The value may be a secret, so it is not shown.
-                self._fail(f"{key}.{field} is no string of one line; put numbers in quotes")
+                self._fail(f"{key}.{field} is not a string of one line; put numbers in quotes")
         return {
             field: item if item.startswith("!") else self._fill(f"{key}.{field}", item) for field, item in value.items()
         }
@@ -233,7 +235,9 @@ class _Reader:
         def find(match: re.Match[str]) -> str:
             value = self._environment.get(match[1], match[2])
             if value is None:
-                self._tell(f".{field}", f"names the variable {match[1]}, which is not set; it is empty", "warning")
+                self._tell(
+                    f".{field}", f"uses the variable {match[1]}, which is not set; an empty text is used", "warning"
+                )
             return value or ""
 
         return _VARIABLE.sub(find, text)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import suggest
 from retinue.core.errors import UsageError, quote
-from retinue.settings.checks import Setting
+from retinue.settings.checks import Setting, to_key
 from retinue.settings.layers import read_layer
 from retinue.settings.schema import SETTINGS
 from retinue.settings.subagents import CREW_SETTINGS
@@ -37,7 +37,7 @@ def read_overrides(given: Mapping[str, Any]) -> Overrides:
     crew: dict[str, Any] = {}
     problems: list[str] = []
     for name, value in given.items():
-        key = _to_key(name)
+        key = to_key(name)
         if key in ours:
             main[key] = _to_plain(value, key, ours)
         elif key in theirs:
@@ -73,17 +73,11 @@ def _to_plain(value: Any, key: str, known: frozenset[str]) -> Any:
     """Convert a value to its form in a file; names are translated where they are settings."""
     if isinstance(value, Mapping):
         is_section = any(other.startswith(f"{key}.") for other in known)
-        names = {name: _to_key(name) if is_section and isinstance(name, str) else name for name in value}
+        names = {name: to_key(name) if is_section and isinstance(name, str) else name for name in value}
         return {names[name]: _to_plain(item, f"{key}.{names[name]}", known) for name, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_to_plain(item, key, known) for item in value]
     return fspath(value) if isinstance(value, PurePath) else value
-
-
-def _to_key(name: str) -> str:
-    """Convert `max_concurrent` to the spelling in files; a name in that spelling is unchanged."""
-    first, *rest = name.split("_")
-    return first + "".join(word[:1].upper() + word[1:] for word in rest)
 
 
 def _to_name(key: str) -> str:

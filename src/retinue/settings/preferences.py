@@ -113,7 +113,7 @@ class Preferences:
         """Return one setting. Raises UsageError."""
         found = next((item for item in self.list() if item.key == key), None)
         if found is None:
-            raise UsageError(f"{quote(key)} is no setting")
+            raise UsageError(f"unknown setting {quote(key)}")
         return found
 
     def read(self, key: str, text: str) -> tuple[Any, Any]:
@@ -136,7 +136,7 @@ class Preferences:
     def needs_consent(self, key: str, text: str) -> bool:
         """Return whether a new project file could hold this, if the user accepts it. Raises UsageError."""
         is_undecided = self._trust.is_open and not self._trust.trusted and self._may_create
-        return is_undecided and _may_project_say(_find(key), self.read(key, text)[0])
+        return is_undecided and _find(key).accepts_from_project(self.read(key, text)[0])
 
     def change(self, key: str, text: str, *, accepts_file: bool = False) -> None:
         """Set a value from the user's text. Raises UsageError or ConfigError.
@@ -145,7 +145,7 @@ class Preferences:
         """
         value, wanted = self.read(key, text)
         is_projects = self._has_project_file or (accepts_file and self.needs_consent(key, text))
-        if is_projects and _may_project_say(_find(key), value):
+        if is_projects and _find(key).accepts_from_project(value):
             self._write_project({key: value})
             return
         if self._has_project_file:
@@ -189,11 +189,6 @@ class Preferences:
         write_keys(path, values, dropped, bound=bind_project(self._paths))
         if is_own:
             accept_file(self._paths, path)
-
-
-def _may_project_say(setting: Setting, value: Any) -> bool:
-    is_refused = setting.user_only or (setting.off_only and value is True)
-    return not is_refused and value not in setting.user_values
 
 
 def write_keys(
@@ -259,7 +254,7 @@ def _read_docs(kind: type[Struct]) -> dict[str, str]:
 def _find(key: str) -> Setting:
     found = next((item for item in CREW_SETTINGS if item.key == key), None)
     if found is None:
-        raise UsageError(f"{quote(key)} is no setting")
+        raise UsageError(f"unknown setting {quote(key)}")
     return found
 
 

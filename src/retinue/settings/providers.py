@@ -80,7 +80,7 @@ def _add_listed(paths: Paths, providers: dict[str, Provider], raw: Mapping[str, 
     try:
         stored = convert((found or {}).get("providers") or {}, dict[str, ModelList])
     except ValidationError as error:
-        text = f"{path}: is not used ({error}); write it again with retinue models --refresh"
+        text = f"{path}: is ignored ({error}); to write it again: retinue models --refresh"
         return [Diagnostic(text, str(path), severity="warning", code="listed-models")]
     changed = raw.get("providers")
     for id, models in stored.items():
@@ -125,7 +125,7 @@ def _load_credentials(path: Path) -> tuple[dict[str, Credential], list[Diagnosti
     credentials, problems = parse_auth(raw, str(path))
     mode = stat.S_IMODE(os.stat(path).st_mode) if os.name == "posix" else 0
     if mode & 0o077:
-        text = f"{path}: others can read or write it (mode {mode:04o}); run chmod 600 {path}"
+        text = f"{path}: other users can read or write it (mode {mode:04o}); run chmod 600 {path}"
         problems.append(Diagnostic(text, str(path), severity="warning", code="mode"))
     return credentials, diagnostics + problems
 
@@ -152,7 +152,7 @@ def to_wishes(request: Request, settings: Settings, session: Session | None, reg
 def _check_scope(patterns: Sequence[str], registry: ModelRegistry) -> None:
     """Raise ModelError if a flag matches no model at all."""
     if not any(match_pattern(pattern, registry.names) for pattern in patterns):
-        raise ModelError(f"--models: {quote(', '.join(patterns))} names no model that can be used; see retinue models")
+        raise ModelError(f"--models: {quote(', '.join(patterns))} matches no available model; see retinue models")
 
 
 def read_level(session: Session) -> ThinkingLevel | None:

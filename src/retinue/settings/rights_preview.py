@@ -120,19 +120,19 @@ class RightsPreview:
     def _explain(self, name: str, definition: Definition | None, surface: str, tool: str) -> RightsChain:
         if definition is None:
             return RightsChain(
-                name, tool, False, (ToolReason("agent", False, f"there is no agent {quote(name)} there"),)
+                name, tool, False, (ToolReason("agent", False, f"this surface has no agent {quote(name)}"),)
             )
         agent = ToolReason("agent", True, f"{quote(name)} means {definition.name} ({definition.path})")
         if off := self.tell_off(definition, surface):
             return RightsChain(
-                definition.name, tool, False, (agent, ToolReason("switches", False, f"it cannot be run: {off}"))
+                definition.name, tool, False, (agent, ToolReason("switches", False, f"it is disabled: {off}"))
             )
         offers = self._list_origins(definition) if tool == SEARCH else self._find_served(tool, definition)
         terms = self._find_terms(definition, surface, offers)
         chain, rights = explain_tool(definition, terms, tool), decide_tools(definition, terms)
         links = (agent, *chain.links)
         if not chain.links[0].holds and (more := self.foretell(definition, surface)[1]):
-            text = f"{chain.links[0].sentence}, but it has {', '.join(more)}, and these are known when it runs"
+            text = f"{chain.links[0].sentence}, but it has {', '.join(more)}, which are known only when it runs"
             links = (agent, ToolReason("exists", False, text))
         if chain.is_granted and rights.targets.get(tool, tool) == "bash":
             links += (ToolReason("sandbox", *self._roster.boundaries.foretell(readonly=rights.readonly)),)
@@ -178,7 +178,7 @@ class RightsPreview:
         own, roster = self._roster.crew, self._roster
         found = {"user": self._name("denyTools"), "readonlyBash": self._name("subagents.readonlyBash")}
         user_file = find_user_file(roster.paths)
-        remedy = f"set it in {user_file}, or say --write to retinue run"
+        remedy = f"set it in {user_file}, or use retinue run --write"
         found["write"] = f"{self._name('subagents.allowWrite')}; {remedy}"
         if (origin := roster.loaded.find_origin("defaultTools")) != "default":
             found["parent"] = f"defaultTools is {json.dumps(roster.loaded.settings.default_tools)} in {origin}"
@@ -212,7 +212,7 @@ class RightsPreview:
         """Return placeholders for unknown tools: all of an extension or server, and those that the agent file names."""
         # An agent that can search for tools gets the deferred ones, and may get no others.
         searches = definition.dialect != "pi" and SEARCH in (definition.tools.names or ())
-        kind = "the waiting tools" if searches and not choose_selectors(definition) else "the tools"
+        kind = "the deferred tools" if searches and not choose_selectors(definition) else "the tools"
         found = {
             f"{kind} of the extension {name}": Offer(Effect.READ, name, is_deferred=searches)
             for name in self._roster.extensions

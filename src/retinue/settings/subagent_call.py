@@ -77,9 +77,11 @@ def find_sticky_file(paths: Paths, agent: str, session_id: str) -> str:
     name = f"{agent}_{session_id}.jsonl"
     # An agent's name may be any line of text, but only a plain one may become part of a path.
     if os.path.basename(name) != name or name.startswith(".") or "\0" in name:
-        raise UsageError(f"agent {quote(agent)} has a name that no session file can have; give it a plain one")
+        raise UsageError(f"agent {quote(agent)} has a name that cannot be part of a file name; rename it")
     if len(os.fsencode(name)) > MAX_NAME_BYTES:
-        raise UsageError(f"session id {quote(session_id)} is too long beside the agent's name; use a shorter one")
+        raise UsageError(
+            f"session id {quote(session_id)} and the agent's name are too long for a file name; use a shorter id"
+        )
     return str(home / ".pi" / "subagent-sessions" / digest / name)
 
 

@@ -5,7 +5,7 @@ The docstring under a field is its documentation. Must not know who uses a setti
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct, structs
 
@@ -16,7 +16,10 @@ from retinue.core.tool_table import SURFACES
 from retinue.engine.limits import Bounds, Limits
 from retinue.sandbox.profile import Sandbox
 from retinue.settings.checks import (
+    OFF_ONLY,
+    USER_ONLY,
     Check,
+    Limit,
     Report,
     Setting,
     amount,
@@ -24,14 +27,13 @@ from retinue.settings.checks import (
     choice,
     flag,
     least,
+    list_settings,
     names,
     optional,
     some_of,
     trimmed,
 )
 from retinue.settings.devkit import (
-    DEVKIT_IGNORED,
-    DEVKIT_SETTINGS,
     CommandsSettings,
     ConvertContent,
     Lsp,
@@ -48,14 +50,65 @@ _BOUNDS, _LIMITS = Bounds(), Limits()
 Approvals: TypeAlias = Literal["never", "ask", "acceptEdits", "plan", "bypass"]
 
 
+def _rules() -> Check:
+    def convert(value: Any, report: Report) -> tuple[Mapping[str, Any], ...]:
+        # An unreadable rule may have been meant to refuse something, so the user is asked about everything.
+        doubt = {"action": "ask", "reason": "a rule in approvalRules cannot be read"}
+        if not isinstance(value, list):
+            report("", value, "a list of objects; until then you are asked about every call")
+            return (doubt,)
+        for index, item in enumerate(value):
+            if not isinstance(item, dict):
+                report(f"[{index}]", item, "an object; until then you are asked about every call")
+        return tuple(item if isinstance(item, dict) else doubt for item in value)
+
+    return Check("a list of objects", convert)
+
+
+def _denials() -> Check:
+    """Accept tool names; an unreadable list may have been meant to deny anything, so it denies everything."""
+
+    def convert(value: Any, report: Report) -> tuple[str, ...]:
+        words = value.split(",") if isinstance(value, str) else value
+        if isinstance(words, list) and all(isinstance(word, str) and word.strip() for word in words):
+            return tuple(word.strip() for word in words)
+        report("", value, "a list of tool names; until then every tool is denied")
+        return ("*",)
+
+    return Check("a list of strings", convert)
+
+
+def _approvals() -> Check:
+    """Accept a mode; an invalid one means `ask`, because a typo must not switch approvals off."""
+    known = choice(*get_args(Approvals))
+
+    def convert(value: Any, report: Report) -> str:
+        if value not in get_args(Approvals):
+            report("", value, f"{known.accepts}; ask is used")
+            return "ask"
+        return str(value)
+
+    return Check(known.accepts, convert, choices=known.choices)
+
+
+_SANDBOX = {
+    "mode": choice("auto", "off"),
+    "network": flag(),
+    "writable": names(),
+    "hidden": names(),
+    "environment": names(),
+    "memory_mb": optional(between(64)),
+}
+
+
 class RunLimits(Struct, frozen=True):
     """Limits of a background run."""
 
-    wall_seconds: float | None = None
+    wall_seconds: Annotated[float | None, amount()] = None
     """Maximum run time of a background run."""
-    idle_seconds: float | None = 300
+    idle_seconds: Annotated[float | None, amount()] = 300
     """Maximum time of a background run without any output."""
-    tool_seconds: float | None = 600
+    tool_seconds: Annotated[float | None, amount()] = 600
     """Maximum time of one tool call of a background run."""
 
     def to_limits(self) -> Limits:
@@ -65,87 +118,87 @@ class RunLimits(Struct, frozen=True):
 class Budget(Struct, frozen=True):
     """Limits for one prompt including all runs it starts."""
 
-    tokens: int | None = None
+    tokens: Annotated[int | None, least(optional(between(1)))] = None
     """Maximum tokens of one main prompt with all its children. The smaller of your value and the project's applies."""
-    cost_usd: float | None = None
+    cost_usd: Annotated[float | None, least(amount())] = None
     """Maximum US dollars of one main prompt with all its children; the smaller value applies, too."""
-    allow_pi: bool = False
+    allow_pi: Annotated[bool, flag(), USER_ONLY] = False
     """Allow the runner `pi` under a budget, although pi can exceed the budget by one reply."""
 
 
 class ClusterSettings(Struct, frozen=True):
     """The queue of the runner `cluster`."""
 
-    database: str = ""
+    database: Annotated[str, trimmed(), USER_ONLY] = ""
     """The address of a Postgres database, such as `postgresql://user@host/name`; RETINUE_DATABASE wins."""
-    max_concurrent: int = 200
+    max_concurrent: Annotated[int, between(1, 10_000), USER_ONLY] = 200
     """Maximum number of runs of one parent in the cluster, including waiting ones."""
-    use_remote: bool = True
+    use_remote: Annotated[bool, flag()] = True
     """Let workers fetch from the repository's remote what it has; otherwise everything is sent through the database."""
 
 
 class SubagentsConfig(Struct, frozen=True):
     """Everything subagents.json decides."""
 
-    surfaces: tuple[Surface, ...] = ("fleet",)
+    surfaces: Annotated[tuple[Surface, ...], some_of(*SURFACES)] = ("fleet",)
     """The surfaces whose delegation tools the main agent has."""
-    fallback_subagent: str | None = None
+    fallback_subagent: Annotated[str | None, optional(trimmed(), False, "none")] = None
     """The agent to use for an unknown name instead of an error."""
-    max_spawns_per_tree: int = _BOUNDS.max_spawns
+    max_spawns_per_tree: Annotated[int, between(1, 100_000)] = _BOUNDS.max_spawns
     """Maximum number of runs that one main prompt may start."""
-    max_concurrent_scheduled: int = 4
+    max_concurrent_scheduled: Annotated[int, between(1, 1024)] = 4
     """Maximum number of scheduled runs at the same time."""
     limits: RunLimits = RunLimits()
     budget: Budget = Budget()
-    runner: Runner = "inprocess"
+    runner: Annotated[Runner, choice(*get_args(Runner)), Limit(user_values=("pi", "cluster"))] = "inprocess"
     """Where children run: in this process, in this process with a record for resuming after a crash, each in its own
     process, as a real pi, or on cluster workers. Only the user may choose the last two. A definition's `runner` wins.
     """
-    pi_command: str = "pi"
+    pi_command: Annotated[str, trimmed(), USER_ONLY] = "pi"
     """The program for the runner `pi`: a name on `PATH`, or an absolute path."""
     cluster: ClusterSettings = ClusterSettings()
-    approvals: Approvals = "never"
+    approvals: Annotated[Approvals, _approvals(), USER_ONLY] = "never"
     """Whether calls need approval; see the guide to approvals."""
-    approval_rules: tuple[Mapping[str, Any], ...] = ()
+    approval_rules: Annotated[tuple[Mapping[str, Any], ...], _rules(), USER_ONLY] = ()
     """Rules about calls, each with `action`, `tool`, `pattern`, `priority` and `reason`."""
-    sandbox: Sandbox = Sandbox()
-    deny_tools: tuple[str, ...] = ()
+    sandbox: Annotated[Sandbox, _SANDBOX] = Sandbox()
+    deny_tools: Annotated[tuple[str, ...], _denials(), USER_ONLY] = ()
     """Tools that no agent has, including the main agent and everything it starts."""
-    redact_secrets: bool = False
+    redact_secrets: Annotated[bool, flag(), USER_ONLY] = False
     """Remove what looks like a key or password from prompts and tool results, in addition to the keys in use."""
-    always_exposed_extensions: tuple[str, ...] = ()
+    always_exposed_extensions: Annotated[tuple[str, ...], names(), USER_ONLY] = ()
     """Extensions whose tools an agent's tool list cannot hide; denials still do."""
-    max_concurrent: int = _BOUNDS.max_concurrent
+    max_concurrent: Annotated[int, between(1, 1024)] = _BOUNDS.max_concurrent
     """Maximum number of runs of one parent at the same time."""
-    default_max_turns: int = 0
+    default_max_turns: Annotated[int, between(0, 10_000)] = 0
     """Maximum turns of a run if neither its file nor its call sets a limit; 0 means no limit."""
-    grace_turns: int = _LIMITS.grace_turns
+    grace_turns: Annotated[int, between(1, 1_000)] = _LIMITS.grace_turns
     """Turns to wrap up after the turn limit."""
-    default_join_mode: Join = "async"
+    default_join_mode: Annotated[Join, choice("async", "group", "smart")] = "async"
     """Whether the ends of several runs are reported one by one or together."""
-    scheduling_enabled: bool = True
+    scheduling_enabled: Annotated[bool, flag(), OFF_ONLY] = True
     """Allow agents to be scheduled."""
-    scope_models: bool = False
+    scope_models: Annotated[bool, flag()] = False
     """Allow calls to choose only models in `enabledModels`."""
-    disable_default_agents: bool = False
+    disable_default_agents: Annotated[bool, flag()] = False
     """Hide the built-in `general-purpose`, `Explore` and `Plan`."""
-    tool_description_mode: Literal["full", "compact", "custom"] = "full"
+    tool_description_mode: Annotated[Literal["full", "compact", "custom"], choice("full", "compact", "custom")] = "full"
     """Length of the description of the `Agent` tool; `custom` reads it from a file."""
-    wait_timeout_seconds: int = 270
+    wait_timeout_seconds: Annotated[int, between(30, 3_600)] = 270
     """Maximum time to wait for a result."""
-    abort_resend_key: str = "f9"
+    abort_resend_key: Annotated[str, trimmed()] = "f9"
     """The key that aborts and sends waiting messages. `PI_ABORT_RESEND_KEY` wins."""
-    widget_display_mode: Literal["auto", "rich", "compact"] = "auto"
+    widget_display_mode: Annotated[Literal["auto", "rich", "compact"], choice("auto", "rich", "compact")] = "auto"
     """How much detail the list of runs shows."""
-    fleet_view: bool = True
+    fleet_view: Annotated[bool, flag()] = True
     """Show the list of runs below the editor."""
-    widget_mode: Literal["all", "background", "off"] = "background"
+    widget_mode: Annotated[Literal["all", "background", "off"], choice("all", "background", "off")] = "background"
     """Which runs are listed above the editor."""
-    output_transcript: bool = True
+    output_transcript: Annotated[bool, flag()] = True
     """Write a transcript of each background run to `.pi/output`."""
-    rollup_child_usage: bool = False
+    rollup_child_usage: Annotated[bool, flag()] = False
     """Count the usage of children as their parent's."""
-    enabled: bool = True
+    enabled: Annotated[bool, flag(), OFF_ONLY] = True
     """Offer the `subagent`, web, convert and LSP tools and the `/toolkit` command."""
     subagents: SubagentToolSettings = SubagentToolSettings()
     web: WebSettings = WebSettings()
@@ -180,110 +233,23 @@ class LoadedSubagents(Struct, frozen=True):
     layers: tuple[Layer, ...] = ()
 
 
-def _rules() -> Check:
-    def convert(value: Any, report: Report) -> tuple[Mapping[str, Any], ...]:
-        # An unreadable rule may have been meant to refuse something, so the user is asked about everything.
-        doubt = {"action": "ask", "reason": "a rule in approvalRules cannot be read"}
-        if not isinstance(value, list):
-            report("", value, "a list of objects; every call is asked about")
-            return (doubt,)
-        for index, item in enumerate(value):
-            if not isinstance(item, dict):
-                report(f"[{index}]", item, "an object; every call is asked about")
-        return tuple(item if isinstance(item, dict) else doubt for item in value)
-
-    return Check("a list of objects", convert)
-
-
-def _denials() -> Check:
-    """Accept tool names; an unreadable list may have been meant to deny anything, so it denies everything."""
-
-    def convert(value: Any, report: Report) -> tuple[str, ...]:
-        words = value.split(",") if isinstance(value, str) else value
-        if isinstance(words, list) and all(isinstance(word, str) and word.strip() for word in words):
-            return tuple(word.strip() for word in words)
-        report("", value, "a list of tool names; until then every tool is denied")
-        return ("*",)
-
-    return Check("a list of strings", convert)
-
-
-def _approvals() -> Check:
-    """Accept a mode; an invalid one means `ask`, because a typo must not switch approvals off."""
-    known = choice(*get_args(Approvals))
-
-    def convert(value: Any, report: Report) -> str:
-        if value not in get_args(Approvals):
-            report("", value, f"{known.accepts}; it asks")
-            return "ask"
-        return str(value)
-
-    return Check(known.accepts, convert, choices=known.choices)
-
-
-# In the order of the reference page.
-CREW_SETTINGS = (
-    Setting("surfaces", "surfaces", some_of(*SURFACES)),
-    Setting("fallbackSubagent", "fallback_subagent", optional(trimmed(), False, "none")),
-    Setting("maxSpawnsPerTree", "max_spawns_per_tree", between(1, 100_000)),
-    Setting("maxConcurrentScheduled", "max_concurrent_scheduled", between(1, 1024)),
-    Setting("limits.wallSeconds", "limits.wall_seconds", amount()),
-    Setting("limits.idleSeconds", "limits.idle_seconds", amount()),
-    Setting("limits.toolSeconds", "limits.tool_seconds", amount()),
-    Setting("budget.tokens", "budget.tokens", least(optional(between(1)))),
-    Setting("budget.costUsd", "budget.cost_usd", least(amount())),
-    Setting("budget.allowPi", "budget.allow_pi", flag(), user_only=True),
-    # pi starts its commands itself, outside our sandbox.
-    Setting("runner", "runner", choice(*get_args(Runner)), user_values=("pi", "cluster")),
-    Setting("piCommand", "pi_command", trimmed(), user_only=True),
-    Setting("cluster.database", "cluster.database", trimmed(), user_only=True),
-    Setting("cluster.maxConcurrent", "cluster.max_concurrent", between(1, 10_000), user_only=True),
-    Setting("cluster.useRemote", "cluster.use_remote", flag()),
-    Setting("approvals", "approvals", _approvals(), user_only=True),
-    Setting("approvalRules", "approval_rules", _rules(), user_only=True),
-    Setting("sandbox.mode", "sandbox.mode", choice("auto", "off"), user_only=True),
-    Setting("sandbox.network", "sandbox.network", flag(), user_only=True),
-    Setting("sandbox.writable", "sandbox.writable", names(), user_only=True),
-    Setting("sandbox.hidden", "sandbox.hidden", names(), user_only=True),
-    Setting("sandbox.environment", "sandbox.environment", names(), user_only=True),
-    Setting("sandbox.memoryMb", "sandbox.memory_mb", optional(between(64)), user_only=True),
-    Setting("denyTools", "deny_tools", _denials(), user_only=True),
-    Setting("redactSecrets", "redact_secrets", flag(), user_only=True),
-    Setting("alwaysExposedExtensions", "always_exposed_extensions", names(), user_only=True),
-    Setting("maxConcurrent", "max_concurrent", between(1, 1024)),
-    Setting("defaultMaxTurns", "default_max_turns", between(0, 10_000)),
-    Setting("graceTurns", "grace_turns", between(1, 1_000)),
-    Setting("defaultJoinMode", "default_join_mode", choice("async", "group", "smart")),
-    Setting("schedulingEnabled", "scheduling_enabled", flag(), off_only=True),
-    Setting("scopeModels", "scope_models", flag()),
-    Setting("disableDefaultAgents", "disable_default_agents", flag()),
-    Setting("toolDescriptionMode", "tool_description_mode", choice("full", "compact", "custom")),
-    Setting("waitTimeoutSeconds", "wait_timeout_seconds", between(30, 3_600)),
-    Setting("abortResendKey", "abort_resend_key", trimmed()),
-    Setting("widgetDisplayMode", "widget_display_mode", choice("auto", "rich", "compact")),
-    Setting("fleetView", "fleet_view", flag()),
-    Setting("widgetMode", "widget_mode", choice("all", "background", "off")),
-    Setting("outputTranscript", "output_transcript", flag()),
-    Setting("rollupChildUsage", "rollup_child_usage", flag()),
-    Setting("enabled", "enabled", flag(), off_only=True),
-    *DEVKIT_SETTINGS,
-)
-IGNORED = DEVKIT_IGNORED | {
-    "$schema",
-    "backgroundByDefault",
-    "herdrReportWorking",
-    "strictAgentFiles",
-    "agentMentions",
-    "rememberAgents",
-    "worktreeIsolation",
-    "maxSubagentDepth",
-    "reportUsage",
-    "showCost",
-}
+CREW_SETTINGS = tuple(list_settings(SubagentsConfig))
+"""Every setting, in the order of the reference page."""
+# fmt: off
+IGNORED = frozenset((
+    "$schema", "backgroundByDefault", "herdrReportWorking", "strictAgentFiles", "agentMentions", "rememberAgents",
+    "worktreeIsolation", "maxSubagentDepth", "reportUsage", "showCost", "subagents.projectAgentPolicy",
+    "subagents.nonInteractivePolicy", "web.connectionPool", "convertContent.provider", "guards",
+))
+# fmt: on
 """Keys of other versions of the extensions: accepted, but without effect."""
 _LOCKS = ("denyTools", "approval", "sandbox")
 """Keys with which only the user can restrict agents."""
-_DEVKIT_TABLE = tuple(item for item in CREW_SETTINGS if item.key == "enabled" or item in DEVKIT_SETTINGS)
+_DEVKIT_TABLE = tuple(
+    item
+    for item in CREW_SETTINGS
+    if item.key.partition(".")[0] in ("enabled", "subagents", "web", "convertContent", "lsp", "commands")
+)
 
 
 def load_crew(
@@ -298,7 +264,7 @@ def load_crew(
         if problems and scope == "user" and may_mention(path, _LOCKS):
             # The file may have denied any tool.
             layers.append(Layer(scope, {"denyTools": ("*",)}, str(path)))
-            text = f"{problems[-1].message}; as the file restricts agents, every tool is denied until it is mended"
+            text = f"{problems[-1].message}; since the file restricts agents, every tool is denied until it is fixed"
             problems[-1] = structs.replace(problems[-1], message=text)
         if problems and scope == "user" and may_mention(path, ("budget",)):
             problems[-1] = structs.replace(problems[-1], field="budget")

@@ -111,7 +111,7 @@ class _Config:
 
     def read_switch(self, section: str, key: str) -> bool | None:
         """Read a switch for all agents; an invalid value switches them off."""
-        inside, instead = self._raw.get(section), "no agent is dispatched until this is mended or removed"
+        inside, instead = self._raw.get(section), "no agent is dispatched until this is fixed or removed"
         if inside is None:
             return False if self.broken else None
         if not isinstance(inside, Mapping):
@@ -139,11 +139,11 @@ class _Config:
         """Same, but invalid values switch off: every name in a string or list counts as disabled."""
         value, field = self._find(*keys), ".".join(keys)
         if isinstance(value, str | list):
-            self._reject(field, value, _FLAGS, "what it names is switched off")
+            self._reject(field, value, _FLAGS, "everything it names is disabled")
             return {name: True for name in ([value] if isinstance(value, str) else value) if isinstance(name, str)}
         doubtful = [name for name in value if not isinstance(value[name], bool)] if isinstance(value, Mapping) else []
         for name in doubtful:
-            self._reject(f"{field}.{name}", value[name], "true or false", "it is switched off")
+            self._reject(f"{field}.{name}", value[name], "true or false", "it is disabled")
         if doubtful:
             return {str(name): flag is not False for name, flag in value.items()}
         return self.read_flags(*keys)
@@ -188,7 +188,7 @@ def _load(folder: Path | None, problems: list[Diagnostic], bound: FileBound | No
         problem = error.problem
         # Most of the file belongs to another program.
         if may_mention(path, ("subagent",), bound):
-            text = f"{problem.message}; as it may switch agents off, none is run until it is mended or removed"
+            text = f"{problem.message}; since it may disable agents, no agent runs until it is fixed or removed"
             problem = structs.replace(problem, message=text)
         problems.append(problem)
         return _Config({}, str(path), problems, "" if problem is error.problem else problem.message)

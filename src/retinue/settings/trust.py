@@ -99,7 +99,7 @@ def _is_accepted(paths: Paths, name: str, accepted: frozenset[str]) -> bool:
 def _find_links(paths: Paths) -> Iterator[Diagnostic]:
     for path in (paths.project / name for name in CONFIG_FOLDERS if paths.project != paths.home):
         if path.is_symlink():
-            text = f"{path}: is a link, so nothing in it is read; put a real folder there"
+            text = f"{path}: is a link, so nothing in it is read; replace it with a real folder"
             yield Diagnostic(text, str(path), severity="warning", code="linked-config")
 
 

@@ -1,11 +1,12 @@
-"""Stores user state between starts: the default model, the theme, the input history of each project.
+"""Stores user state between starts: keys, theme, default model, the input history of each project.
 
 Files are in the agent directory and private; one that cannot be read or written affects nothing else.
 """
 
 import hashlib
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -13,15 +14,14 @@ from pathlib import Path
 import orjson
 from msgspec import Struct
 
-from retinue.core.diagnostics import Diagnostic, show_value
-from retinue.core.errors import RetinueError
+from retinue.core.diagnostics import Diagnostic, show_value, suggest
+from retinue.core.errors import RetinueError, quote
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import ModelInfo
 from retinue.models.resolve import Names, match_pattern
 from retinue.sessions.files import make_private
 from retinue.settings.decisions import replace_own
 from retinue.settings.files import load_json, read_bounded
-from retinue.settings.keybindings import is_key, load_keybindings
 from retinue.settings.layers import LoadedSettings
 from retinue.settings.paths import Paths, find_paths
 from retinue.settings.preferences import write_keys
@@ -49,27 +49,56 @@ class TerminalSettings(Struct, frozen=True):
 
 def load_wishes(paths: Paths) -> tuple[TerminalSettings, list[Diagnostic]]:
     """Load the terminal settings; invalid values are reported, errors of the whole file are not."""
-    path = paths.agent_dir / "settings.json"
-    raw, _ = load_json(path)
-    found = raw or {}
-    escape, editor = found.get("doubleEscapeAction", "tree"), found.get("externalEditor", "")
-    problems = []
-    if escape not in ESCAPES:
-        text = f"{path}: doubleEscapeAction: found {show_value(escape)}; expected {', '.join(ESCAPES)}; using tree"
-        problems.append(Diagnostic(text, str(path), code="settings", field="doubleEscapeAction"))
-    if not isinstance(editor, str):
-        text = f"{path}: externalEditor: found {show_value(editor)}; expected a command such as code --wait"
-        problems.append(Diagnostic(text, str(path), code="settings", field="externalEditor"))
-    shown = found.get("treeFilterMode", "default")
-    if shown not in FILTERS:
-        text = f"{path}: treeFilterMode: found {show_value(shown)}; expected {', '.join(FILTERS)}; using default"
-        problems.append(Diagnostic(text, str(path), code="settings", field="treeFilterMode"))
+    raw, _ = load_json(paths.user_settings)
+    problems: list[Diagnostic] = []
+
+    def read(key: str, default: str, choices: tuple[str, ...] = ()) -> str:
+        value = (raw or {}).get(key, default)
+        if isinstance(value, str) and (not choices or value in choices):
+            return value.strip()
+        accepted = f"{', '.join(choices)}; using {default}" if choices else "a command such as code --wait"
+        text = f"{paths.user_settings}: {key}: found {show_value(value)}; expected {accepted}"
+        problems.append(Diagnostic(text, str(paths.user_settings), code="settings", field=key))
+        return default
+
     wishes = TerminalSettings(
-        escape if escape in ESCAPES else "tree",
-        editor.strip() if isinstance(editor, str) else "",
-        shown if shown in FILTERS else "default",
+        read("doubleEscapeAction", "tree", ESCAPES),
+        read("externalEditor", ""),
+        read("treeFilterMode", "default", FILTERS),
     )
     return wishes, problems
+
+
+_NAMED = (
+    r"escape|esc|enter|return|tab|space|backspace|delete|insert|clear|home|end|pageup|pagedown|up|down|left|right"
+    r"|f(?:[1-9]|1[0-2])"
+)
+_KEY = re.compile(
+    rf"(?:(?:ctrl|shift|alt|super)\+)*(?:[a-z0-9]|[`\-=\[\]\\;',./!@#$%^&*()_+|~{{}}:<>?]|{_NAMED})", re.IGNORECASE
+)
+
+
+def load_keybindings(paths: Paths, actions: Collection[str]) -> tuple[dict[str, tuple[str, ...]], list[Diagnostic]]:
+    """Return the keys of each action in pi's `keybindings.json`; an empty tuple removes an action's keys.
+
+    An invalid entry, or one for an action that is not among `actions`, is dropped with a message.
+    """
+    path = paths.agent_dir / "keybindings.json"
+    raw, problems = load_json(path)
+    found: dict[str, tuple[str, ...]] = {}
+    for action, value in (raw or {}).items():
+        if action == "$schema" or (value is None and action in actions):
+            continue
+        keys = [value] if isinstance(value, str) else value
+        if action not in actions:
+            text = f"unknown action {quote(action)}{suggest(action, actions)}; skipped; /hotkeys lists the names"
+        elif not isinstance(keys, list) or not all(isinstance(key, str) and _KEY.fullmatch(key) for key in keys):
+            text = f"{action}: found {show_value(value)}; expected a key such as ctrl+l, or a list of keys"
+        else:
+            found[action] = tuple(dict.fromkeys(key.lower() for key in keys))
+            continue
+        problems.append(Diagnostic(f"{path}: {text}", str(path), code="keybindings", field=action))
+    return found, problems
 
 
 class HistoryFile:
@@ -107,27 +136,6 @@ class HistoryFile:
                 os.close(handle)
 
 
-def load_theme(paths: Paths) -> str:
-    """Return the name of the chosen theme; empty if none was chosen."""
-    raw, _ = load_json(_find_file(paths))
-    name = (raw or {}).get("theme")
-    return name if isinstance(name, str) else ""
-
-
-def save_theme(paths: Paths, name: str) -> None:
-    """Store the theme; errors are ignored."""
-    path = _find_file(paths)
-    raw, problems = load_json(path)
-    with suppress(OSError, RetinueError):
-        make_private(path.parent)
-        kept = {} if problems else dict(raw or {})
-        replace_own(path, orjson.dumps({**kept, "theme": name}, option=orjson.OPT_INDENT_2) + b"\n")
-
-
-def _find_file(paths: Paths) -> Path:
-    return paths.own_dir / "screen.json"
-
-
 def _read_line(line: bytes) -> str | None:
     try:
         found = orjson.loads(line)
@@ -143,41 +151,52 @@ def _write_line(text: str) -> bytes:
 class UserState:
     """User state for the project of the working directory. Every method reads or writes a small file at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, paths: Paths | None = None) -> None:
         """Raises RetinueError without a home directory."""
-        self._paths = find_paths(".", os.environ)
+        self.paths = paths or find_paths(".", os.environ)
 
     @cached_property
     def history(self) -> HistoryFile:
-        return HistoryFile(self._paths)
+        return HistoryFile(self.paths)
 
-    def load_keys(self) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-        """Return the user's keys for actions, in pi's spelling, and problems in the file."""
-        keys, problems = load_keybindings(self._paths)
+    def load_keys(self, actions: Collection[str]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+        """Return the user's keys for these actions, in pi's spelling, and problems in the file."""
+        keys, problems = load_keybindings(self.paths, actions)
         return keys, [problem.message for problem in problems]
 
     @staticmethod
     def is_key(text: str) -> bool:
-        return is_key(text)
+        """Return whether a text is a key in pi's spelling."""
+        return _KEY.fullmatch(text) is not None
 
     def load_wishes(self) -> tuple[TerminalSettings, list[str]]:
-        wishes, problems = load_wishes(self._paths)
+        wishes, problems = load_wishes(self.paths)
         return wishes, [problem.message for problem in problems]
 
     @property
     def theme(self) -> str:
         """The name of the chosen theme; empty if none was chosen."""
-        return load_theme(self._paths)
+        name = (load_json(self._theme_file)[0] or {}).get("theme")
+        return name if isinstance(name, str) else ""
 
     def choose_theme(self, name: str) -> None:
-        save_theme(self._paths, name)
+        """Store the theme; errors are ignored."""
+        raw, problems = load_json(self._theme_file)
+        with suppress(OSError, RetinueError):
+            make_private(self._theme_file.parent)
+            kept = {} if problems else dict(raw or {})
+            replace_own(self._theme_file, orjson.dumps({**kept, "theme": name}, option=orjson.OPT_INDENT_2) + b"\n")
+
+    @property
+    def _theme_file(self) -> Path:
+        return self.paths.own_dir / "screen.json"
 
 
 class Defaults:
     """Stores the user's defaults. Each method returns what overrides the new value. Raises ConfigError."""
 
     def __init__(self, paths: Paths, loaded: LoadedSettings) -> None:
-        self._path = paths.agent_dir / "settings.json"
+        self._path = paths.user_settings
         self._loaded = loaded
         is_file = loaded.find_origin("enabledModels") != "flag"
         self._scope = loaded.settings.enabled_models if is_file else ()

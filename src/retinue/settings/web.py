@@ -103,15 +103,15 @@ def describe_outside(settings: SubagentsConfig, environment: Mapping[str, str], 
         yield from _describe_providers(web, environment)
         yield "pass", "web-tools", "Web tools enabled", f"Provider: {web.provider}, Debug: {str(web.debug).lower()}"
         if web.debug:
-            yield "info", "web-tools", "Requests of the web tools are noted", str(find_web_log(environment))
+            yield "info", "web-tools", "Requests of the web tools are logged", str(find_web_log(environment))
         if any(environment.get(name) or environment.get(name.upper()) for name in _PROXIES):
-            text = "names are looked up and addresses checked here, so requests go out directly"
+            text = "requests go out directly, because names are resolved and addresses checked here"
             yield "info", "web-tools", "Proxies of the environment are not used by the web tools", text
         if web.allow_private_network:
             yield (
                 "warn",
                 "web-tools",
-                "Web tools may reach this machine and private networks",
+                "Web tools may access this machine and private networks",
                 "web.allowPrivateNetwork",
             )
     if "convert_content" in offered:
@@ -138,7 +138,7 @@ def _describe_providers(web: WebSettings, environment: Mapping[str, str]) -> Ite
             text = f"{provider.label} requires {own.key_name}" if is_keyless else f"{provider.label} may have issues"
             yield "warn", "provider", text, str(error)
         else:
-            yield "pass", "provider", f"{provider.label} can be asked", access.url
+            yield "pass", "provider", f"{provider.label} configured", access.url
 
 
 def _describe_converter(command: str, environment: Mapping[str, str], project: str) -> Row:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from retinue.app import UserState, open_folder
 from retinue.core.errors import RetinueError
+from retinue.ui.default_keys import DEFAULTS
 from retinue.ui.formats import clean_line
 
 
@@ -24,7 +25,7 @@ class KeptState:
 def read_habits() -> tuple[UserState, KeptState]:
     """Read the preferences. Raises RetinueError if there is no home directory."""
     habits = UserState()
-    keys, problems = habits.load_keys()
+    keys, problems = habits.load_keys(DEFAULTS)
     wishes, more = habits.load_wishes()
     history = habits.history.load()
     kept = KeptState(keys, habits.theme, history, problems + more)

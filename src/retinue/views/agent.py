@@ -26,9 +26,9 @@ def render_portrait(about: dict[str, Any]) -> str:
     for surfaces, answer in _group_surfaces(about):
         lines += ["", *_render_tools(surfaces, answer, about)]
     wish = about["wishedModel"]
-    remark = "" if not wish else " (a wish)" if about["model"] else f" ({wish} is wished for and not there)"
-    lines += ["", f"model     {about['model'] or 'that of the caller'}{remark}"]
-    lines.append(f"thinking  {about['thinking'] or 'that of the caller'}")
+    remark = "" if not wish else " (preferred)" if about["model"] else f" ({wish} is preferred but not available)"
+    lines += ["", f"model     {about['model'] or "the caller's"}{remark}"]
+    lines.append(f"thinking  {about['thinking'] or "the caller's"}")
     lines.append(f"turns     {'no limit' if not about['maxTurns'] else about['maxTurns']}")
     lines.append(f"prompt    {about['promptMode']}, {len(about['prompt'].splitlines())} lines")
     lines += [f"hides     {path}" for path in about["shadows"]]
@@ -91,7 +91,7 @@ description: when to use this agent, in one sentence
 tools: read, grep, find, ls
 ---
 
-Instructions for the agent: its role, how it goes about a task, what its report holds, what it must not do.
+Instructions for the agent: its role, how it works on a task, what its report contains, what it must not do.
 
 Fields you may add: `model`, `thinking` (off, minimal, low, medium, high, xhigh), `max_turns`, `readonly: true`. These
 tools exist: {tools}. Give it only those it needs; leave out `bash`, `edit` and `write` unless its purpose needs them.
@@ -111,8 +111,8 @@ async def write_agent(spawn: "Callable[..., Awaitable[Handle]]", name: str, purp
         await run.stop()
         raise
     if outcome.status is not Status.COMPLETED:
-        raise RetinueError(f"the agent that was to write it has failed: {outcome.error or outcome.reason}")
+        raise RetinueError(f"the agent that should write it failed: {outcome.error or outcome.reason}")
     text = find_manuscript(outcome.text)
     if not text:
-        raise RetinueError("the agent's answer holds no agent file; try again, or write it yourself")
+        raise RetinueError("the agent's answer contains no agent file; try again, or write the file yourself")
     return text

@@ -100,7 +100,7 @@ class SessionHistory:
         for entry in self._session.all_entries():
             if entry.id == entry_id and isinstance(entry.message, UserMessage):
                 return _to_text(entry), self._session.read_entry(entry_id)["parentId"]
-        raise SessionError(f"Invalid entry ID for forking: {quote(entry_id)} is no message of the user in this session")
+        raise SessionError(f"Invalid entry ID for forking: {quote(entry_id)} is not a user message of this session")
 
     def find_last_text(self) -> str | None:
         """The text of the last assistant message; None if there is none."""

@@ -68,20 +68,13 @@ def open_folder(name: str | None) -> "DecidedFolder":
     return DecidedFolder(name, os.environ)
 
 
-def open_approval(name: str, request: Request, *, kind: str = "mcp") -> "EntryApproval":
+def open_approval(
+    name: str, request: Request, *, kind: Literal["mcp", "hook", "extension", "file"] = "mcp"
+) -> "EntryApproval":
     """Open the approval of an MCP server, hook, extension or agent file. Raises UsageError."""
-    if kind == "hook":
-        from retinue.settings.entry_approval import HookApproval
+    from retinue.settings.entry_approval import EntryApproval
 
-        return HookApproval(name, os.environ, approve=request.approve)
-    if kind in ("extension", "file"):
-        from retinue.settings.entry_approval import ExtensionApproval, FileApproval
-
-        chosen = ExtensionApproval if kind == "extension" else FileApproval
-        return chosen(name, os.environ, approve=request.approve)
-    from retinue.settings.entry_approval import ServerApproval
-
-    return ServerApproval(name, os.environ, approve=request.approve)
+    return EntryApproval(name, os.environ, kind=kind, approve=request.approve)
 
 
 def run_checkup(request: Request, more: "Callable[[], Iterable[Item]]") -> "DoctorReport":
@@ -131,7 +124,7 @@ def refresh_models(request: Request, say: Callable[[str], None]) -> bool:
     from retinue.settings.providers import find_list_file, is_offline, load_registry
 
     if is_offline(os.environ, offline=request.offline):
-        raise UsageError("--refresh asks providers, which --offline and PI_OFFLINE forbid")
+        raise UsageError("--refresh needs the network, which --offline and PI_OFFLINE forbid")
     paths = find_paths(".", os.environ)
     registry, _ = load_registry(paths, os.environ, offline=True)
     asked = [each for each in registry.providers.values() if each.takes_new and each.api in APIS]
@@ -153,12 +146,12 @@ def refresh_models(request: Request, say: Callable[[str], None]) -> bool:
         results = list(pool.map(fetch, asked))
     for provider, found in zip(asked, results, strict=True):
         if isinstance(found, str):
-            say(f"{found}; what is known of it stays as it is")
+            say(f"{found}; its stored model list is unchanged")
             continue
         write_keys(find_list_file(paths), {f"providers.{provider.id}": to_builtins(found)})
         known = {model.id for model in load_catalog()[provider.id].models}
         new = [each.id for each in found.models if each.id not in known]
-        say(f"{provider.id}: {len(found.models)} models, {len(new)} of them not in the catalogue")
+        say(f"{provider.id}: {len(found.models)} models, {len(new)} of them not built in")
     return not any(isinstance(found, str) for found in results)
 
 

@@ -51,7 +51,7 @@ def read_regular(path: Path, name: str, limit: int) -> bytes:
     except OSError as error:
         raise UsageError(f"cannot read @{quote(name)}: {error.strerror}") from error
     except ValueError as error:
-        raise UsageError(f"@{quote(name)} is no file name") from error
+        raise UsageError(f"@{quote(name)} is not a file name") from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise UsageError(f"@{quote(name)} is not a regular file")

@@ -104,7 +104,7 @@ def find_session_file(reference: str, request: Request) -> str:
         return str(find_session(reference, directory=directory, agent_dir=paths.agent_dir, cwd=paths.cwd))
     found = find_recent(directory, str(paths.cwd))
     if found is None:
-        raise SessionError("there is no session of this folder; see retinue sessions --all")
+        raise SessionError("this folder has no sessions; see retinue sessions --all")
     return str(found)
 
 

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from retinue.settings.doctor_report import DoctorReport
 
 COMMANDS = {
-    "agents": "the agents there are",
-    "doctor": "what is wrong with the configuration",
-    "logs": "what tools did: [--search|--fetch|--convert] [--limit N]",
-    "activity": "the same, with counts, kept up to date",
-    "modules": "which parts are switched on",
+    "agents": "list the agents",
+    "doctor": "check the configuration",
+    "logs": "list tool calls: [--search|--fetch|--convert] [--limit N]",
+    "activity": "count tool calls, updated live",
+    "modules": "list the enabled modules",
     "lsp": "language servers",
     "help": "this text",
 }
@@ -91,8 +91,9 @@ class Toolkit:
 
     def _examine(self, words: list[str]) -> ToolkitAnswer:
         report = self._run_checkup(self._request)
-        counts = "{passed} passed, {warnings} warnings, {failed} failed".format(**report.summary)
-        return ToolkitAnswer("Toolkit Doctor", render_checkup(report, counts), f"Doctor: {counts}")
+        counts = render_summary(report)
+        lines = ["Toolkit Doctor", "", f"Summary: {counts}", *render_items(report)]
+        return ToolkitAnswer("Toolkit Doctor", "\n".join(lines), f"Doctor: {counts}")
 
     def _list_logs(self, words: list[str]) -> ToolkitAnswer:
         return ToolkitAnswer("Toolkit Logs", render_logs(self.read_log(), words))
@@ -138,14 +139,19 @@ def render_agents(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join([*lines, "", 'Use: subagent({ agent: "explorer", task: "..." })'])
 
 
-def render_checkup(report: "DoctorReport", counts: str) -> str:
-    lines = ["Toolkit Doctor", "", f"Summary: {counts}"]
+def render_summary(report: "DoctorReport") -> str:
+    return "{passed} passed, {warnings} warnings, {failed} failed".format(**report.summary)
+
+
+def render_items(report: "DoctorReport") -> list[str]:
+    """Render the results of all checks, grouped by category."""
+    lines = []
     for category in dict.fromkeys(item.category for item in report.items):
         lines += ["", f"[{category.upper()}]"]
         for item in (item for item in report.items if item.category == category):
             lines.append(f"  [{item.status.upper()}] {escape_line(item.message, 200)}")
             lines += [f"         {escape_line(item.details, 1000)}"] if item.details else []
-    return "\n".join(lines)
+    return lines
 
 
 def select_logs(entries: Sequence[Activity], *, tool: str = "", run: str = "") -> list[Activity]:

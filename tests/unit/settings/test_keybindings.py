@@ -2,8 +2,9 @@ import json
 
 import pytest
 
-from retinue.settings.keybindings import load_keybindings
 from retinue.settings.paths import find_paths
+from retinue.settings.user_state import load_keybindings
+from retinue.ui.default_keys import DEFAULTS
 
 
 @pytest.fixture
@@ -11,7 +12,7 @@ def load(agent_dir, tmp_path):
     def load(content):
         path = agent_dir / "keybindings.json"
         path.write_text(content if isinstance(content, str) else json.dumps(content))
-        keys, problems = load_keybindings(find_paths(tmp_path, {"HOME": str(agent_dir.parents[1])}))
+        keys, problems = load_keybindings(find_paths(tmp_path, {"HOME": str(agent_dir.parents[1])}), DEFAULTS)
         return keys, [problem.message.removeprefix(str(path)) for problem in problems]
 
     return load
@@ -44,7 +45,7 @@ def test_bad_keys_are_dropped(load, value):
 
 
 def test_unknown_actions_are_told(load):
-    message = ": 'app.cleer' is no action (did you mean 'app.clear'?); left out, /hotkeys lists the names"
+    message = ": unknown action 'app.cleer' (did you mean 'app.clear'?); skipped; /hotkeys lists the names"
     assert load({"app.cleer": "ctrl+x"}) == ({}, [message])
 
 
@@ -56,4 +57,4 @@ def test_broken_files_change_nothing(load, content):
 
 
 def test_absent_file_is_silent(agent_dir, tmp_path):
-    assert load_keybindings(find_paths(tmp_path, {"HOME": str(agent_dir.parents[1])})) == ({}, [])
+    assert load_keybindings(find_paths(tmp_path, {"HOME": str(agent_dir.parents[1])}), DEFAULTS) == ({}, [])

@@ -62,7 +62,7 @@ def test_open_auth_file_is_warned_of(load, agent_dir: Path) -> None:
     path = agent_dir / "auth.json"
     assert (warning.severity, warning.message) == (
         "warning",
-        f"{path}: others can read or write it (mode 0644); run chmod 600 {path}",
+        f"{path}: other users can read or write it (mode 0644); run chmod 600 {path}",
     )
 
 

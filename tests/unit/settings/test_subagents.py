@@ -117,7 +117,7 @@ def test_project_cannot_raise_the_budget(load: Any, key: str, user: Any, project
     assert (budget.tokens if key == "tokens" else budget.cost_usd) == used
 
 
-@pytest.mark.parametrize("key", [item.key for item in CREW_SETTINGS if item.off_only])
+@pytest.mark.parametrize("key", [item.key for item in CREW_SETTINGS if item.limit.off_only])
 def test_project_only_switches_off(load: Any, key: str) -> None:
     loaded = load(nest(key, False), nest(key, True))
     assert (get(loaded, key), texts(loaded)) == (False, [f"{key}: ignored, a project can switch it off but not on"])

@@ -75,7 +75,7 @@ def test_doubtful_main_switch_is_off(paths, text, told):
     switches, problems = load(paths, text + "\n")
     assert switches == Switches(False)
     assert [each.message for each in problems] == [
-        f"{path}: {told}no agent is dispatched until this is mended or removed"
+        f"{path}: {told}no agent is dispatched until this is fixed or removed"
     ]
 
 

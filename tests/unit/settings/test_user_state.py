@@ -3,7 +3,7 @@ import stat
 import pytest
 
 from retinue.settings.paths import find_paths
-from retinue.settings.user_state import MOST_CHARS, MOST_ENTRIES, HistoryFile, load_theme, save_theme
+from retinue.settings.user_state import MOST_CHARS, MOST_ENTRIES, HistoryFile, UserState
 
 
 @pytest.fixture
@@ -59,15 +59,15 @@ def test_history_that_cannot_be_kept_is_no_error(paths):
 
 
 def test_theme_is_remembered(paths):
-    assert load_theme(paths) == ""
-    save_theme(paths, "retinue-light")
-    assert load_theme(paths) == "retinue-light"
+    assert UserState(paths).theme == ""
+    UserState(paths).choose_theme("retinue-light")
+    assert UserState(paths).theme == "retinue-light"
 
 
 @pytest.mark.parametrize("content", ["{", '{"theme": 5}', "[]"])
 def test_broken_theme_file_is_replaced(paths, content):
     paths.own_dir.mkdir(parents=True)
     (paths.own_dir / "screen.json").write_text(content)
-    assert load_theme(paths) == ""
-    save_theme(paths, "x")
-    assert load_theme(paths) == "x"
+    assert UserState(paths).theme == ""
+    UserState(paths).choose_theme("x")
+    assert UserState(paths).theme == "x"

@@ -5,8 +5,8 @@ from retinue.settings.subagents import SubagentsConfig
 from retinue.settings.web import export_search_keys
 
 ENVIRONMENT = {"A_KEY": "a", "B_KEY": "b", "C_KEY": "", "PATH": "/bin"}
-BRAVE, SERPER = KeyedProvider("https://b.test/", "A_KEY", True), KeyedProvider("https://s.test/", "B_KEY", True)
-OFF, EMPTY = KeyedProvider("https://t.test/", "B_KEY"), KeyedProvider("https://t.test/", "C_KEY", True)
+BRAVE, SERPER = KeyedProvider(True, "https://b.test/", "A_KEY"), KeyedProvider(True, "https://s.test/", "B_KEY")
+OFF, EMPTY = KeyedProvider(False, "https://t.test/", "B_KEY"), KeyedProvider(True, "https://t.test/", "C_KEY")
 
 
 @pytest.mark.parametrize(

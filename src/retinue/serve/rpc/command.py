@@ -84,7 +84,7 @@ def parse_command(line: bytes) -> RpcCommand:
 def _parse_slowly(line: bytes) -> Any:
     # Python's parser accepts what msgspec rejects: lone surrogates, huge numbers, invalid UTF-8 once replaced.
     def refuse(word: str) -> NoReturn:
-        raise ValueError(f"{word} is no JSON value")
+        raise ValueError(f"{word} is not a JSON value")
 
     try:
         return json.loads(line.decode("utf-8", "replace"), parse_constant=refuse)

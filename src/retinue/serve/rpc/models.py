@@ -99,7 +99,7 @@ async def compact(link: RpcConnection, command: RpcCommand) -> Any:
     """Compact the context now; stops the main agent's current work."""
     instructions = command.find_text("customInstructions") or ""
     if link.compacting is not None:
-        raise UsageError("the context is being compacted already")
+        raise UsageError("the context is already being compacted")
     await link.abort(spares_runs=True)
     results: list[Compacted] = []
     stop_listening = link.crew.listen(lambda event: _collect(event, results), pieces=False)
@@ -124,3 +124,10 @@ async def compact(link: RpcConnection, command: RpcCommand) -> Any:
 def _collect(event: Event, results: list[Compacted]) -> None:
     if isinstance(event, Compacted) and event.reason == "manual":
         results.append(event)
+
+
+ACTIONS = (
+    *(set_model, cycle_model, get_available_models, set_thinking_level, cycle_thinking_level),
+    *(get_available_thinking_levels, set_steering_mode, set_follow_up_mode, compact, set_auto_compaction),
+    *(set_auto_retry, abort_retry),
+)

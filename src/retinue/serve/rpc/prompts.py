@@ -26,9 +26,7 @@ async def prompt(link: RpcConnection, command: RpcCommand) -> Any:
         link.start_prompt(link.crew.prompt(blocks))
         return {"disposition": "started"}
     if command.fields.get("streamingBehavior") is None:
-        raise UsageError(
-            "the agent is working: say with streamingBehavior (steer or followUp) how to queue the message"
-        )
+        raise UsageError("the agent is working: set streamingBehavior to steer or followUp to queue the message")
     if command.take_choice("streamingBehavior", _BEHAVIORS) == "steer":
         link.crew.steer(blocks)
     else:
@@ -107,3 +105,6 @@ async def abort_bash(link: RpcConnection, command: RpcCommand) -> Any:
     """Stop all shell commands of the caller."""
     link.crew.shell.abort()
     return UNSET
+
+
+ACTIONS = (prompt, steer, follow_up, abort, clear_queue, get_commands, bash, abort_bash)

@@ -23,44 +23,10 @@ Action = Callable[[RpcConnection, RpcCommand], Awaitable[Any]]
 """Returns the `data` of the answer, UNSET for none. Raises RetinueError for an error answer."""
 
 ACTIONS: Mapping[str, Action] = {
-    "prompt": prompts.prompt,
-    "steer": prompts.steer,
-    "follow_up": prompts.follow_up,
-    "abort": prompts.abort,
-    "clear_queue": prompts.clear_queue,
-    "get_commands": prompts.get_commands,
-    "get_state": sessions.get_state,
-    "get_messages": sessions.get_messages,
-    "get_last_assistant_text": sessions.get_last_assistant_text,
-    "get_session_stats": sessions.get_session_stats,
-    "get_fork_messages": sessions.get_fork_messages,
-    "get_entries": sessions.get_entries,
-    "get_tree": sessions.get_tree,
-    "set_model": models.set_model,
-    "cycle_model": models.cycle_model,
-    "get_available_models": models.get_available_models,
-    "set_thinking_level": models.set_thinking_level,
-    "cycle_thinking_level": models.cycle_thinking_level,
-    "get_available_thinking_levels": models.get_available_thinking_levels,
-    "set_steering_mode": models.set_steering_mode,
-    "set_follow_up_mode": models.set_follow_up_mode,
-    "compact": models.compact,
-    "set_auto_compaction": models.set_auto_compaction,
-    "set_auto_retry": models.set_auto_retry,
-    "abort_retry": models.abort_retry,
-    "bash": prompts.bash,
-    "abort_bash": prompts.abort_bash,
-    "new_session": sessions.new_session,
-    "switch_session": sessions.switch_session,
-    "fork": sessions.fork,
-    "clone": sessions.clone,
-    "set_session_name": sessions.set_session_name,
-    "export_html": sessions.export_html,
+    action.__name__: action for action in (*prompts.ACTIONS, *sessions.ACTIONS, *models.ACTIONS)
 }
 SWITCHES = frozenset({"new_session", "switch_session", "fork", "clone"})
 """No other command is read while one of these runs."""
-
-
 _PACE_S = 0.02
 
 
@@ -77,7 +43,7 @@ class RpcServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._run_id = crew.run_id
         """The run id of the main agent whose events are sent; during a session switch, still the previous one."""
-        self._face = self._open_face()
+        self._frontend = self._open_frontend()
 
     async def serve(self) -> None:
         """Serve until the input ends or is closed, then stop running work."""
@@ -107,7 +73,7 @@ class RpcServer:
             await self._run(command)
             if self._crew.run_id != self._run_id:
                 self._run_id, self._link.is_compacting = self._crew.run_id, False
-                self._face = self._open_face()
+                self._frontend = self._open_frontend()
         else:
             task = self._group.create_task(self._run(command))
             self._tasks.add(task)
@@ -117,7 +83,7 @@ class RpcServer:
         """Run a command and answer it exactly once."""
         action = None if command.type is None else ACTIONS.get(command.type)
         if action is None:
-            shown = "a command needs a type, a string" if command.type is None else quote(command.type)[1:-1]
+            shown = "a command needs a type, which is a string" if command.type is None else quote(command.type)[1:-1]
             self._answer_badly(command.id, command.type, f"Unknown command: {shown}")
             return
         try:
@@ -155,9 +121,9 @@ class RpcServer:
         if isinstance(event, CompactionStarted | Compacted) and event.run_id == self._run_id:
             self._link.is_compacting = isinstance(event, CompactionStarted)
         self._questions.hear(event)
-        self._face(event)
+        self._frontend(event)
 
-    def _open_face(self) -> JsonFrontend:
+    def _open_frontend(self) -> JsonFrontend:
         return JsonFrontend(self._outlet.write, self._crew.describe_life(), self._run_id)
 
     async def _keep_pace(self) -> None:

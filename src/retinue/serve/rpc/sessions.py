@@ -61,7 +61,7 @@ async def export_html(link: RpcConnection, command: RpcCommand) -> Any:
 
     file = link.crew.chronicle.file
     if file is None:
-        raise UsageError("this session is not kept, so there is nothing to export")
+        raise UsageError("this session is not saved, so it cannot be exported")
     asked = command.find_text("outputPath")
     target = Path(os.getcwd(), asked or f"{Path(file).stem}.html")
     await asyncio.to_thread(export_session, file, target, is_asked=bool(asked))
@@ -147,3 +147,9 @@ def _plan(nodes: list[dict[str, Any]]) -> list[tuple[dict[str, Any] | None, byte
     ]
     planned.reverse()
     return planned
+
+
+ACTIONS = (
+    *(get_state, get_messages, get_last_assistant_text, get_session_stats, get_fork_messages, get_entries),
+    *(get_tree, new_session, switch_session, fork, clone, set_session_name, export_html),
+)

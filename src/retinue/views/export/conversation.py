@@ -87,7 +87,7 @@ def _render(message: Message, results: dict[str, ToolResultMessage], called: set
             return _box("tool", f"$ {message.command}", render_pre(message.output))
         case CompactionSummaryMessage() | BranchSummaryMessage():
             is_branch = isinstance(message, BranchSummaryMessage)
-            head = "another branch was left here" if is_branch else "the conversation before this was summarised"
+            head = "summary of an abandoned branch" if is_branch else "summary of the earlier conversation"
             return _fold("note", head, render_prose(message.summary))
         case SystemMessage(sections=dict() as sections):
             text = "\n\n".join(text for text in sections.values() if text)
@@ -103,7 +103,7 @@ def _name_note(message: CustomMessage) -> str:
     others = details.get("others")
     runs = [details, *(others if isinstance(others, list) else [])]
     told = [f"{run.get('description')} {run.get('status', '')}".strip() for run in runs if isinstance(run, dict)]
-    return f"told: {'; '.join(told)}"
+    return f"finished: {'; '.join(told)}"
 
 
 def _render_reply(message: AssistantMessage, results: dict[str, ToolResultMessage]) -> str:
@@ -145,7 +145,7 @@ def _render_result(result: ToolResultMessage) -> str:
 def _render_changes(details: dict[str, Any]) -> str:
     """Render the changes that hooks made to a call's arguments and result."""
     parts = []
-    for key, words in (("modifiedInput", "made with other arguments by"), ("modifiedOutput", "result changed by")):
+    for key, words in (("modifiedInput", "arguments changed by"), ("modifiedOutput", "result changed by")):
         change = details.get(key)
         if isinstance(change, dict) and isinstance(change.get("by"), list):
             parts.append(f"<p>{words} {escape(', '.join(map(str, change['by'])))}</p>")

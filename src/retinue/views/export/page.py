@@ -78,7 +78,7 @@ def _render_branch(parent_id: str, below: Mapping[str, list[ConversationReport]]
 def _render_chapter(chapter: ConversationReport) -> str:
     error = f'<p class="error">{escape(chapter.error)}</p>' if chapter.error else ""
     head = f"{chapter.agent}: {chapter.title}"
-    body = render_messages(chapter.messages) or "<p>nothing was kept of what it said</p>"
+    body = render_messages(chapter.messages) or "<p>its conversation was not saved</p>"
     return (
         f'<details id="{escape(chapter.id)}"><summary><h2>{escape(head)}</h2></summary>'
         f'<p class="facts">{escape(chapter.status)} {escape(chapter.model)}</p>{error}{body}</details>'
@@ -102,7 +102,7 @@ def export_session(session_file: str | Path, target: Path, *, is_asked: bool) ->
         with open(target, "xb", opener=_open_private) as file:
             file.write(page)
     except FileExistsError:
-        raise UsageError(f"{quote(str(target), 200)} exists already; name the file to replace it") from None
+        raise UsageError(f"{quote(str(target), 200)} already exists; to replace it, name it explicitly") from None
     except OSError as error:
         raise UsageError(f"{quote(str(target), 200)} cannot be written: {error.strerror}") from None
 

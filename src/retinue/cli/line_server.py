@@ -1,0 +1,70 @@
+"""`retinue --mode rpc` and `retinue mcp`: serve another program over lines on standard input and output.
+
+They serve until the caller closes standard input. Signals end them like a headless run: SIGINT 130, SIGTERM 143,
+SIGHUP 129.
+"""
+
+from dataclasses import replace
+
+from retinue.app import Request, Retinue
+from retinue.cli.headless import Headless, run_until_done
+from retinue.cli.options import Options
+from retinue.core.errors import UsageError
+from retinue.serve.rpc.lines import Lines
+
+
+def run_rpc(options: Options) -> int:
+    """Let another program control the main agent with pi's commands."""
+    if options.prompts or options.files:
+        raise UsageError('--mode rpc takes no prompts and no @files: send {"type": "prompt", …} on standard input')
+    return run_until_done(_Rpc(options))
+
+
+def run_mcp(options: Options) -> int:
+    """Serve the delegation tools to an MCP host."""
+    return run_until_done(_Mcp(options))
+
+
+class _LineServer(Headless):
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._lines = Lines(0)
+
+    def _open_frontend(self, crew: Retinue) -> None:
+        crew.listen(self._show_warning, pieces=False)
+
+    def _end(self, status: int) -> None:
+        """The first signal has the same effect as the end of the input; a second one ends at once."""
+        if self.ended_by:
+            self._leave()
+        self.ended_by = status
+        if self._crew is None and self._task is not None:
+            self._task.cancel()
+        self._lines.close()
+
+    def _reader_gone(self) -> None:
+        self._lines.close()
+
+
+class _Rpc(_LineServer):
+    async def _work(self, crew: Retinue) -> int:
+        from retinue.serve.rpc.server import RpcServer
+
+        await RpcServer(crew, self._lines, self._outlet).serve()
+        await self._drain()
+        return 0
+
+
+class _Mcp(_LineServer):
+    def _to_request(self) -> Request:
+        return replace(super()._to_request(), surfaces=("*",))
+
+    async def _work(self, crew: Retinue) -> int:
+        from importlib.metadata import version
+
+        from retinue.serve.mcp import McpFrontend
+
+        server = McpFrontend(await crew.open_delegation(), self._outlet.write, version("retinue"))
+        await server.serve(self._lines)
+        await self._drain()
+        return 0
