@@ -4,7 +4,6 @@ from collections.abc import Callable
 from datetime import tzinfo
 from functools import partial
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from retinue.core.definition import Definition
@@ -45,8 +44,7 @@ def open_desk(
             depth=wish.depth or None,
         )
         scheduler.add(job)
-        next_run = job.next_run if isinstance(job.next_run, str) else ""
-        return ScheduledCall(job.id, job.name, job.schedule_type, next_run, schedule.note)
+        return ScheduledCall(job.id, job.name, job.schedule_type, job.next_run or "", schedule.note)
 
     return take
 
@@ -69,7 +67,7 @@ def open_scheduler_ports(ports: FleetPorts, announce: Callable[[JobChange], None
         request = replace(
             request,
             skips_queue=True,
-            grant=job.grant or None,
+            grant=job.grant,
             extra_depth=max(0, job.depth or 0),
             # Stored with the run: a process that died before it knew the run's id finds the run again.
             occasion=f"{job.id} {job.last_run}",
@@ -105,4 +103,4 @@ def to_call(job: Job) -> AgentCall:
         "max_tokens_total": job.max_tokens_total,
         "max_cost": job.max_cost,
     }
-    return AgentCall.of({name: value for name, value in given.items() if value is not UNSET})
+    return AgentCall.of(given)

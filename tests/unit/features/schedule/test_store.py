@@ -94,7 +94,7 @@ def test_unknown_members_stay(store: ScheduleStore) -> None:
         "more": True,
     }
     assert [problem.message for problem in store.problems] == [
-        f"{store.path}: jobs[1] is no scheduled job: Object missing required field `name`; it is left alone"
+        f"{store.path}: jobs[1] is not a scheduled job: Object missing required field `name`; it stays unchanged"
     ]
 
 
@@ -106,7 +106,7 @@ def test_broken_file_is_kept_aside(tmp_path: Path, data: bytes) -> None:
     path.write_bytes(data)
     store = ScheduleStore(tmp_path, "s1")
     assert (store.jobs, path.read_bytes(), len(store.problems)) == ([], data, 1)
-    assert "it counts as empty and is kept aside" in store.problems[0].message
+    assert "it counts as empty, and the next change renames it" in store.problems[0].message
     store.add(make_job("a"))
     assert (store.jobs, store.problems) == ([make_job("a")], [])
     assert {file.name: file.read_bytes() for file in path.parent.iterdir() if file != path} == {
@@ -162,7 +162,7 @@ def test_odd_files_are_left_alone(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("session_id", ["", ".", "..", "../x", "a/b", "a\0b", "-x", "x" * 200])
 def test_odd_session_ids_are_refused(tmp_path: Path, session_id: str) -> None:
-    with pytest.raises(UsageError, match="is no session id"):
+    with pytest.raises(UsageError, match="is not a session id"):
         ScheduleStore(tmp_path, session_id)
 
 
