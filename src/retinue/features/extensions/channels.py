@@ -75,9 +75,7 @@ class Channels:
     def _deliver(self, channel: str, payload: Any) -> None:
         listeners = self._listeners.get(channel, ())
         if self._nested >= MAX_NESTED and listeners:
-            get_log(listeners[0].extension).error(
-                "%s: listeners call each other endlessly; event dropped", channel
-            )
+            get_log(listeners[0].extension).error("%s: listeners call each other endlessly; event dropped", channel)
             return
         self._nested += 1
         try:
