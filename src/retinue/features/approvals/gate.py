@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from retinue.core.jsonline import to_plain
 from retinue.core.messages import ToolCall
-from retinue.core.run import Outcome, Question
+from retinue.core.run import Question
 from retinue.core.schema import fit_arguments
 from retinue.core.terminal import escape_line
 from retinue.core.tool import Amendment, Effect, Tool, ToolResult, list_aliases
@@ -22,7 +22,7 @@ from retinue.core.tool_table import TOOLS
 from retinue.engine.calls import Answer, describe_quarrel
 from retinue.engine.clock import make_run_id
 from retinue.engine.questions import PendingQuestions
-from retinue.engine.setup import RunSetup
+from retinue.engine.setup import Feature, RunSetup
 from retinue.features.approvals.rules import (
     SHELLS,
     STRICTNESS,
@@ -139,7 +139,7 @@ class GatePorts:
     tell: Callable[[str, Mapping[str, Any]], Awaitable[None]]
 
 
-class ApprovalFeature:
+class ApprovalFeature(Feature):
     name = "approvals"
 
     def __init__(self, book: RunRules, ports: GatePorts) -> None:
@@ -148,9 +148,6 @@ class ApprovalFeature:
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         return setup.change(hooks=(ApprovalGate(self._book, self._ports, setup), *setup.hooks))
-
-    async def leave(self, outcome: Outcome) -> Outcome:
-        return outcome
 
 
 class ApprovalGate:

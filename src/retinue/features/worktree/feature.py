@@ -16,7 +16,7 @@ import msgspec
 from retinue.core.errors import quote
 from retinue.core.run import BRANCH_PREFIX, Outcome
 from retinue.engine.prompt import Place, render_environment, to_line
-from retinue.engine.setup import RunSetup
+from retinue.engine.setup import Feature, RunSetup
 from retinue.features.worktree.copies import Copy, CopyRequest, adopt_copy, check_place, create_copy, is_directory
 from retinue.features.worktree.records import CopyRecord, Records, check_name, refuse
 from retinue.features.worktree.saved_work import KeptCopy, keep_work
@@ -116,7 +116,7 @@ def render_isolation(copy: Copy) -> str:
     )
 
 
-class RemoteWorktree:
+class RemoteWorktree(Feature):
     """`isolation: worktree` for a run on another machine."""
 
     name = "worktree abroad"
@@ -125,9 +125,6 @@ class RemoteWorktree:
         """Check here that a worktree can be created, before the run is sent. Raises IsolationFailed."""
         await check_place(setup.cwd)
         return setup
-
-    async def leave(self, outcome: Outcome) -> Outcome:
-        return outcome
 
 
 @dataclass(frozen=True, slots=True)

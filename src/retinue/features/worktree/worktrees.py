@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.core.run import BRANCH_PREFIX, Outcome
+from retinue.core.run import BRANCH_PREFIX
 from retinue.engine.run_config import RunPlan
 from retinue.engine.setup import Feature, RunSetup
 
@@ -87,7 +87,7 @@ class WorktreeFactory:
         return self._records
 
 
-class Leftovers:
+class Leftovers(Feature):
     """Cleans up after dead processes before the first run works."""
 
     name = "worktree leftovers"
@@ -98,6 +98,3 @@ class Leftovers:
     async def enter(self, setup: RunSetup) -> RunSetup:
         await self._workshop.tidy()
         return setup
-
-    async def leave(self, outcome: Outcome) -> Outcome:
-        return outcome
