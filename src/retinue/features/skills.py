@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from html import escape
 from pathlib import Path
 
 from retinue.core.definition import Selection
@@ -146,9 +147,9 @@ def render_catalogue(skills: Iterable[Skill]) -> str:
     for skill in skills:
         lines += [
             "  <skill>",
-            f"    <name>{_escape(skill.name)}</name>",
-            f"    <description>{_escape(skill.description)}</description>",
-            f"    <location>{_escape(skill.path)}</location>",
+            f"    <name>{escape(skill.name, quote=False)}</name>",
+            f"    <description>{escape(skill.description, quote=False)}</description>",
+            f"    <location>{escape(skill.path, quote=False)}</location>",
             "  </skill>",
         ]
     return "\n".join((*lines, "</available_skills>"))
@@ -248,7 +249,3 @@ def _read_fields(text: str) -> dict[str, str]:
     """Return the scalar fields of the frontmatter; the first of duplicate keys wins. Raises BlockError."""
     block = parse_block(text)
     return {entry.key: entry.value.text for entry in reversed(block.entries) if isinstance(entry.value, Scalar)}
-
-
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
