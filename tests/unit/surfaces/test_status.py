@@ -26,7 +26,7 @@ def make_run(status, reason=None, error="", **fields):
         (Status.STOPPED, Reason.WALL_TIMEOUT, "error", "Error: the time limit of the run was reached"),
         (Status.STOPPED, Reason.IDLE_TIMEOUT, "error", "Error: nothing happened for too long (idle limit)"),
         (Status.STOPPED, Reason.BUDGET, "error", "Error: the budget is spent"),
-        (Status.INTERRUPTED, Reason.CRASH, "error", "Error: the run ended unexpectedly"),
+        (Status.INTERRUPTED, Reason.CRASH, "error", "Error: the run broke off"),
         (Status.INTERRUPTED, Reason.PARENT, "error", "Error: the run was interrupted"),
         (Status.FAILED, Reason.ERROR, "error", "Error: unknown error"),
     ],

@@ -238,7 +238,7 @@ class ScheduleStore:
         except orjson.JSONDecodeError as error:
             why = f"is not JSON ({error})"
         if why:
-            self._complain(self.path, f"{why}; it counts as empty, and the next change renames it")
+            self._complain(self.path, f"{why}; it counts as empty and is kept aside at the next change")
             return empty, True
         if document.get("version", VERSION) != VERSION:
             found = quote(document["version"])

@@ -31,7 +31,7 @@ _LIMITS = {
     Reason.BUDGET: "the budget is spent",
     Reason.OUTPUT_LIMIT: "its process printed too much",
     Reason.DEPTH: "subagents are nested too deeply",
-    Reason.CRASH: "the run ended unexpectedly",
+    Reason.CRASH: "the run broke off",
     Reason.PARENT: "the run was interrupted",
 }
 

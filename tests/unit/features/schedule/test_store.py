@@ -106,7 +106,7 @@ def test_broken_file_is_kept_aside(tmp_path: Path, data: bytes) -> None:
     path.write_bytes(data)
     store = ScheduleStore(tmp_path, "s1")
     assert (store.jobs, path.read_bytes(), len(store.problems)) == ([], data, 1)
-    assert "it counts as empty, and the next change renames it" in store.problems[0].message
+    assert "it counts as empty and is kept aside" in store.problems[0].message
     store.add(make_job("a"))
     assert (store.jobs, store.problems) == ([make_job("a")], [])
     assert {file.name: file.read_bytes() for file in path.parent.iterdir() if file != path} == {
