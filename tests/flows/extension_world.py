@@ -1,10 +1,18 @@
 """A user's folder, a project and a place for installed packages, with extensions written by tests."""
 
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from textwrap import dedent
+from typing import Self
+
+from msgspec import structs
 
 from retinue.features.extensions.candidates import ExtensionFolders, WantedExtensions
-from retinue.features.extensions.loader import ExtensionLibrary, LoadedExtensions, load_extensions
+from retinue.features.extensions.contained import Handler
+from retinue.features.extensions.handlers import Handlers, RunningHandlers
+from retinue.features.extensions.loader import ExtensionLibrary, LoadedExtensions
 
 TOOL = """
 def register(api):
@@ -43,10 +51,38 @@ class World:
     async def load(
         self, wanted: WantedExtensions | None = None, *, trusted: bool = True, limit_s: float = 10.0
     ) -> LoadedExtensions:
-        return await load_extensions(self.places(trusted=trusted), wanted, limit_s=limit_s)
+        library = ExtensionLibrary(self.places(trusted=trusted), limit_s=limit_s)
+        loaded = await library.load(wanted)
+        return structs.replace(loaded, diagnostics=(*library.found.diagnostics, *loaded.diagnostics))
 
     def library(self, **places: bool) -> ExtensionLibrary:
         return ExtensionLibrary(self.places(**places))
+
+
+class OpenHandlers(Handlers):
+    """Handlers with workers of their own, as an async context manager."""
+
+    def __init__(self, handlers: Iterable[Handler], *, limit_s: float = 60.0, farewell_s: float = 2.0) -> None:
+        self._workers = RunningHandlers(limit_s=limit_s, farewell_s=farewell_s)
+        self._group = asyncio.TaskGroup()
+        super().__init__(handlers, self._workers)
+
+    @property
+    def failures(self) -> Counter[str]:
+        return self._workers.failures
+
+    @property
+    def dropped(self) -> Counter[str]:
+        return self._workers.dropped
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        self._workers.open(self._group)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._workers.close()
+        await self._group.__aexit__(None, None, None)
 
 
 def names(loaded: LoadedExtensions) -> list[tuple[str, str]]:

@@ -31,7 +31,8 @@ async def test_waiting_for_a_person_is_not_idle():
     desk = PendingQuestions(lambda event: waiting.append(event))
     waiting = []
     replies = [{"calls": [{"name": "change", "arguments": {}}]}, {"text": "changed"}]
-    gate = ApprovalFeature(RunRules(), GatePorts(desk))
+    board = HookTable([], print)
+    gate = ApprovalFeature(RunRules(), GatePorts(desk, "", False, board.decide, board.tell))
     run, _ = start(replies, [tool], features=[gate], limits=Limits(idle_s=0.2))
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
         with desk.attend():

@@ -146,7 +146,7 @@ async def test_builtin_tools_cannot_be_replaced(world):
     loaded = await world.load()
     assert list(loaded.tools) == ["mine", "good"]
     assert problems(loaded) == [
-        f"{path}:4: extension 'sly': a tool '{name}' is there already; not registered"
+        f"{path}:4: extension 'sly': there is already a tool '{name}'; not registered"
         for name in ("read", "Bash", "Agent", "subagent_finalize")
     ]
 
@@ -169,11 +169,11 @@ async def test_strange_files_are_skipped(world):
         text.removeprefix(str(world.own) + "/").removeprefix(str(world.user) + "/") for text in problems(loaded)
     ] == [
         "a_link.py: is a symbolic link; skipped",
-        "b_fifo.py: is no regular file; skipped",
-        "c_folder.py: is no regular file; skipped",
+        "b_fifo.py: is not a regular file; skipped",
+        "c_folder.py: is not a regular file; skipped",
         "d bad name.py: 'd bad name' cannot be the name of an extension; skipped",
-        "mcp.py: 'mcp' is the name of something else; skipped",
-        "broken.py: is no regular file; skipped",
+        "mcp.py: the name 'mcp' is reserved; skipped",
+        "broken.py: is not a regular file; skipped",
         "e_huge.py: extension 'e_huge' is not loaded: has more than 1048576 bytes",
     ]
 

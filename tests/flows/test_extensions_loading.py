@@ -56,11 +56,11 @@ def test_untrusted_project_is_not_opened(world):
 import asyncio, sys
 from pathlib import Path
 from retinue.features.extensions.candidates import ExtensionFolders
-from retinue.features.extensions.loader import load_extensions
+from retinue.features.extensions.loader import ExtensionLibrary
 project, seen = {str(world.project)!r}, []
 places = ExtensionFolders(Path(project), Path({str(world.user.parent)!r}), Path(project), trusted=False)
 sys.addaudithook(lambda event, given: seen.append((event, *map(str, given))))
-print(asyncio.run(load_extensions(places)).extensions)
+print(asyncio.run(ExtensionLibrary(places).load()).extensions)
 print([event for event in seen if any(text.startswith(project) for text in event[1:])])
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=world.project, capture_output=True, text=True, check=True)
@@ -74,8 +74,8 @@ async def test_strongest_of_one_name_counts(world, monkeypatch):
     loaded = await world.load()
     assert names(loaded) == [("Ops", "project")]
     assert problems(loaded) == [
-        f"{mine}: an extension 'ops' is there already: {ours}; skipped",
-        f"does_not_exist: an extension 'OPS' is there already: {ours}; skipped",
+        f"{mine}: there is already an extension 'ops': {ours}; skipped",
+        f"does_not_exist: there is already an extension 'OPS': {ours}; skipped",
     ]
     assert names(await world.load(trusted=False)) == [("ops", "user")]
 
@@ -85,7 +85,7 @@ async def test_strongest_of_one_tool_counts(world):
     world.put(world.own / "z.py", "def register(api):\n    api.tool(name='look', description='z')(lambda: 'z')")
     loaded = await world.load()
     assert (list(loaded.tools), await call(loaded, "look")) == (["look"], "z")
-    text = "extension 'b': its tool 'Look' is left out: extension 'z' has one of that name"
+    text = "extension 'b': its tool 'Look' is not used: extension 'z' has a tool of the same name"
     assert problems(loaded) == [f"{world.user / 'b.py'}: {text}"]
 
 
@@ -186,9 +186,9 @@ async def test_untrusted_paths_are_refused(world):
     assert problems(loaded) == [
         "extension './lib/near.py': belongs to a project that is not trusted; not loaded",
         "extension '~/link/near.py': belongs to a project that is not trusted; not loaded",
-        "extension '~/x.ts': is no Python file; not loaded",
-        "extension '~root/x.py': is no usable path; not loaded",
-        "extension 'a\\x00/b.py': is no usable path; not loaded",
+        "extension '~/x.ts': is not a Python file; not loaded",
+        "extension '~root/x.py': is not a usable path; not loaded",
+        "extension 'a\\x00/b.py': is not a usable path; not loaded",
     ]
 
 

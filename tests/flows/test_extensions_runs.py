@@ -10,12 +10,11 @@ from retinue.core.model import ModelInfo
 from retinue.core.run import Reason, Status
 from retinue.engine.clock import SystemClock
 from retinue.engine.runner import LiveRun
-from retinue.features.extensions.handlers import Handlers
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.testing.clock import EventCollector
 from retinue.tools.registry import ToolOptions, build_tools
-from tests.flows.extension_world import World
+from tests.flows.extension_world import OpenHandlers, World
 from tests.run_setup import build_setup
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "guides" / "extensions.md"
@@ -44,7 +43,7 @@ class Trial:
         self.run = LiveRun(setup, session, clock=clock)
         self.events = EventCollector()
         self.run.bus.listen(self.events)
-        self.handlers = Handlers(loaded.collect("handlers"))
+        self.handlers = OpenHandlers(loaded.collect("handlers"))
 
     async def prompt(self):
         async with self.handlers:

@@ -153,7 +153,7 @@ def test_walk_is_bounded(tmp_path):
         for name in range(101):
             (folder / f"{name}").touch()
     put(tmp_path / "zzz" / "x" / "SKILL.md", "too far")
-    assert body("x", tmp_path) == f'(Skill "x" not found in {tmp_path} (of which 10000 entries were looked at))'
+    assert body("x", tmp_path) == f'(Skill "x" not found in {tmp_path} (only the first 10000 entries were searched))'
 
 
 def test_deep_folders_end_the_walk(tmp_path):
@@ -186,7 +186,7 @@ def test_second_skill_of_a_name_is_told(tmp_path):
     first, second = put(tmp_path / "a" / "x" / "SKILL.md"), put(tmp_path / "b" / "x" / "SKILL.md")
     found, problems = list_skills([tmp_path / "a", tmp_path / "b"])
     assert [skill.path for skill in found] == [str(first)]
-    assert problems[0].message == f"{second}: a skill 'x' is there already: {first}; skipped"
+    assert problems[0].message == f"{second}: there is already a skill 'x': {first}; skipped"
 
 
 def test_catalogue_is_bounded(tmp_path):

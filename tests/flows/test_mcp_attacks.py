@@ -151,7 +151,7 @@ async def test_questions_of_servers_are_refused(world, method):
     async with world.open() as pool:
         answer = json.loads(text_of(await world.call(pool)))
     assert "result" not in answer and answer["error"]["code"] in (-32600, -32601)
-    assert world.told == [f"MCP server 'raw' asked for {method!r}, which is refused"]
+    assert world.told == [f"MCP server 'raw' sent the request {method!r}, which is refused"]
 
 
 # A good answer follows each of them: whoever does not mind what comes before takes it.
@@ -160,12 +160,12 @@ FLOODS = {
     "endless": ("sys.stdout.write(' ' * 30_000_000)", "it sent a message of more than 10 MiB"),
     "binary": (
         "sys.stdout.buffer.write(b'\\xff\\x00\\n'); sys.stdout.flush()",
-        "it sent a line that is no message of the protocol",
+        "it sent a line that is not a message of the protocol",
     ),
-    "text": ("print('hello', flush=True)", "it sent a line that is no message of the protocol"),
-    "deep": ("print('[' * 100_000, flush=True)", "it sent a line that is no message of the protocol"),
-    "other id": ("answer({'id': 4711}, {'content': []})", "it answered a question that was never asked"),
-    "other error": ("send(id='1', error={'code': 1, 'message': 'x'})", "it answered a question that was never asked"),
+    "text": ("print('hello', flush=True)", "it sent a line that is not a message of the protocol"),
+    "deep": ("print('[' * 100_000, flush=True)", "it sent a line that is not a message of the protocol"),
+    "other id": ("answer({'id': 4711}, {'content': []})", "it answered a request that was never sent"),
+    "other error": ("send(id='1', error={'code': 1, 'message': 'x'})", "it answered a request that was never sent"),
     "flood": (
         "[send(method='notifications/message', params={'level': 'info', 'data': 'x'}) for _ in range(2001)]",
         "it sent more than 2000 notifications within 10 s",

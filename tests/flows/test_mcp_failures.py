@@ -27,7 +27,7 @@ def world(tmp_path):
         ("os.kill(os.getpid(), 9)", "it was ended by SIGKILL"),
         ("sys.stdout.write('{\"jsonrpc\"'); sys.exit(1)", "its last message was cut off, and it exited with status 1"),
         ("VERSION = '1999-01-01'", "Unsupported protocol version from the server: 1999-01-01"),
-        ("def initialize(message):\n    answer(message, {})", "its answer does not fit the protocol"),
+        ("def initialize(message):\n    answer(message, {})", "its answer does not follow the protocol"),
     ],
     ids=["crash", "exit", "killed", "partial", "version", "shape"],
 )

@@ -127,14 +127,14 @@ async def test_stream_is_watched(world, case):
         return web.Response(text=text, content_type="text/event-stream")
 
     assert (await run(world, Site(stream))).startswith(result)
-    asked = "MCP server 'site' asked for 'sampling/createMessage', which is refused"
+    asked = "MCP server 'site' sent the request 'sampling/createMessage', which is refused"
     assert world.told == ([asked] if case == "question" else [])
 
 
 @pytest.mark.attack("F4")
 async def test_answer_to_another_question_is_refused(world):
     site = Site(lambda message: web.json_response(to_answer({"id": 4711}, "hello")))
-    assert await run(world, site) == f"{FAILED}it answered a question that was never asked"
+    assert await run(world, site) == f"{FAILED}it answered a request that was never sent"
 
 
 @pytest.mark.attack("F4")
@@ -143,7 +143,7 @@ async def test_packed_answer_is_refused(world):
         body = gzip.compress(json.dumps(to_answer(message, "hello")).encode())
         return web.Response(body=body, content_type="application/json", headers={"Content-Encoding": "gzip"})
 
-    assert await run(world, Site(pack)) == f"{FAILED}the answer is compressed, which was not asked for"
+    assert await run(world, Site(pack)) == f"{FAILED}the answer is compressed, although no compression was requested"
 
 
 @pytest.mark.attack("F4")
@@ -160,7 +160,7 @@ async def test_sign_in_is_never_followed(world):
     site = Site(first=lambda: web.Response(status=401, headers={"WWW-Authenticate": link}))
     assert await run(world, site) == "no tools"
     assert {path for _, path in site.requests} == {"/mcp"}
-    assert "wants a sign-in, which retinue does not do" in world.told[0]
+    assert "requires a sign-in, which retinue does not support" in world.told[0]
 
 
 @pytest.mark.attack("F5")

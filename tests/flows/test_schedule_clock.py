@@ -27,8 +27,8 @@ async def test_forward_jump_fires_once(tmp_path: Path, jump_s: int) -> None:
         await world.clock.advance(MINUTE)
     assert len(world.spawned) == 5
     assert notes == {
-        "It was due at 2026-06-01T12:05:00.000Z and could not start before.",
-        "It was due at 2026-06-01T13:00:00.000Z and could not start before.",
+        "It was due at 2026-06-01T12:05:00.000Z and could not start earlier.",
+        "It was due at 2026-06-01T13:00:00.000Z and could not start earlier.",
     }
 
 
@@ -83,7 +83,7 @@ async def test_missed_fires_are_caught_up_once(tmp_path: Path) -> None:
     async with later.running():
         first = list(later.spawned)
         await later.end_all()
-        assert [job.next_run for job in later.store.jobs if job.is_enabled] == [
+        assert [job.next_run for job in later.store.jobs if job.enabled] == [
             "2026-06-03T09:10:00.000Z",
             "2026-06-03T10:00:00.000Z",
         ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.errors import IsolationFailed
-from retinue.features.worktree.leftovers import recover_leftovers
+from retinue.features.worktree.feature import recover_leftovers
 from retinue.features.worktree.records import CopyRecord, Records
 from retinue.features.worktree.saved_work import KeptCopy
 from retinue.testing import make_repo

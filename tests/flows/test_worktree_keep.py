@@ -9,7 +9,7 @@ import pytest
 
 from retinue.core.errors import IsolationFailed
 from retinue.features.worktree.copies import CopyRequest, create_copy
-from retinue.features.worktree.leftovers import recover_leftovers, resume_copy
+from retinue.features.worktree.feature import recover_leftovers, resume_copy
 from retinue.features.worktree.records import Records
 from retinue.features.worktree.saved_work import KeptCopy
 from retinue.testing import make_repo
@@ -370,7 +370,7 @@ async def test_second_copy_of_run_is_refused(world: World) -> None:
     await world.create()
     with pytest.raises(IsolationFailed, match="run 'r1' has a copy already"):
         await create_copy(CopyRequest("r1", world.repo), world.records, tmp=world.tmp)
-    with pytest.raises(IsolationFailed, match=r"run 'r1' is at work in .*, by process"):
+    with pytest.raises(IsolationFailed, match=r"run 'r1' already works in .*, in process"):
         await resume_copy(CopyRequest("r1", world.repo), Records(world.records.directory), tmp=world.tmp)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from retinue.features.worktree.leftovers import Leftover, recover_leftovers
+from retinue.features.worktree.feature import Leftover, recover_leftovers
 from retinue.features.worktree.records import CopyRecord, Records
 from retinue.features.worktree.saved_work import KeptCopy
 from tests.flows.worktree_world import World, git
@@ -89,7 +89,7 @@ async def test_300_kills_lose_nothing(tmp_path: Path) -> None:
 RECOVER = """
 import asyncio, sys
 from pathlib import Path
-from retinue.features.worktree.leftovers import recover_leftovers
+from retinue.features.worktree.feature import recover_leftovers
 from retinue.features.worktree.records import Records
 print("ready", flush=True)
 asyncio.run(recover_leftovers(Records(Path(sys.argv[1]))))

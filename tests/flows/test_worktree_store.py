@@ -11,7 +11,7 @@ import pytest
 
 from retinue.core.errors import IsolationFailed
 from retinue.features.worktree.copies import Copy, CopyRequest
-from retinue.features.worktree.leftovers import recover_leftovers, resume_copy
+from retinue.features.worktree.feature import recover_leftovers, resume_copy
 from retinue.features.worktree.records import Records
 from retinue.features.worktree.saved_work import KeptCopy
 from retinue.sandbox.profile import SandboxSettings, build_readonly, build_writing
@@ -244,7 +244,7 @@ from pathlib import Path
 from retinue.features.worktree import repository
 from retinue.features.worktree import saved_work as keeping
 from retinue.features.worktree.records import Records
-from retinue.features.worktree.leftovers import resume_copy
+from retinue.features.worktree.feature import resume_copy
 from retinue.features.worktree.copies import CopyRequest
 
 repo, tmp, step, when = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[4], sys.argv[5]

@@ -236,7 +236,7 @@ async def test_decision_before_execution_refuses(world):
     (world.work / "a").write_text("first")
     world.hooks(world.hook("early", "tool.execute.before", change(path="b")))
     (answer,) = await world.run(*begin("read", path="a"))
-    assert "type: found 'decision'; expected observer" in answer and "tool.approval.pre is asked" in answer
+    assert "type: found 'decision'; expected observer" in answer and "tool.approval.pre can, before a call" in answer
 
 
 EXTENSION = """

@@ -76,6 +76,6 @@ async def test_job_of_a_vanished_agent_fails(tmp_path):
         await fleet.clock.advance(61)
         errors = [change.error for change in works.changes if change.kind == "error"]
         assert (errors, fleet.manager.list_runs()) == (
-            ['Unknown agent type "Explore". Available types: general-purpose.'],
+            ['Agent type "Explore" is disabled. Available types: general-purpose.'],
             [],
         )

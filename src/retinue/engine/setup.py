@@ -125,8 +125,8 @@ class Feature(Protocol):
         ...
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """Undo what `enter` did; the result replaces the outcome."""
-        ...
+        """Undo what `enter` did; the result replaces the outcome. A class that has nothing to undo inherits this."""
+        return outcome
 
 
 class FeatureStack:

@@ -50,11 +50,8 @@ class Activity(Struct, frozen=True, rename="camel", omit_defaults=True):
     provider: str = ""
     """The provider that a web tool used."""
     code: str = ""
-    """Error code, if the error has one."""
     asked_chars: int = 0
-    """Number of characters in the arguments."""
     answered_chars: int = 0
-    """Number of characters in the result."""
 
     @property
     def started_ms(self) -> int:
@@ -113,7 +110,15 @@ class ActivityRecorder:
 
     def listen(self, live: "LiveRun", agent: str = "") -> Callable[[], None]:
         """Start recording a run; returns a function that stops it."""
-        return live.bus.listen(_ActivityListener(self, agent), pieces=False, kinds=(ToolStarted, ToolFinished))
+        asked: dict[str, int] = {}
+
+        def hear(event: Event) -> None:
+            if isinstance(event, ToolStarted):
+                asked[event.call_id] = _measure(event.arguments)
+            elif isinstance(event, ToolFinished):
+                self._keep(event, agent, asked.pop(event.result.tool_call_id, 0))
+
+        return live.bus.listen(hear, pieces=False, kinds=(ToolStarted, ToolFinished))
 
     def watch(self, live: "LiveRun", run: "Run", request: "RunRequest", parent: "LiveRun") -> Callable[[], None]:
         """Start recording a subagent's run; returns a function that stops it."""
@@ -127,7 +132,7 @@ class ActivityRecorder:
         if waiting:
             self._log.append(*waiting)
 
-    def keep(self, event: ToolFinished, agent: str, asked_chars: int) -> None:
+    def _keep(self, event: ToolFinished, agent: str, asked_chars: int) -> None:
         result = event.result
         details = result.details if isinstance(result.details, dict) else {}
         code = _keep(_CODE, find_code(details))
@@ -152,21 +157,6 @@ class ActivityRecorder:
             self.flush()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
-
-
-class _ActivityListener:
-    def __init__(self, recorder: ActivityRecorder, agent: str) -> None:
-        self._recorder = recorder
-        self._agent = agent
-        self._asked: dict[str, int] = {}
-
-    def __call__(self, event: Event) -> None:
-        kind = type(event)
-        if kind is ToolStarted:
-            self._asked[event.call_id] = _measure(event.arguments)  # type: ignore[union-attr]
-        elif kind is ToolFinished:
-            asked = self._asked.pop(event.result.tool_call_id, 0)  # type: ignore[union-attr]
-            self._recorder.keep(event, self._agent, asked)  # type: ignore[arg-type]
 
 
 def _measure(value: object) -> int:

@@ -9,10 +9,9 @@ from typing import Any
 
 from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
-from retinue.core.run import Outcome
 from retinue.core.tool import Effect, Tool, ToolContext, ToolResult
 from retinue.core.tool_table import SEARCH
-from retinue.engine.setup import RunSetup
+from retinue.engine.setup import Feature, RunSetup
 
 MAX_NAMED = 100
 """Maximum number of names in the description; other tools can still be found."""
@@ -30,7 +29,7 @@ def leave_out(tools: Mapping[str, Tool], named: Collection[str] = ()) -> dict[st
     return {name: tool for name, tool in tools.items() if name in named or not is_deferred(tool)}
 
 
-class DeferredTools:
+class DeferredTools(Feature):
     """Hides deferred tools. Must be the last feature entered: it keeps the tool table that it returns, to add to it."""
 
     name = "deferred tools"
@@ -48,9 +47,6 @@ class DeferredTools:
             return setup
         shown[SEARCH] = SearchTool(waiting, shown, self._loaded)
         return setup.change(tools=shown)
-
-    async def leave(self, outcome: Outcome) -> Outcome:
-        return outcome
 
 
 class SearchTool:

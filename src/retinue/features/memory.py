@@ -8,16 +8,14 @@ import asyncio
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError
-from retinue.core.run import Outcome
 from retinue.core.terminal import escape_line
 from retinue.core.tool import Tool
-from retinue.engine.setup import RunSetup
+from retinue.engine.setup import Feature, RunSetup
 from retinue.features.nofollow import Folder, LinkFound, decode_text, is_safe_name
 from retinue.tools.policy import Rights, Terms, decide_extra
 
@@ -41,24 +39,18 @@ _UNTRUSTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPlan:
-    """How memory changes a run's rights."""
+def plan_memory(definition: Definition, rights: Rights, terms: Terms) -> tuple[bool, tuple[str, ...]]:
+    """Return whether the agent may write its notes, and the tools to add, none that the run may not have.
 
-    can_write: bool
-    extra: tuple[str, ...]
-    """Names of tools to add."""
-
-
-def plan_memory(definition: Definition, rights: Rights, terms: Terms) -> MemoryPlan:
-    """An agent that can write or edit may write its notes, others may read them. Adds no tool the run may not have."""
+    An agent that can write or edit may write its notes, others may read them.
+    """
     can_write = not rights.tools.isdisjoint(("write", "edit"))
     wanted = ("read", "write", "edit") if can_write else ("read",)
     allowed = decide_extra(wanted, definition, terms).allowed
-    return MemoryPlan(can_write, tuple(name for name in allowed if name not in rights.tools))
+    return can_write, tuple(name for name in allowed if name not in rights.tools)
 
 
-class Memory:
+class Memory(Feature):
     name = "memory"
 
     def __init__(
@@ -91,9 +83,6 @@ class Memory:
             tools={**setup.tools, **added},
             writable=(*setup.writable, folder) if folder else setup.writable,
         )
-
-    async def leave(self, outcome: Outcome) -> Outcome:
-        return outcome
 
     def _find_folder(self) -> str:
         """Return the directory that the run may write; empty if it only reads."""

@@ -82,7 +82,7 @@ class Folder:
         handle = os.open(target, _FILE | _NO_LINK, dir_fd=self._handle)
         with os.fdopen(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise OSError(errno.EINVAL, "is no regular file", str(self.path / name))
+                raise OSError(errno.EINVAL, "is not a regular file", str(self.path / name))
             return file.read(limit + 1)
 
     def create(self, name: str, data: bytes) -> None:
@@ -109,7 +109,7 @@ class Folder:
             raise LinkFound(errno.ELOOP, "is a symbolic link", str(path))
         if found != kind:
             wanted = "directory" if kind == stat.S_IFDIR else "regular file"
-            raise OSError(errno.EINVAL, f"is no {wanted}", str(path))
+            raise OSError(errno.EINVAL, f"is not a {wanted}", str(path))
 
 
 def is_safe_name(name: str) -> bool:

@@ -38,16 +38,16 @@ def build_features(plan: RunPlan, grounds: ConfigFolders) -> list[Feature]:
     if plan.request.isolation == "worktree" and grounds.workshop is not None:
         features.append(grounds.workshop.isolate(plan))
     if definition.memory is not None:
-        noted = plan_memory(definition, plan.rights, plan.terms)
+        can_write, extra = plan_memory(definition, plan.rights, plan.terms)
         features.append(
             Memory(
                 definition.memory,
                 definition.name,
                 project=grounds.project,
                 home=grounds.home,
-                can_write=noted.can_write,
+                can_write=can_write,
                 trusted=grounds.has_notes,
-                tools={name: plan.tools[name] for name in noted.extra},
+                tools={name: plan.tools[name] for name in extra},
             )
         )
     if grounds.boundaries is not None:  # must come after the worktree and the notes

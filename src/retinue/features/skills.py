@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from html import escape
 from pathlib import Path
 
 from retinue.core.definition import Selection
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
-from retinue.core.run import Outcome
 from retinue.core.terminal import escape_line
 from retinue.definitions.frontmatter import BlockError, Scalar, parse_block
-from retinue.engine.setup import RunSetup
+from retinue.engine.setup import Feature, RunSetup
 from retinue.features.nofollow import Folder, decode_text, is_safe_name
 
 SKILL_FILE = "SKILL.md"
@@ -71,7 +71,7 @@ class SkillCheck:
         return is_there
 
 
-class Skills:
+class Skills(Feature):
     """Adds a selection of skills to a run's prompt."""
 
     name = "skills"
@@ -91,9 +91,6 @@ class Skills:
         else:
             sections = await asyncio.to_thread(self._preload, self._selection)
         return setup.change(sections={**setup.sections, **sections}) if sections else setup
-
-    async def leave(self, outcome: Outcome) -> Outcome:
-        return outcome
 
     def _list(self) -> dict[str, str]:
         skills, _ = list_skills(self._roots)
@@ -116,7 +113,7 @@ def preload_skill(name: str, roots: Sequence[Path]) -> str:
         text = _find_skill(name, walk)
         if text is not None:
             return f"{heading}\n\n{text}"
-        searched.append(f"{root} (of which {MAX_ENTRIES} entries were looked at)" if walk.is_cut else str(root))
+        searched.append(f"{root} (only the first {MAX_ENTRIES} entries were searched)" if walk.is_cut else str(root))
     return f'{heading}\n\n(Skill "{shown}" not found in {", ".join(searched) or "any folder"})'
 
 
@@ -130,7 +127,7 @@ def list_skills(roots: Sequence[Path]) -> tuple[tuple[Skill, ...], tuple[Diagnos
             if skill is None:
                 continue
             if skill.name in found:
-                text = f"{path}: a skill {quote(skill.name)} is there already: {found[skill.name].path}; skipped"
+                text = f"{path}: there is already a skill {quote(skill.name)}: {found[skill.name].path}; skipped"
                 problems.append(Diagnostic(text, str(path), severity="warning", code="skill-shadowed"))
             elif len(found) < MAX_LISTED:
                 found[skill.name] = skill
@@ -150,9 +147,9 @@ def render_catalogue(skills: Iterable[Skill]) -> str:
     for skill in skills:
         lines += [
             "  <skill>",
-            f"    <name>{_escape(skill.name)}</name>",
-            f"    <description>{_escape(skill.description)}</description>",
-            f"    <location>{_escape(skill.path)}</location>",
+            f"    <name>{escape(skill.name, quote=False)}</name>",
+            f"    <description>{escape(skill.description, quote=False)}</description>",
+            f"    <location>{escape(skill.path, quote=False)}</location>",
             "  </skill>",
         ]
     return "\n".join((*lines, "</available_skills>"))
@@ -252,7 +249,3 @@ def _read_fields(text: str) -> dict[str, str]:
     """Return the scalar fields of the frontmatter; the first of duplicate keys wins. Raises BlockError."""
     block = parse_block(text)
     return {entry.key: entry.value.text for entry in reversed(block.entries) if isinstance(entry.value, Scalar)}
-
-
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

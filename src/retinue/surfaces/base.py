@@ -10,12 +10,12 @@ from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.events import Warned
 from retinue.core.model import ModelInfo
-from retinue.core.run import Grant, Outcome, Run
+from retinue.core.run import Grant, Run
 from retinue.core.tool import Tool
 from retinue.core.tool_table import SURFACE_TOOLS
 from retinue.engine.budget import Lease
 from retinue.engine.manager import Manager
-from retinue.engine.setup import RunSetup
+from retinue.engine.setup import Feature, RunSetup
 from retinue.models.resolve import ModelChoice
 
 MAX_BYTES = 204_800
@@ -88,7 +88,7 @@ class Caller:
         self.manager.root.bus.publish(Warned(run_id=self.run_id, text=text))
 
 
-class ChildTools:
+class ChildTools(Feature):
     """A feature that gives a child delegation tools of its own, in place of its parent's."""
 
     name = "delegation"
@@ -101,9 +101,6 @@ class ChildTools:
             return setup
         own = self._make_tools(setup)
         return setup.change(tools={name: own.get(name, tool) for name, tool in setup.tools.items()})
-
-    async def leave(self, outcome: Outcome) -> Outcome:
-        return outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,12 +71,12 @@ def test_whole_entry_is_read(paths):
         ({"env": {"A=B": "c"}}, "hooks[0].env: found an object; expected an object of texts"),
         ({"enabled": "maybe"}, "hooks[0].enabled: found 'maybe'; expected true or false"),
         ({"priority": "high"}, "hooks[0].priority: found 'high'; expected a whole number"),
-        ({"shell": True}, "hooks[0].shell: is no field of a hook"),
-        ({"prioritiy": 1}, "is no field of a hook (did you mean 'priority'?)"),
-        ({"point": "session.save.before"}, "nothing is told at session.save.before"),
+        ({"shell": True}, "hooks[0].shell: unknown field"),
+        ({"prioritiy": 1}, "unknown field (did you mean 'priority'?)"),
+        ({"point": "session.save.before"}, "hooks at session.save.before"),
         (
             {"type": "decision"},
-            "hooks[0].type: found 'decision'; expected observer, since nobody is asked at agent.turn.start",
+            "hooks[0].type: found 'decision'; expected observer, since hooks at agent.turn.start cannot decide",
         ),
     ],
 )

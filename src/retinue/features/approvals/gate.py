@@ -8,13 +8,13 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from msgspec import Struct, structs
 
 from retinue.core.jsonline import to_plain
 from retinue.core.messages import ToolCall
-from retinue.core.run import Outcome, Question
+from retinue.core.run import Question
 from retinue.core.schema import fit_arguments
 from retinue.core.terminal import escape_line
 from retinue.core.tool import Amendment, Effect, Tool, ToolResult, list_aliases
@@ -22,8 +22,20 @@ from retinue.core.tool_table import TOOLS
 from retinue.engine.calls import Answer, describe_quarrel
 from retinue.engine.clock import make_run_id
 from retinue.engine.questions import PendingQuestions
-from retinue.engine.setup import RunSetup
-from retinue.features.approvals.rules import SHELLS, Action, Rule, RuledCall, describe_call, find_rule, replace_texts
+from retinue.engine.setup import Feature, RunSetup
+from retinue.features.approvals.rules import (
+    SHELLS,
+    STRICTNESS,
+    Action,
+    Rule,
+    RuledCall,
+    describe_call,
+    find_rule,
+    replace_texts,
+)
+
+if TYPE_CHECKING:
+    from retinue.features.hooks.points import HookDecision
 
 Mode: TypeAlias = Literal["open", "default", "acceptEdits", "plan", "bypass"]
 """`open`: only rules count. The others are CodingCode's: `default` asks about changes, `acceptEdits` allows edits,
@@ -113,62 +125,21 @@ ALLOW, ALLOW_AGAIN, DENY = "allow", "allow this call from now on", "deny"
 HOOK_DENIAL = "Denied by PreToolUse hook"
 
 
-_STRICTNESS = {"deny": 3, "ask": 2, "allow": 1}
-Fit: TypeAlias = Callable[[dict[str, Any]], tuple[dict[str, Any], list[str]]]
-
-
-class HookOpinion(Protocol):
-    """A hook's opinion about a call."""
-
-    @property
-    def word(self) -> str: ...
-
-    @property
-    def reason(self) -> str: ...
-
-    @property
-    def hook(self) -> str: ...
-
-    @property
-    def key(self) -> str:
-        """Identifies the hook uniquely."""
-        ...
-
-    @property
-    def modified_input(self) -> dict[str, Any] | None:
-        """The arguments that the hook wants, which are valid for the tool; None leaves them unchanged."""
-        ...
-
-
-class Consult(Protocol):
-    async def __call__(
-        self, point: str, payload: Mapping[str, Any], *, fit: Fit | None = None, leaving_out: str = ""
-    ) -> HookOpinion | None: ...
-
-
-async def ask_nobody(
-    point: str, payload: Mapping[str, Any], *, fit: Fit | None = None, leaving_out: str = ""
-) -> HookOpinion | None:
-    return None
-
-
-async def tell_nobody(point: str, payload: Mapping[str, Any]) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class GatePorts:
     """What a gate needs from its run."""
 
     desk: PendingQuestions
-    agent: str = ""
+    agent: str
     """The name of the run's definition; empty for the main agent."""
-    is_confined: bool = False
+    is_confined: bool
     """Its commands run in a read-only sandbox."""
-    consult: Consult = ask_nobody
-    tell: Callable[[str, Mapping[str, Any]], Awaitable[None]] = tell_nobody
+    consult: "Callable[..., Awaitable[HookDecision | None]]"
+    """Asks the hooks: the `decide` of a HookTable."""
+    tell: Callable[[str, Mapping[str, Any]], Awaitable[None]]
 
 
-class ApprovalFeature:
+class ApprovalFeature(Feature):
     name = "approvals"
 
     def __init__(self, book: RunRules, ports: GatePorts) -> None:
@@ -177,9 +148,6 @@ class ApprovalFeature:
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         return setup.change(hooks=(ApprovalGate(self._book, self._ports, setup), *setup.hooks))
-
-    async def leave(self, outcome: Outcome) -> Outcome:
-        return outcome
 
 
 class ApprovalGate:
@@ -257,9 +225,7 @@ class ApprovalGate:
         )
         found = [first]
         if advice is not None and (change := _find_change(call, tool, advice, made)) is not None:
-            if isinstance(change, Amendment):
-                return change
-            return [first, change]
+            return change if isinstance(change, Amendment) else [first, change]
         word, reason = _join_words(advice, made)
         if word is not None:
             if word == "allow" and first == LayerDecision("ask", "rule", first.reason):
@@ -301,7 +267,7 @@ class ApprovalGate:
 
 
 def _find_change(
-    call: ToolCall, tool: Tool, advice: HookOpinion, made: Amendment | None
+    call: ToolCall, tool: Tool, advice: "HookDecision", made: Amendment | None
 ) -> Amendment | LayerDecision | None:
     """Return the call as changed by a hook, merged with earlier changes; a denial if a hook changes it twice."""
     given = advice.modified_input
@@ -316,14 +282,13 @@ def _find_change(
     return Amendment(given, by, keys, word, reason)
 
 
-def _join_words(advice: HookOpinion | None, made: Amendment | None) -> tuple[Action | None, str]:
+def _join_words(advice: "HookDecision | None", made: Amendment | None) -> tuple[Action | None, str]:
     """Return the stricter of the hooks' decision about a call and that of the hook that changed it."""
-    said = [(each.word, each.reason) for each in (advice, made) if each is not None and each.word in _STRICTNESS]
-    if not said:
-        return None, ""
-    word, reason = max(said, key=lambda each: _STRICTNESS[each[0]])
-    found: Action = "deny" if word == "deny" else "ask" if word == "ask" else "allow"
-    return found, reason or (HOOK_DENIAL if found == "deny" else "")
+    for action in STRICTNESS:  # strictest first
+        for each in (advice, made):
+            if each is not None and each.word == action:
+                return action, each.reason or (HOOK_DENIAL if action == "deny" else "")
+    return None, ""
 
 
 def deny(tool: str, reason: str) -> ToolResult:

@@ -16,7 +16,7 @@ from retinue.core.tool import list_aliases
 from retinue.core.tool_table import list_names
 
 Action: TypeAlias = Literal["allow", "deny", "ask"]
-_STRICTNESS: Mapping[str, int] = {"deny": 0, "ask": 1, "allow": 2}
+STRICTNESS: tuple[Action, ...] = ("deny", "ask", "allow")
 _PATH_ARGUMENTS = frozenset(("path", "file_path", "file", "dir", "directory", "folder", "cwd", "paths", "files"))
 
 
@@ -104,7 +104,7 @@ def replace_texts(call: RuledCall, forms: Sequence[str]) -> RuledCall:
 def find_rule(rules: Iterable[Rule], call: RuledCall) -> Rule | None:
     """Return the matching rule with the highest priority; among equals, the strictest."""
     found = [rule for rule in rules if is_about(rule, call)]
-    return min(found, key=lambda rule: (-rule.priority, _STRICTNESS[rule.action]), default=None)
+    return min(found, key=lambda rule: (-rule.priority, STRICTNESS.index(rule.action)), default=None)
 
 
 def is_about(rule: Rule, call: RuledCall) -> bool:

@@ -127,29 +127,24 @@ class FoundExtensions(Struct, frozen=True):
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-class _ExtensionSearch:
-    def __init__(self) -> None:
-        self.diagnostics: list[Diagnostic] = []
-
-    def skip(self, path: str, problem: str, code: str = "extension-file") -> None:
-        text = f"{path}: {problem}; skipped"
-        self.diagnostics.append(Diagnostic(text, path, severity="warning", code=code))
+def _skip(path: str, problem: str, code: str = "extension-file") -> Diagnostic:
+    return Diagnostic(f"{path}: {problem}; skipped", path, severity="warning", code=code)
 
 
 def find_extensions(places: ExtensionFolders) -> FoundExtensions:
     """Search project, user and installed packages; the first of each name wins, and diagnostics report the others."""
-    gathering = _ExtensionSearch()
+    problems: list[Diagnostic] = []
     found: dict[str, Candidate] = {}
-    for candidate in _find_all(places, gathering):
+    for candidate in _find_all(places, problems):
         name = candidate.name.lower()
         if name in RESERVED_NAMES:
-            gathering.skip(candidate.place, f"{quote(candidate.name)} is the name of something else", "extension-name")
+            problems.append(_skip(candidate.place, f"the name {quote(candidate.name)} is reserved", "extension-name"))
         elif name in found:
-            problem = f"an extension {quote(candidate.name)} is there already: {found[name].place}"
-            gathering.skip(candidate.place, problem, "extension-shadowed")
+            problem = f"there is already an extension {quote(candidate.name)}: {found[name].place}"
+            problems.append(_skip(candidate.place, problem, "extension-shadowed"))
         else:
             found[name] = candidate
-    return FoundExtensions(tuple(found.values()), tuple(gathering.diagnostics))
+    return FoundExtensions(tuple(found.values()), tuple(problems))
 
 
 def find_path(entry: str, places: ExtensionFolders) -> Candidate | Diagnostic:
@@ -158,9 +153,9 @@ def find_path(entry: str, places: ExtensionFolders) -> Candidate | Diagnostic:
     name = to_extension_name(entry)
     problem = ""
     if path is None:
-        problem = "is no usable path"
+        problem = "is not a usable path"
     elif path.suffix != ".py":
-        problem = "is no Python file"
+        problem = "is not a Python file"
     elif not is_safe_name(name) or name in RESERVED_NAMES:
         problem = f"{quote(name)} cannot be the name of an extension"
     elif not places.trusted and str(path) not in places.chosen and _is_inside(path, places.project):
@@ -174,12 +169,9 @@ def find_path(entry: str, places: ExtensionFolders) -> Candidate | Diagnostic:
 def read_source(candidate: Candidate, places: ExtensionFolders) -> bytes:
     """Read the code of a file, at most one byte more than is accepted. Raises OSError."""
     path = Path(candidate.path)
-    if candidate.source == "project" and places.project is not None:
-        with Folder.open(places.project, follow=True).walk(PROJECT_STEPS) as folder:
-            return folder.read(path.name, MAX_SOURCE_BYTES)
-    # The user may link files from elsewhere into the user's own folder.
-    path = path.resolve()
-    with Folder.open(path.parent, follow=True) as folder:
+    if candidate.source != "project":  # users may link files from elsewhere into their own folder
+        path = path.resolve()
+    with _open_folder(path.parent, places, candidate.source) as folder:
         return folder.read(path.name, MAX_SOURCE_BYTES)
 
 
@@ -190,22 +182,22 @@ def list_search_paths(places: ExtensionFolders) -> tuple[str, ...]:
     return tuple(folder for folder in absolute if os.path.realpath(folder) not in avoided)
 
 
-def _find_all(places: ExtensionFolders, gathering: _ExtensionSearch) -> Iterator[Candidate]:
+def _find_all(places: ExtensionFolders, problems: list[Diagnostic]) -> Iterator[Candidate]:
     user = places.agent_dir / "extensions"
     if places.project is not None and places.trusted and PROJECT_STEPS[0] in places.configs:
         folder = places.project.joinpath(*PROJECT_STEPS)
         if os.path.realpath(folder) != os.path.realpath(user):
-            yield from _list_files(folder, places, "project", gathering)
-    yield from _list_files(user, places, "user", gathering)
+            yield from _list_files(folder, places, "project", problems)
+    yield from _list_files(user, places, "user", problems)
     search = list_search_paths(places) if places.search is None else places.search
-    for name, value in _list_installed(search, gathering):
+    for name, value in _list_installed(search, problems):
         if is_safe_name(name):
             yield Candidate(name, "installed", entry=value)
         else:
-            gathering.skip(value, f"{quote(name)} cannot be the name of an extension", "extension-name")
+            problems.append(_skip(value, f"{quote(name)} cannot be the name of an extension", "extension-name"))
 
 
-def _list_files(path: Path, places: ExtensionFolders, source: Source, gathering: _ExtensionSearch) -> list[Candidate]:
+def _list_files(path: Path, places: ExtensionFolders, source: Source, problems: list[Diagnostic]) -> list[Candidate]:
     follow = source == "user"
     found: list[Candidate] = []
     try:
@@ -218,19 +210,19 @@ def _list_files(path: Path, places: ExtensionFolders, source: Source, gathering:
                 if entry.is_symlink() and not follow:
                     problem = "is a symbolic link"
                 elif not entry.is_file(follow_symlinks=follow):
-                    problem = "is no regular file"
+                    problem = "is not a regular file"
                 elif not is_safe_name(entry.name[:-3]):
                     problem = f"{quote(entry.name[:-3])} cannot be the name of an extension"
                 if problem:
-                    gathering.skip(str(path / entry.name), problem)
+                    problems.append(_skip(str(path / entry.name), problem))
                 else:
                     found.append(Candidate(entry.name[:-3], source, str(path / entry.name)))
             if len(entries) >= MAX_ENTRIES:
-                gathering.skip(str(path), f"has {MAX_ENTRIES} entries or more, only so many were looked at")
+                problems.append(_skip(str(path), f"only the first {MAX_ENTRIES} entries were read"))
     except FileNotFoundError:
         pass
     except OSError as error:
-        gathering.skip(str(path), (error.strerror or str(error)).lower())
+        problems.append(_skip(str(path), (error.strerror or str(error)).lower()))
     return found
 
 
@@ -240,7 +232,7 @@ def _open_folder(path: Path, places: ExtensionFolders, source: Source) -> Folder
     return Folder.open(path, follow=True)
 
 
-def _list_installed(search: Sequence[str], gathering: _ExtensionSearch) -> Iterator[tuple[str, str]]:
+def _list_installed(search: Sequence[str], problems: list[Diagnostic]) -> Iterator[tuple[str, str]]:
     for folder in search:
         for path in _find_metadata(folder):
             # Slow to import, and rarely needed.
@@ -250,7 +242,7 @@ def _list_installed(search: Sequence[str], gathering: _ExtensionSearch) -> Itera
                 points = Distribution.at(path).entry_points.select(group=GROUP)
                 yield from sorted((point.name, point.value) for point in points)
             except (OSError, ValueError, TypeError) as error:
-                gathering.skip(str(path), f"cannot be read ({type(error).__name__})", "extension-metadata")
+                problems.append(_skip(str(path), f"cannot be read ({type(error).__name__})", "extension-metadata"))
 
 
 def _find_metadata(folder: str) -> list[Path]:

@@ -58,7 +58,7 @@ class Channels:
         try:
             payload = msgspec.to_builtins(data)
         except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"{quote(channel)}: what is said must be plain data: {error}") from error
+            raise UsageError(f"{quote(channel)}: the event must be plain data: {error}") from error
         self._on_loop(partial(self._deliver, channel, payload))
 
     def _on_loop(self, call: Callable[[], None]) -> None:
@@ -75,7 +75,7 @@ class Channels:
     def _deliver(self, channel: str, payload: Any) -> None:
         listeners = self._listeners.get(channel, ())
         if self._nested >= MAX_NESTED and listeners:
-            get_log(listeners[0].extension).error("%s: listeners call each other without end; not heard", channel)
+            get_log(listeners[0].extension).error("%s: listeners call each other endlessly; event dropped", channel)
             return
         self._nested += 1
         try:
@@ -133,7 +133,7 @@ class ExtensionEvents:
         if isinstance(reply, dict) and reply.get("success") is True:
             return reply.get("data")
         error = reply.get("error") if isinstance(reply, dict) else None
-        raise RetinueError(str(error or f"{channel}: there was no usable answer"))
+        raise RetinueError(str(error or f"{channel}: the reply is not valid"))
 
     def close(self) -> None:
         """Remove all listeners of this extension."""
@@ -144,5 +144,5 @@ class ExtensionEvents:
         if not isinstance(channel, str) or not 0 < len(channel) <= MAX_CHANNEL_CHARS:
             raise UsageError(f"api.events.{verb}: {quote(channel)}: expected the name of a channel")
         if self._channels is None:
-            raise UsageError(f"api.events.{verb}: there is nobody to talk to here")
+            raise UsageError(f"api.events.{verb}: there is no event bus here")
         return self._channels

@@ -154,7 +154,7 @@ class ExtensionPoint(Struct, frozen=True):
     async def ask(self, payload: Mapping[str, Any]) -> Any:
         """Raises HookFailed."""
         if self.fault:
-            raise HookFailed(f"cannot be asked: {self.fault}; mend the extension, or move it away")
+            raise HookFailed(f"cannot be asked: {self.fault}; fix the extension or remove it")
         try:
             given = deepcopy(dict(payload))
             if _is_async(self.function):

@@ -5,7 +5,7 @@ import inspect
 from collections import Counter
 from collections.abc import Collection, Iterable
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 from retinue.core.events import Event, MessageDelta, MessageStarted, ToolProgress
 from retinue.features.extensions.contained import Handler, get_log
@@ -31,7 +31,6 @@ class RunningHandlers:
         self._queues: dict[Handler, asyncio.Queue[Any]] = {}
         self._tasks: dict[Handler, asyncio.Task[None]] = {}
         self.failures: Counter[str] = Counter()
-        """Number of failures by extension."""
         self.dropped: Counter[str] = Counter()
 
     def open(self, group: asyncio.TaskGroup) -> None:
@@ -40,10 +39,10 @@ class RunningHandlers:
         for handler in self._queues:
             self._begin(handler)
 
-    async def close(self, *, is_patient: bool = True) -> None:
+    async def close(self) -> None:
         """Let handlers finish pending events for a limited time, then cancel them."""
         try:
-            async with asyncio.timeout(self._farewell_s if is_patient else 0):
+            async with asyncio.timeout(self._farewell_s):
                 for queue in list(self._queues.values()):
                     await queue.join()
         except TimeoutError:
@@ -66,7 +65,7 @@ class RunningHandlers:
         except asyncio.QueueFull:
             self.dropped[handler.extension] += 1
             if self.dropped[handler.extension] == 1:
-                get_log(handler.extension).warning("a handler is too slow; events are left out")
+                get_log(handler.extension).warning("a handler is too slow; events are dropped")
 
     def dismiss(self, handler: Handler) -> None:
         """Remove a handler; it still processes its pending events."""
@@ -95,10 +94,10 @@ class RunningHandlers:
             return
         if inspect.iscoroutine(result):
             result.close()
-            self._note(handler, ForeignFailed("a handler that is to be awaited must be an async function"))
+            self._note(handler, ForeignFailed("a handler that returns a coroutine must be an async function"))
         if loop.time() - begun_s > SLOW_S:
             get_log(handler.extension).warning(
-                "a handler took %.1f s and held up everything; make it async", loop.time() - begun_s
+                "a handler blocked everything for %.1f s; make it async", loop.time() - begun_s
             )
 
     async def _serve(self, handler: Handler, queue: "asyncio.Queue[Any]") -> None:
@@ -121,20 +120,17 @@ _PIECES = (MessageDelta, MessageStarted, ToolProgress)
 
 
 class Handlers:
-    """An event listener for a bus. Use it as an async context manager unless `audience` is shared."""
+    """An event listener for a bus that passes events to handlers."""
 
     def __init__(
         self,
         handlers: Iterable[Handler],
-        audience: RunningHandlers | None = None,
+        audience: RunningHandlers | None,
         *,
         leaving_out: Collection[type] = (),
-        limit_s: float = 60.0,
-        farewell_s: float = 2.0,
     ) -> None:
         """`leaving_out` are events that these handlers receive elsewhere."""
-        self._audience = audience or RunningHandlers(limit_s=limit_s, farewell_s=farewell_s)
-        self._group = asyncio.TaskGroup()
+        self._audience = audience or RunningHandlers()
         self._by_kind: dict[type, list[Handler]] = {}
         for handler in handlers:
             for kind in handler.events:
@@ -146,15 +142,6 @@ class Handlers:
         """Whether any handler listens to streaming deltas, which makes every reply slower."""
         return any(kind in self._by_kind for kind in _PIECES)
 
-    @property
-    def failures(self) -> Counter[str]:
-        return self._audience.failures
-
-    @property
-    def dropped(self) -> Counter[str]:
-        """Number of events dropped for slow handlers, by extension."""
-        return self._audience.dropped
-
     def __bool__(self) -> bool:
         return bool(self._by_kind)
 
@@ -162,15 +149,3 @@ class Handlers:
         """Call all handlers of this event. Does not raise or wait."""
         for handler in self._by_kind.get(type(event), ()):
             self._audience.tell(handler, event)
-
-    async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
-        self._audience.open(self._group)
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        try:
-            await self._audience.close(is_patient=kind is None)
-        finally:
-            # The group must not see the error, which it would wrap: its tasks are unrelated to it.
-            await self._group.__aexit__(None, None, None)

@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from itertools import count
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -52,6 +52,10 @@ class Extension(Struct, frozen=True):
     registrations: Registrations = Registrations()
 
 
+_Loaded: TypeAlias = tuple[Extension | None, tuple[Diagnostic, ...]]
+"""An extension, None if it could not be loaded, and problems with it."""
+
+
 class LoadedExtensions(Struct, frozen=True):
     """The extensions of one run, highest precedence first, and diagnostics."""
 
@@ -67,13 +71,8 @@ class LoadedExtensions(Struct, frozen=True):
         """The tools in the form that the tool policy needs."""
         approved = {extension.name for extension in self.extensions if extension.source == "path"}
         return {
-            name: Offer(
-                tool.effect,
-                tool.extension,
-                is_approved=tool.extension in approved,
-                is_deferred=tool.deferred,
-            )
-            for name, tool in self.tools.items()
+            name: Offer(each.effect, each.extension, is_approved=each.extension in approved, is_deferred=each.deferred)
+            for name, each in self.tools.items()
         }
 
     def collect(self, verb: str) -> tuple[Any, ...]:
@@ -116,7 +115,7 @@ class ExtensionLibrary:
         """All extensions that exist; none of their code has run."""
         self._reserved = reserved
         self._limit_s = limit_s
-        self._loaded: dict[Candidate, tuple[Extension | None, tuple[Diagnostic, ...]]] = {}
+        self._loaded: dict[Candidate, _Loaded] = {}
         self._lock = asyncio.Lock()
 
     async def load(self, wanted: WantedExtensions | None = None) -> LoadedExtensions:
@@ -128,7 +127,10 @@ class ExtensionLibrary:
         extensions: list[Extension] = []
         failed: list[str] = []
         for candidate in choose_extensions((*named, *self.found.candidates), wanted):
-            extension, found = await self._load_once(candidate)
+            async with self._lock:
+                if candidate not in self._loaded:
+                    self._loaded[candidate] = await self._load(candidate)
+                extension, found = self._loaded[candidate]
             problems += found
             if extension is not None:
                 extensions.append(extension)
@@ -154,13 +156,7 @@ class ExtensionLibrary:
                 problems.append(Diagnostic(text, hidden.place, severity="warning", code="extension-shadowed"))
         return named, problems
 
-    async def _load_once(self, candidate: Candidate) -> tuple[Extension | None, tuple[Diagnostic, ...]]:
-        async with self._lock:
-            if candidate not in self._loaded:
-                self._loaded[candidate] = await self._load(candidate)
-            return self._loaded[candidate]
-
-    async def _load(self, candidate: Candidate) -> tuple[Extension | None, tuple[Diagnostic, ...]]:
+    async def _load(self, candidate: Candidate) -> _Loaded:
         api = Api(
             candidate.name, self._places.cwd, path=candidate.path, reserved=self._reserved, channels=self._channels
         )
@@ -187,20 +183,6 @@ class ExtensionLibrary:
         return Extension(candidate.name, candidate.source, candidate.place, registrations), problems
 
 
-async def load_extensions(
-    places: ExtensionFolders,
-    wanted: WantedExtensions | None = None,
-    *,
-    reserved: Collection[str] = KNOWN_TOOLS,
-    limit_s: float = LOAD_LIMIT_S,
-) -> LoadedExtensions:
-    """Find and load in one step, for programs with one run."""
-    library = ExtensionLibrary(places, reserved=reserved, limit_s=limit_s)
-    loaded = await library.load(wanted)
-    diagnostics = (*library.found.diagnostics, *loaded.diagnostics)
-    return LoadedExtensions(loaded.extensions, diagnostics, loaded.tools, loaded.failed)
-
-
 def merge_tools(extensions: Collection[Extension]) -> tuple[dict[str, ExtensionTool], list[Diagnostic]]:
     """Merge the tools of several extensions; the first one of each name wins."""
     tools: dict[str, ExtensionTool] = {}
@@ -213,8 +195,8 @@ def merge_tools(extensions: Collection[Extension]) -> tuple[dict[str, ExtensionT
                 tools[tool.spec.name] = tool
                 continue
             text = (
-                f"{extension.place}: extension {quote(extension.name)}: its tool {quote(tool.spec.name)} is left out: "
-                f"extension {quote(owner)} has one of that name"
+                f"{extension.place}: extension {quote(extension.name)}: its tool {quote(tool.spec.name)} is not used: "
+                f"extension {quote(owner)} has a tool of the same name"
             )
             clashes.append(Diagnostic(text, extension.place, severity="warning", code="extension-tool"))
     return tools, clashes
@@ -272,9 +254,7 @@ def _tell_failure(candidate: Candidate, problem: str, error: RetinueError | None
     return Diagnostic(text, file or candidate.place, line, code="extension")
 
 
-def _give_up(
-    candidate: Candidate, problem: Diagnostic, source: bytes
-) -> tuple[Extension | None, tuple[Diagnostic, ...]]:
+def _give_up(candidate: Candidate, problem: Diagnostic, source: bytes) -> _Loaded:
     """Drop an extension that cannot be loaded; if it mentions hooks, replace it by a guard that denies."""
     if b"hook" not in source:
         return None, (problem,)
@@ -287,7 +267,6 @@ def _hint(candidate: Candidate, cause: BaseException | None) -> str:
     if not isinstance(cause, ImportError) or not candidate.path:
         return ""
     beside = Path(candidate.path).with_name(f"{(cause.name or '').partition('.')[0]}.py")
-    is_relative = "relative import" in str(cause)
-    if is_relative or (cause.name and beside.exists()):
+    if "relative import" in str(cause) or (cause.name and beside.exists()):
         return " (an extension is one file: it can import what is installed, not files beside it)"
     return ""

@@ -217,7 +217,7 @@ class Api:
         if spec.name.lower() in self._taken or spec.name.lower().startswith(_FOREIGN_PREFIX):
             line = self._find_line()
             where = f"{self._path}:{line}" if line is not None else self._path or self.name
-            text = f"{where}: extension {quote(self.name)}: a tool {quote(spec.name)} is there already; not registered"
+            text = f"{where}: extension {quote(self.name)}: there is already a tool {quote(spec.name)}; not registered"
             self._diagnostics.append(Diagnostic(text, self._path, line, code="extension-tool"))
             return
         self._taken.add(spec.name.lower())
@@ -238,7 +238,7 @@ class Api:
         try:
             schema = msgspec.json.decode(msgspec.json.encode({"type": "object", **spec.parameters}))
         except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"api.tool: the parameters of {spec.name} are no JSON schema: {error}") from error
+            raise UsageError(f"api.tool: the parameters of {spec.name} are not a JSON schema: {error}") from error
         if schema["type"] != "object" or not isinstance(schema.get("properties", {}), dict):
             raise UsageError(f"api.tool: the parameters of {spec.name} must be a schema of type object with properties")
         return ToolSpec(spec.name, spec.description, schema)

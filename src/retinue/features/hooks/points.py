@@ -107,6 +107,7 @@ Scope: TypeAlias = Literal["session", "project", "global"]
 FIELDS = ("name", "description", "point", "type", "command", "args", "env", "priority", "enabled")
 MAX_PRIORITY = 1_000_000
 NO_NAME = "(no name)"
+_ENV = "an object of texts by the names of variables"
 Report: TypeAlias = Callable[[str, str], None]
 """Called with a field and what is wrong with it."""
 
@@ -158,27 +159,24 @@ def parse_hook(raw: Any, report: Report) -> HookSpec | None:
     kind, point = entry.read_kind(point)
     for field in raw:
         if field not in FIELDS:
-            entry.doubt(str(field), f"is no field of a hook{suggest(str(field), FIELDS)}")
-    command = entry.read_text("command") or ""
-    args, env = entry.read_args(), entry.read_env()
-    priority, enabled = entry.read_priority(), entry.read_enabled()
+            entry.doubt(str(field), f"unknown field{suggest(str(field), FIELDS)}")
     spec = HookSpec(
         name=name or NO_NAME,
         point=point,
         kind=kind,
-        command=command,
-        args=args,
-        env=env,
-        priority=priority,
-        enabled=enabled,
+        command=entry.read_text("command"),
+        args=tuple(map(str, entry.read("args", _is_list, "a list of texts, one for each argument", ()))),
+        env={str(key): str(value) for key, value in entry.read("env", _is_env, _ENV, {}).items()},
+        priority=entry.read_priority(),
+        enabled=entry.read("enabled", lambda value: isinstance(value, bool), "true or false", True),
     )
-    if (entry.faults or entry.doubts) and kind == "decision" and enabled and (spec.is_guard or point == STEP):
+    if (entry.faults or entry.doubts) and kind == "decision" and spec.enabled and (spec.is_guard or point == STEP):
         fault = "; ".join((*entry.faults, *entry.doubts))
         return structs.replace(spec, point=point if spec.is_guard else ANYWHERE, fault=fault)
     if entry.faults:
         return None
-    if point in SILENT and enabled:
-        entry.warn("point", f"nothing is told at {point}: {SILENT[point]}")
+    if point in SILENT and spec.enabled:
+        report("point", f"hooks at {point} are never called: {SILENT[point]}")
     return spec
 
 
@@ -196,9 +194,6 @@ class _Entry:
         self.doubts: list[str] = []
         """Mistakes that matter only for guards."""
 
-    def warn(self, field: str, text: str) -> None:
-        self._report(field, text)
-
     def doubt(self, field: str, text: str) -> None:
         self.doubts.append(f"{field}: {text}")
         self._report(field, text)
@@ -209,12 +204,12 @@ class _Entry:
         self.faults.append(f"{field}: {text}")
         self._report(field, text)
 
-    def read_text(self, field: str) -> str | None:
+    def read_text(self, field: str) -> str:
         value = self._raw.get(field)
         if isinstance(value, str) and value.strip() and "\0" not in value:
             return value.strip()
         self.reject(field, "text")
-        return None
+        return ""
 
     def read_point(self) -> str:
         value = self._raw.get("point")
@@ -232,30 +227,17 @@ class _Entry:
         if point == ANYWHERE or (value != "observer" and point in DECIDED):
             return "decision", point
         if value == "decision":
-            self.reject("type", f"observer, since nobody is asked at {point}; {APPROVAL} is asked before a call")
+            self.reject("type", f"observer, since hooks at {point} cannot decide; {APPROVAL} can, before a call")
             return "decision", ANYWHERE
         return "observer", point
 
-    def read_args(self) -> tuple[str, ...]:
-        value = self._raw.get("args")
-        if value is None:
-            return ()
-        if not isinstance(value, list) or not all(_is_text(item) for item in value):
-            self.reject("args", "a list of texts, one for each argument")
-            return ()
-        return tuple(map(str, value))
-
-    def read_env(self) -> dict[str, str]:
-        value = self._raw.get("env")
-        if value is None:
-            return {}
-        good = isinstance(value, Mapping) and all(
-            _is_text(name) and name and "=" not in str(name) and _is_text(text) for name, text in value.items()
-        )
-        if not good:
-            self.reject("env", "an object of texts by the names of variables")
-            return {}
-        return {str(name): str(text) for name, text in value.items()}
+    def read(self, field: str, is_valid: Callable[[Any], bool], expected: str, default: Any) -> Any:
+        """Return an optional field; the default if it is missing or invalid."""
+        value = self._raw.get(field)
+        if value is None or is_valid(value):
+            return default if value is None else value
+        self.reject(field, expected)
+        return default
 
     def read_priority(self) -> int:
         value = 0 if self._raw.get("priority") is None else self._raw["priority"]
@@ -264,14 +246,17 @@ class _Entry:
             return 0
         return value
 
-    def read_enabled(self) -> bool:
-        value = True if self._raw.get("enabled") is None else self._raw["enabled"]
-        if not isinstance(value, bool):
-            self.reject("enabled", "true or false")
-            return True
-        return value
-
 
 def _is_text(value: Any) -> bool:
     """Return whether a value can be passed on as written; of numbers only integers can."""
     return (isinstance(value, str) and "\0" not in value) or (isinstance(value, int) and not isinstance(value, bool))
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _is_env(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        _is_text(name) and name and "=" not in str(name) and _is_text(text) for name, text in value.items()
+    )

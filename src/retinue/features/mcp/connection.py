@@ -5,20 +5,22 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from retinue.core.environment import SERVER, select
 from retinue.core.errors import ConfigError, quote
 from retinue.core.launch import ConfinementFactory
 from retinue.features.approved import find_change
-from retinue.features.mcp.program import Program, choose_environment, find_command
+from retinue.features.mcp.program import Program, find_command
 from retinue.features.mcp.server import McpFailed, McpServer, ServerTrouble
 from retinue.models.auth import is_command
 from retinue.tools.process_tree import TreeProbe
 
 if TYPE_CHECKING:
-    from retinue.features.mcp.link import LiveSession
+    from retinue.features.mcp.session import McpSession
 
 INITIALISE_S = 20.0
 MISSING = "the package mcp is not installed: pip install 'retinue[mcp]'"
@@ -55,23 +57,17 @@ class McpOpener:
         self._asked: set[tuple[str, str]] = set()
 
     @asynccontextmanager
-    async def __call__(self, server: McpServer, trouble: ServerTrouble) -> "AsyncIterator[LiveSession]":
+    async def __call__(self, server: McpServer, trouble: ServerTrouble) -> "AsyncIterator[McpSession]":
         """Connect and initialise; closes everything on exit. Raises McpFailed."""
         if not has_library():
             raise McpFailed(MISSING)
         # In a thread: the import takes longer than the prompt may be blocked.
         await asyncio.to_thread(_load_library)
         from retinue.features.mcp.session import open_session
-        from retinue.features.mcp.stdio import open_stdio
+        from retinue.features.mcp.transport import open_http, open_stdio
 
-        around = self._around
-
-        def hear(method: str) -> None:
-            self._note_asked(server, method)
-
+        around, hear = self._around, partial(self._note_asked, server)
         if server.url:
-            from retinue.features.mcp.http import open_http
-
             wire = open_http(server.url, await self._resolve(server, server.headers), trouble, hear)
         else:
             wire = open_stdio(lambda: self._start(server), trouble, hear)
@@ -84,8 +80,13 @@ class McpOpener:
         cwd = around.cwd / _expand(server.cwd, home) if server.cwd else around.cwd
         if not cwd.is_dir():
             raise McpFailed(f"its folder {str(cwd)!r} does not exist")
-        _check_files(server)
-        env = {**choose_environment(around.environment, await self._resolve(server, server.env)), **around.marks}
+        # An agent can change the file, and it may run outside the sandbox.
+        if path := find_change(server.files):
+            raise McpFailed(
+                f"its file {quote(path, 200)} has changed since it was approved (to approve it again: "
+                f"retinue trust --mcp {server.name})"
+            )
+        env = {**select(around.environment, SERVER), **await self._resolve(server, server.env), **around.marks}
         program = find_command(server, _expand(server.command, home), around.cwd, env.get("PATH", os.defpath))
         argv = [program, *(_expand(text, home) for text in server.args)]
         return await Program.start(argv, str(cwd), env, around.trees, around.confining)
@@ -111,16 +112,7 @@ class McpOpener:
         """Tell the user once that the server sent a request, which the library refuses."""
         if method != "ping" and (server.name, method) not in self._asked and len(self._asked) < 100:
             self._asked.add((server.name, method))
-            self._around.tell(f"MCP server {server.name!r} asked for {method[:60]!r}, which is refused")
-
-
-def _check_files(server: McpServer) -> None:
-    """Raise McpFailed if a file changed since approval: an agent can change it, and it may run outside the sandbox."""
-    if path := find_change(server.files):
-        raise McpFailed(
-            f"its file {quote(path, 200)} has changed since it was approved (to approve it again: "
-            f"retinue trust --mcp {server.name})"
-        )
+            self._around.tell(f"MCP server {server.name!r} sent the request {method[:60]!r}, which is refused")
 
 
 def _expand(text: str, home: str) -> str:
@@ -128,8 +120,6 @@ def _expand(text: str, home: str) -> str:
 
 
 def _load_library() -> None:
-    from importlib import import_module
+    from retinue.features.mcp import session, transport  # noqa: F401
 
-    for name in ("http", "stdio", "session"):
-        import_module(f"retinue.features.mcp.{name}")
-    import_module("retinue.features.mcp.session").silence_library()
+    session.silence_library()

@@ -7,12 +7,15 @@ that opens a session is passed in.
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from retinue.core.clock import Clock
 from retinue.core.errors import quote
 from retinue.features.mcp.server import McpFailed, McpServer, ServerTrouble
 from retinue.features.mcp.tool_list import ListedTool, read_listing
+
+if TYPE_CHECKING:  # imports the MCP library
+    from retinue.features.mcp.session import McpSession
 
 RECONNECTS = 3
 BACK_OFF_S = 1.0
@@ -24,18 +27,7 @@ LIST_S = 10.0
 Progress = Callable[[float, float | None, str | None], Any]
 
 
-class LiveSession(Protocol):
-    is_stale: bool
-
-    @property
-    def is_over(self) -> bool: ...
-
-    async def list_tools(self) -> list[dict[str, Any]]: ...
-
-    async def call(self, tool: str, arguments: dict[str, Any], on_progress: Any) -> dict[str, Any]: ...
-
-
-OpenSession = Callable[[McpServer, ServerTrouble], AbstractAsyncContextManager[LiveSession]]
+OpenSession = Callable[[McpServer, ServerTrouble], AbstractAsyncContextManager["McpSession"]]
 
 
 class _Line:
@@ -43,7 +35,7 @@ class _Line:
 
     def __init__(self) -> None:
         self.trouble = ServerTrouble()
-        self.ready: asyncio.Future[LiveSession] = asyncio.get_running_loop().create_future()
+        self.ready: asyncio.Future[McpSession] = asyncio.get_running_loop().create_future()
         self.stop = asyncio.Event()
         self.over = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
@@ -111,7 +103,7 @@ class ServerLink:
         async with asyncio.timeout(LIST_S):
             return await self._list(session)
 
-    async def _list(self, session: LiveSession) -> tuple[list[ListedTool], list[str]]:
+    async def _list(self, session: "McpSession") -> tuple[list[ListedTool], list[str]]:
         found, problems = read_listing(await session.list_tools())
         tools = [tool for tool in found if not self.server.is_hidden(tool.name)]
         if self._known is None:
@@ -122,9 +114,7 @@ class ServerLink:
             if known != tool.fingerprint and tool.name not in self._changed:
                 self._changed.add(tool.name)
                 what = "has changed" if known else "is new"
-                problems.append(
-                    f"its tool {quote(tool.name)} {what} since the session began: not usable before a new one"
-                )
+                problems.append(f"its tool {quote(tool.name)} {what}: it cannot be used before the next session")
         return [tool for tool in tools if tool.name not in self._changed], problems
 
     async def call(self, tool: str, arguments: dict[str, Any], on_progress: Progress) -> dict[str, Any]:
@@ -142,14 +132,14 @@ class ServerLink:
                     if session.is_stale:
                         await self._list(session)
                     if tool in self._changed:
-                        raise McpFailed("the server has changed this tool since the session began; it is not called")
+                        raise McpFailed("the server has changed this tool since the session began, so it is not called")
                     result = await session.call(tool, arguments, hear)
             except TimeoutError:
                 raise McpFailed(f"no answer within {limit_s:g} s; its effect is unknown") from None
         self._failures = 0
         return result
 
-    async def _reach(self, *, patient: bool) -> LiveSession:
+    async def _reach(self, *, patient: bool) -> "McpSession":
         """Return an open session; a patient caller waits through all attempts. Raises McpFailed."""
         while True:
             line = self._line
@@ -159,7 +149,8 @@ class ServerLink:
                     continue
                 await self._pause(patient=patient)
                 if self._line is line:
-                    self._line = line = self._begin()
+                    self._line = line = _Line()
+                    line.task = self._group.create_task(self._serve(line))
                 else:
                     continue
             try:
@@ -188,11 +179,6 @@ class ServerLink:
             if not patient:
                 raise McpFailed(self._reason)
             await self._clock.sleep(rest_s)
-
-    def _begin(self) -> _Line:
-        line = _Line()
-        line.task = self._group.create_task(self._serve(line))
-        return line
 
     async def _serve(self, line: _Line) -> None:
         """Connect and stay connected until stopped or the server ends. Must not raise: servers share the task group."""

@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from retinue.core.environment import SERVER, select
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.launch import Confinement, ConfinementFactory, Launch, Spawned, Stdio
 from retinue.features.mcp.server import McpFailed, McpServer
@@ -34,11 +33,6 @@ REAP_S = 0.5
 _POLL_S = 0.01
 
 
-def choose_environment(inherited: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
-    """Return a server's environment: a few harmless variables and those of its entry."""
-    return {**select(inherited, SERVER), **configured}
-
-
 def find_command(server: McpServer, command: str, cwd: Path, path: str) -> str:
     """Return the program to start. Raises McpFailed.
 
@@ -47,10 +41,10 @@ def find_command(server: McpServer, command: str, cwd: Path, path: str) -> str:
     """
     if os.sep in command:
         if not os.path.isabs(command) and server.level != "project":
-            raise McpFailed(f"its command {quote(command)} is a relative path; give an absolute one")
+            raise McpFailed(f"its command {quote(command)} is a relative path; use an absolute one")
         found = os.path.join(cwd, command)
         if not os.access(found, os.X_OK) or os.path.isdir(found):
-            raise McpFailed(f"its command {quote(command, 200)} is no program")
+            raise McpFailed(f"its command {quote(command, 200)} is not a program")
         return found
     folders = [
         folder for folder in path.split(os.pathsep) if os.path.isabs(folder) and not Path(folder).is_relative_to(cwd)

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from mcp import Client
 from mcp.shared.dispatcher import ProgressFnT
@@ -25,9 +25,6 @@ from pydantic import ValidationError
 
 from retinue.features.mcp.server import McpFailed, ServerTrouble
 from retinue.features.mcp.tool_list import clean_text
-
-if TYPE_CHECKING:
-    pass
 
 MAX_PAGES = 20
 _CLOSED = -32000
@@ -98,12 +95,8 @@ async def open_session(wire: Any, trouble: ServerTrouble, limit_s: float, versio
         if session is not None and isinstance(message, ToolListChangedNotification):
             session.is_stale = True
 
-    client = Client(
-        wire,
-        cache=None,
-        message_handler=hear,
-        client_info=Implementation(name="retinue", version=version),
-    )
+    info = Implementation(name="retinue", version=version)
+    client = Client(wire, cache=None, message_handler=hear, client_info=info)
     try:
         async with AsyncExitStack() as stack:
             try:
@@ -129,7 +122,7 @@ def describe_failure(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     if isinstance(error, ValidationError):
-        return "its answer does not fit the protocol"
+        return "its answer does not follow the protocol"
     text = clean_text(" ".join(str(error).split()), 400)
     return text or type(error).__name__
 

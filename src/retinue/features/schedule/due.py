@@ -22,11 +22,14 @@ def find_due(job: Job, now_ms: int, zone: tzinfo) -> int | None:
     A stored time in the past is kept, because that run was missed. A future time is computed again, because the clock
     or the zone may have changed.
     """
-    if not job.is_enabled:
+    if not job.enabled:
         return None
-    stored_ms = _read(job.next_run)
     if job.schedule_type == "once":
-        return _find_once(job)
+        due_ms = parse_iso(job.schedule)
+        if due_ms is None:
+            raise UsageError("its time cannot be read; expected ISO such as 2030-01-31T09:00:00Z")
+        return due_ms
+    stored_ms = parse_iso(job.next_run)
     if stored_ms is not None and stored_ms <= now_ms:
         _check(job)
         return stored_ms
@@ -42,37 +45,24 @@ def find_next(job: Job, now_ms: int, zone: tzinfo, *, due_ms: int | None = None)
     if job.schedule_type == "once":
         return None
     if job.schedule_type == "interval":
-        assert isinstance(job.interval_ms, int)
+        assert job.interval_ms is not None
         if due_ms is None or due_ms > now_ms:
             return now_ms + job.interval_ms
         # Keep the rhythm and skip missed times.
         return due_ms + ((now_ms - due_ms) // job.interval_ms + 1) * job.interval_ms
-    done_ms = max(_read(job.last_run) or 0, due_ms or 0)
+    done_ms = max(parse_iso(job.last_run) or 0, due_ms or 0)
     # If the clock is set back, a time that has already fired does not fire again.
     start_ms = done_ms if now_ms < done_ms <= now_ms + _CORRECTED_MS else now_ms
     moment = find_next_cron(job.schedule, to_local(start_ms, zone))
     return None if moment is None else to_ms(moment)
 
 
-def _find_once(job: Job) -> int:
-    due_ms = parse_iso(job.schedule)
-    if due_ms is None:
-        raise UsageError("its time cannot be read; expected ISO such as 2030-01-31T09:00:00Z")
-    return due_ms
-
-
 def _check(job: Job) -> None:
     """Other programs write the file, too, so reject what parse_schedule would reject. Raises UsageError."""
     if job.schedule_type == "cron":
         check_cron(job.schedule)
-    if job.schedule_type == "interval" and not (
-        isinstance(job.interval_ms, int) and MIN_GAP_S * 1000 <= job.interval_ms <= 10**13
-    ):
+    if job.schedule_type == "interval" and not MIN_GAP_S * 1000 <= (job.interval_ms or 0) <= 10**13:
         raise UsageError(f"its intervalMs is not a number of at least {MIN_GAP_S * 1000}")
-
-
-def _read(text: object) -> int | None:
-    return parse_iso(text) if isinstance(text, str) else None
 
 
 class DueTimes:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
 from retinue.core.errors import UsageError, quote
-from retinue.features.schedule.zone import name_zone, resolve_wall, to_iso, to_local, to_ms
+from retinue.features.schedule.zone import name_zone, resolve_wall, to_iso, to_ms
 
 if TYPE_CHECKING:
     from cronsim import CronSim
@@ -51,20 +51,17 @@ def check_cron(text: str) -> str:
 
 def find_next_cron(text: str, after: datetime) -> datetime | None:
     """Return the first due time after a moment, in its zone; None if there is none or the expression is invalid."""
-    zone = after.tzinfo
-    simulation = _open(text, after if zone is None else after.replace(tzinfo=None, fold=0))
+    simulation = _open(text, after.replace(tzinfo=None, fold=0))
     if simulation is None:
         return None
     try:
-        if zone is None:
-            return next(simulation, None)
         if len(simulation.hours) == 24:
             # Due in every hour: follow elapsed hours, so that a repeated hour fires twice.
             every = _open(text, after)
             return None if every is None else next(every, None)
         after_ms = to_ms(after)
         for wall in simulation:
-            moment = resolve_wall(wall, zone)[0]
+            moment = resolve_wall(wall, after.tzinfo)[0]
             # Skip times up to `after`: the first pass of a repeated hour, or the end of a gap.
             if to_ms(moment) > after_ms:
                 return moment
@@ -109,7 +106,6 @@ Kind = Literal["cron", "once", "interval"]
 
 MAX_DAYS: Final = 36_500
 _MAX_LENGTH: Final = 200
-_PREVIEWED: Final = 3
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 _SPAN = re.compile(r"(\+?)([0-9]+)([smhd])", re.ASCII)
@@ -147,30 +143,20 @@ _MISTAKES: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A parsed schedule: the normalised text, and what the user should know about it."""
-
     kind: Kind
     text: str
     """As stored: ISO in UTC for a single time, otherwise as written."""
-    fires: tuple[datetime, ...]
-    """The next three due times in local time; only one for a single time."""
+    first_ms: int
     interval_ms: int | None = None
     note: str = ""
     """What was assumed, as a sentence."""
 
-    @property
-    def first_ms(self) -> int:
-        return to_ms(self.fires[0])
-
 
 def parse_schedule(text: str, now: datetime) -> Schedule:
     """Parse a schedule; `now` is local time with its zone. Raises UsageError that lists the accepted forms."""
-    zone = now.tzinfo
-    if zone is None:
-        raise UsageError("parse_schedule needs a time with a zone")
     plain = text.strip()
     try:
-        schedule = _parse(plain, now, zone)
+        schedule = _parse(plain, now)
     except UsageError as error:
         raise UsageError(f'Invalid schedule "{quote(plain)[1:-1]}": {error}. {_ACCEPTED}') from None
     if schedule.first_ms <= to_ms(now):
@@ -178,63 +164,52 @@ def parse_schedule(text: str, now: datetime) -> Schedule:
     return schedule
 
 
-def render_preview(schedule: Schedule) -> str:
-    """Render the next due times and assumptions for the user."""
-    times = ", ".join(moment.isoformat(timespec="seconds") for moment in schedule.fires)
-    return " ".join(filter(None, (f"Next: {times} ({name_zone(schedule.fires[0])}).", schedule.note)))
-
-
-def _parse(text: str, now: datetime, zone: tzinfo) -> Schedule:
+def _parse(text: str, now: datetime) -> Schedule:
     if not text:
         raise UsageError("it is empty")
     if len(text) > _MAX_LENGTH:
         raise UsageError(f"it is {len(text)} characters long, and at most {_MAX_LENGTH} are read")
     if span := _SPAN.fullmatch(text):
-        return _parse_span(span[1], int(span[2]), span[3], now, zone)
+        return _parse_span(span[1], int(span[2]), span[3], to_ms(now))
     if _DATE.match(text):
-        return _parse_moment(text, now, zone)
+        return _parse_moment(text, now.tzinfo)
     if len(text.split()) < 5:
         raise UsageError(_explain_word(text))
     plain = check_cron(text)
-    fires: list[datetime] = []
-    last = now
-    while len(fires) < _PREVIEWED and (due := find_next_cron(plain, last)) is not None:
-        fires.append(due)
-        last = due
-    if not fires:
-        raise UsageError("it never fires, since no date matches")
-    return Schedule("cron", plain, tuple(fires))
+    due = find_next_cron(plain, now)
+    if due is None:
+        raise UsageError(_NEVER)
+    return Schedule("cron", plain, to_ms(due))
 
 
-def _parse_span(sign: str, count: int, unit: str, now: datetime, zone: tzinfo) -> Schedule:
-    span_ms, start_ms = count * _UNIT_MS[unit], to_ms(now)
+def _parse_span(sign: str, count: int, unit: str, now_ms: int) -> Schedule:
+    span_ms = count * _UNIT_MS[unit]
+    first_ms = now_ms + span_ms
     if span_ms > MAX_DAYS * _UNIT_MS["d"]:
         raise UsageError(f"it is longer than {MAX_DAYS}d")
     if sign:
         if span_ms == 0:
             raise UsageError("a delay of nothing is no schedule")
-        return Schedule("once", to_iso(start_ms + span_ms), (to_local(start_ms + span_ms, zone),))
+        return Schedule("once", to_iso(first_ms), first_ms)
     if span_ms < MIN_GAP_S * 1000:
         raise UsageError(f"the interval is shorter than {MIN_GAP_S}s")
-    fires = tuple(to_local(start_ms + span_ms * turn, zone) for turn in range(1, _PREVIEWED + 1))
-    return Schedule("interval", f"{count}{unit}", fires, span_ms)
+    return Schedule("interval", f"{count}{unit}", first_ms, span_ms)
 
 
-def _parse_moment(text: str, now: datetime, zone: tzinfo) -> Schedule:
+def _parse_moment(text: str, zone: tzinfo | None) -> Schedule:
     if _ISO.fullmatch(text) is None:
         raise UsageError("a time is written YYYY-MM-DDTHH:MM:SS, with Z or an offset such as +01:00 behind it")
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None:
-            due_ms = to_ms(moment)
-            return Schedule("once", to_iso(due_ms), (to_local(due_ms, zone),))
+            return Schedule("once", to_iso(to_ms(moment)), to_ms(moment))
         due, wall = resolve_wall(moment, zone)
         note = f"No zone was given, so it is local time ({name_zone(due)})."
         if wall == "skipped":
             note += " The clocks skip that time; it fires when they have changed."
         if wall == "repeated":
             note += " The clocks show that time twice; it fires the first time."
-        return Schedule("once", to_iso(to_ms(due)), (due,), note=note)
+        return Schedule("once", to_iso(to_ms(due)), to_ms(due), note=note)
     except OverflowError:
         raise UsageError("it lies beyond the calendar") from None
     except ValueError as error:

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import tzinfo
+from functools import partial
 from typing import Final, Literal
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from retinue.core.clock import Clock
@@ -44,14 +44,13 @@ class Ended:
     succeeded: bool
     counts: bool
     """Whether a run has ended; False if none could be started."""
-    error: str = ""
 
 
 def claim(due_ms: int, now_ms: int, zone: tzinfo) -> Edit:
     """Return an edit that records a due time as running and sets the next one; a disabled job stays unchanged."""
 
     def edit(job: Job) -> Job:
-        if not job.is_enabled:
+        if not job.enabled:
             return job
         try:
             next_ms = find_next(job, now_ms, zone, due_ms=due_ms)
@@ -62,7 +61,7 @@ def claim(due_ms: int, now_ms: int, zone: tzinfo) -> Edit:
             enabled=next_ms is not None,
             last_run=to_iso(due_ms),
             last_status="running",
-            next_run=UNSET if next_ms is None else to_iso(next_ms),
+            next_run=None if next_ms is None else to_iso(next_ms),
         )
 
     return edit
@@ -75,14 +74,14 @@ def settle(ended: Ended, now_ms: int, zone: tzinfo) -> Edit:
     def edit(job: Job) -> Job:
         # Skip times that passed during the run: a job never overlaps itself or catches up.
         try:
-            next_ms = find_next(job, now_ms, zone, due_ms=due_ms) if job.is_enabled else None
+            next_ms = find_next(job, now_ms, zone, due_ms=due_ms) if job.enabled else None
         except UsageError:
             next_ms = None
         return replace(
             job,
             last_run=to_iso(max(now_ms, due_ms)),
             last_status="success" if ended.succeeded else "error",
-            next_run=UNSET if next_ms is None else to_iso(next_ms),
+            next_run=None if next_ms is None else to_iso(next_ms),
             run_count=job.runs + ended.counts,
         )
 
@@ -92,11 +91,6 @@ def settle(ended: Ended, now_ms: int, zone: tzinfo) -> Edit:
 def interrupt(job: Job) -> Job:
     """Record that the result of the last run is unknown; its due time stays in `last_run`."""
     return replace(job, last_status="error")
-
-
-def date(due_ms: int) -> Edit:
-    """Return an edit that records when a job is due."""
-    return lambda job: replace(job, next_run=to_iso(due_ms))
 
 
 ChangeKind = Literal["added", "updated", "removed", "fired", "error"]
@@ -158,7 +152,6 @@ class Scheduler:
         self._clock = clock
         self._zone = zone or LocalZone()
         self.max_concurrent = max_concurrent
-        """Maximum number of concurrent runs."""
         self._scope: _Scope | None = None
         self._live: dict[tuple[str, str], Fire] = {}
         self._ended: list[Ended] = []
@@ -259,7 +252,7 @@ class Scheduler:
         except StoreError as error:
             self._is_held = True
             if not was_held:
-                self._ports.announce(JobChange("error", "", error=f"Nothing fires until this is mended: {error}"))
+                self._announce("error", None, error=f"No job starts until this is fixed: {error}")
             return []
 
     def _follow(self, scope: _Scope, now_ms: int) -> None:
@@ -274,7 +267,7 @@ class Scheduler:
             return
         if is_new:
             for problem in store.problems:
-                self._ports.announce(JobChange("error", "", error=problem.message))
+                self._announce("error", None, error=problem.message)
         if scope.is_fresh:
             self._recover(scope)
         for job_id, fault in scope.agenda.load(store.jobs, now_ms).items():
@@ -286,9 +279,9 @@ class Scheduler:
         """Continue the runs that were recorded as running when the last process died."""
         busy, strange = self._find_busy(scope), []
         for job in scope.store.jobs:
-            if not job.is_running or job.id in busy:
+            if job.last_status != "running" or job.id in busy:
                 continue
-            due_ms = parse_iso(job.last_run) if isinstance(job.last_run, str) else None
+            due_ms = parse_iso(job.last_run)
             if due_ms is None:
                 strange.append(job.id)
                 continue
@@ -296,7 +289,7 @@ class Scheduler:
             self._live[fire.key] = fire
             self._revived.append(fire)
         for job in scope.store.update(dict.fromkeys(strange, interrupt), wait_s=_LOCK_WAIT_S).values():
-            self._announce("error", job, error="Its last run was interrupted, and nobody knows when it was due.")
+            self._announce("error", job, error="Its last run was interrupted, and its due time is unknown.")
 
     def _date_jobs(self, scope: _Scope) -> None:
         """Save due times that differ from the stored ones."""
@@ -304,7 +297,7 @@ class Scheduler:
         for job in scope.store.jobs:
             due_ms = scope.agenda.find(job.id)
             if due_ms is not None and job.next_run != to_iso(due_ms):
-                edits[job.id] = date(due_ms)
+                edits[job.id] = partial(replace, next_run=to_iso(due_ms))
         for job in scope.store.update(edits, wait_s=_LOCK_WAIT_S).values():
             self._announce("updated", job)
 
@@ -322,7 +315,7 @@ class Scheduler:
                 continue
             scope.agenda.arm(job, now_ms)
             late = now_ms - due_ms > _LATE_MS
-            note = f"It was due at {to_iso(due_ms)} and could not start before." if late else ""
+            note = f"It was due at {to_iso(due_ms)} and could not start earlier." if late else ""
             fire = Fire(scope.store, job, due_ms, note)
             self._live[fire.key] = fire
             fires.append(fire)
@@ -333,22 +326,22 @@ class Scheduler:
         try:
             run_id = await self._ports.spawn(fire.job)
         except RetinueError as error:
-            self._end(Ended(fire, succeeded=False, counts=False, error=str(error)))
+            self._end(Ended(fire, succeeded=False, counts=False), str(error))
             return
         self._announce("fired", fire.job, run_id=run_id, note=fire.note)
         try:
             status = await self._ports.settled(run_id)
         except RetinueError as error:
-            self._end(Ended(fire, succeeded=False, counts=True, error=str(error)))
+            self._end(Ended(fire, succeeded=False, counts=True), str(error))
             return
         is_lost = status is Status.INTERRUPTED
-        told = f"Its run of {to_iso(fire.due_ms)} was interrupted and is not repeated." if is_lost else ""
-        self._end(Ended(fire, succeeded=status is Status.COMPLETED, counts=True, error=told))
+        error_text = f"Its run of {to_iso(fire.due_ms)} was interrupted and is not repeated." if is_lost else ""
+        self._end(Ended(fire, succeeded=status is Status.COMPLETED, counts=True), error_text)
 
-    def _end(self, ended: Ended) -> None:
+    def _end(self, ended: Ended, error: str) -> None:
         self._ended.append(ended)
-        if ended.error:
-            self._announce("error", ended.fire.job, error=ended.error)
+        if error:
+            self._announce("error", ended.fire.job, error=error)
         self._wake()
 
     def _save_ended(self, now_ms: int) -> None:
@@ -363,7 +356,7 @@ class Scheduler:
                     raise
                 # For a session that is no longer active, the next start recovers this as after a crash.
                 saved = {}
-                self._ports.announce(JobChange("error", "", error=str(error)))
+                self._announce("error", None, error=str(error))
             self._ended = [ended for ended in self._ended if ended.fire.store is not store]
             for ended in mine:
                 del self._live[ended.fire.key]

@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +21,7 @@ from retinue.core.jsonline import to_plain
 from retinue.features.schedule.job import Job, parse_job, to_entry
 
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-_PAUSE_S: Final = 0.002
-_LONGEST_PAUSE_S: Final = 0.05
+_PAUSE_S: Final = 0.005
 
 
 @contextmanager
@@ -42,23 +41,21 @@ def hold_lock(name: str, *, folder: int, wait_s: float) -> Iterator[None]:
 
 
 def _take(name: str, folder: int, deadline_s: float) -> int:
-    pause_s = _PAUSE_S
     while True:
         descriptor = os.open(name, _FLAGS, 0o600, dir_fd=folder)
+        is_ours = False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_current(descriptor, name, folder):
+            is_ours = _is_current(descriptor, name, folder)
+            if is_ours:
                 return descriptor
         except BlockingIOError:
             if time.monotonic() >= deadline_s:
-                os.close(descriptor)
                 raise TimeoutError(name) from None
-            time.sleep(min(pause_s, max(0.0, deadline_s - time.monotonic())))
-            pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
+            time.sleep(_PAUSE_S)
+        finally:
+            if not is_ours:
+                os.close(descriptor)
 
 
 def _is_current(descriptor: int, name: str, folder: int) -> bool:
@@ -78,8 +75,6 @@ _READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK 
 
 Document = dict[str, Any]
 Edit = Callable[[Job], Job]
-Changes = dict[str, Job | None]
-"""The jobs that changed, by id; None for a removed job."""
 
 
 class StoreError(RetinueError):
@@ -91,8 +86,7 @@ class ScheduleStore:
 
     def __init__(self, project: Path, session_id: str, *, wait_s: float = 5.0) -> None:
         if _SESSION_ID.fullmatch(session_id) is None:
-            raise UsageError(f"{quote(session_id)} is no session id; expected letters, digits, '.', '_' and '-'")
-        self.session_id = session_id
+            raise UsageError(f"{quote(session_id)} is not a session id; expected letters, digits, '.', '_' and '-'")
         self.path = project.joinpath(*FOLDERS, f"{session_id}.json")
         self.problems: list[Diagnostic] = []
         """Problems found when the file was last read."""
@@ -100,8 +94,6 @@ class ScheduleStore:
         self._wait_s = wait_s
         self._jobs: dict[str, Job] = {}
         self._stamp: tuple[int, ...] | None = None
-        self._data: bytes | None = None
-        self._document: Document = {}
         self.revision = 0
         """Increases when the file was changed by another process."""
         self.reload()
@@ -117,11 +109,11 @@ class ScheduleStore:
     def add(self, job: Job) -> None:
         """Add a job. Raises UsageError if its name is taken."""
 
-        def append(document: Document) -> Changes:
+        def append(document: Document) -> bool:
             if any(known.name == job.name for known in self._jobs.values()):
                 raise UsageError(f'A scheduled job named "{quote(job.name)[1:-1]}" already exists.')
             document["jobs"].append(to_entry(job))
-            return {job.id: job}
+            return True
 
         self._change(append, make=True)
 
@@ -129,7 +121,7 @@ class ScheduleStore:
         """Change jobs in one write; returns those that changed. Unknown ids are ignored."""
         changed: dict[str, Job] = {}
 
-        def apply(document: Document) -> Changes:
+        def apply(document: Document) -> bool:
             for index, entry in enumerate(document["jobs"]):
                 known = self._jobs.get(entry.get("id", "")) if isinstance(entry, dict) else None
                 if known is None or known.id not in edits:
@@ -138,7 +130,7 @@ class ScheduleStore:
                 if after != known:
                     document["jobs"][index] = to_entry(after, entry)
                     changed[after.id] = after
-            return {**changed}
+            return bool(changed)
 
         if self._knows(edits):
             self._change(apply, wait_s=wait_s)
@@ -148,13 +140,10 @@ class ScheduleStore:
         """Remove and return a job; None if there is none."""
         removed: list[Job] = []
 
-        def drop(document: Document) -> Changes:
-            job = self._jobs.get(job_id)
-            if job is None:
-                return {}
-            removed.append(job)
+        def drop(document: Document) -> bool:
+            removed.extend(job for job in self._jobs.values() if job.id == job_id)
             document["jobs"] = [entry for entry in document["jobs"] if not _has_id(entry, job_id)]
-            return {job_id: None}
+            return bool(removed)
 
         if self._knows([job_id]):
             self._change(drop)
@@ -166,34 +155,26 @@ class ScheduleStore:
             with self._open_folder(make=False) as folder:
                 self._read(folder)
 
-    def _knows(self, ids: Any) -> bool:
+    def _knows(self, ids: Iterable[str]) -> bool:
         self.reload()
         return any(job_id in self._jobs for job_id in ids)
 
-    def _change(
-        self, change: Callable[[Document], Changes], *, make: bool = False, wait_s: float | None = None
-    ) -> None:
+    def _change(self, change: Callable[[Document], bool], *, make: bool = False, wait_s: float | None = None) -> None:
+        """Let a function change the file's content; it returns whether it did."""
         wait_s = self._wait_s if wait_s is None else wait_s
-        lock_name = self.path.name + ".lock"
         try:
             with self._open_folder(make=make) as folder:
                 if folder is None:
                     self._refuse()
                     return
-                with hold_lock(lock_name, folder=folder, wait_s=wait_s):
+                with hold_lock(self.path.name + ".lock", folder=folder, wait_s=wait_s):
                     document, broken = self._read(folder)
                     if document is None:
                         self._refuse()
-                        return
-                    # Unset until written: a failure must not leave a changed document in the cache.
-                    before, self._data = self._data, None
-                    changes = change(document)
-                    if not changes:
-                        self._data = before
-                        return
-                    if broken:
-                        _set_aside(self.path.name, folder)
-                    self._write(document, changes, folder)
+                    elif change(document):
+                        if broken:
+                            _set_aside(self.path.name, folder)
+                        self._write(document, folder)
         except TimeoutError:
             raise StoreError(f"Failed to acquire schedule lock: {self.path}.lock is held by another process") from None
         except OSError as error:
@@ -239,8 +220,8 @@ class ScheduleStore:
 
     def _read_document(self, folder: int | None) -> tuple[Document | None, bool]:
         empty: Document = {"version": VERSION, "jobs": []}
-        before, known = self._jobs, self._data
-        self._jobs, self._stamp, self._data = {}, None, None
+        before = self._jobs
+        self._jobs, self._stamp = {}, None
         if folder is None:
             return empty, False
         try:
@@ -251,28 +232,19 @@ class ScheduleStore:
             self._jobs = before  # a disk error says nothing about the jobs
             self._complain(self.path, f"cannot be read: {(error.strerror or str(error)).lower()}")
             return None, False
-        if data == known:
-            self._jobs, self._data = before, data
-            return self._document, False
-        return self._parse(data)
-
-    def _parse(self, data: bytes) -> tuple[Document | None, bool]:
         try:
             document = orjson.loads(data)
             why = _find_fault(document)
         except orjson.JSONDecodeError as error:
-            why = f"is no JSON ({error})"
+            why = f"is not JSON ({error})"
         if why:
             self._complain(self.path, f"{why}; it counts as empty and is kept aside at the next change")
-            return {"version": VERSION, "jobs": []}, True
+            return empty, True
         if document.get("version", VERSION) != VERSION:
             found = quote(document["version"])
-            self._complain(self.path, f"has version {found}; expected {VERSION}, so it is left alone")
+            self._complain(self.path, f"has version {found}; expected {VERSION}, so it stays unchanged")
             return None, False
         self._take(document["jobs"])
-        if not self.problems:
-            # Parse again only if the bytes differ; a file with problems reports them each time.
-            self._data, self._document = data, document
         return document, False
 
     def _take(self, entries: list[Any]) -> None:
@@ -280,16 +252,15 @@ class ScheduleStore:
             try:
                 job = parse_job(entry)
             except ConfigError as error:
-                self._complain(self.path, f"jobs[{index}] {error}; it is left alone")
+                self._complain(self.path, f"jobs[{index}] {error}; it stays unchanged")
                 continue
             self._jobs.setdefault(job.id, job)
 
-    def _write(self, document: Document, changes: Changes, folder: int) -> None:
-        is_plain = True
+    def _write(self, document: Document, folder: int) -> None:
         try:
             data = orjson.dumps(document, option=orjson.OPT_INDENT_2)
         except orjson.JSONEncodeError:
-            document, is_plain = to_plain(document), False
+            document = to_plain(document)
             data = orjson.dumps(document, option=orjson.OPT_INDENT_2)
         name, temporary = self.path.name, self.path.name + ".tmp"
         with suppress(FileNotFoundError):
@@ -312,16 +283,8 @@ class ScheduleStore:
             raise
         os.fsync(folder)
         self._stamp = stamp
-        if not is_plain or self.problems:
-            self.problems, self._jobs = [], {}
-            self._take(document["jobs"])
-            return
-        self._data, self._document = data, document
-        for job_id, job in changes.items():
-            if job is None:
-                self._jobs.pop(job_id, None)
-            else:
-                self._jobs[job_id] = job
+        self.problems, self._jobs = [], {}
+        self._take(document["jobs"])
 
     def _complain(self, path: Path, what: str) -> None:
         self.problems.append(Diagnostic(f"{path}: {what}", str(path), code="schedules"))
@@ -354,8 +317,8 @@ def _has_id(entry: object, job_id: str) -> bool:
 
 def _find_fault(document: Any) -> str:
     if not isinstance(document, dict):
-        return "holds no object"
-    return "" if isinstance(document.get("jobs"), list) else "holds no list called jobs"
+        return "is not an object"
+    return "" if isinstance(document.get("jobs"), list) else "has no list named jobs"
 
 
 def _read_file(name: str, folder: int) -> tuple[bytes, tuple[int, ...]]:
@@ -363,7 +326,7 @@ def _read_file(name: str, folder: int) -> tuple[bytes, tuple[int, ...]]:
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(None, "it is no regular file")
+            raise OSError(None, "it is not a regular file")
         if status.st_size > _MAX_BYTES:
             raise OSError(None, f"it has more than {_MAX_BYTES} bytes")
         return file.read(_MAX_BYTES), _to_stamp(status)

@@ -17,9 +17,7 @@ class LocalZone(tzinfo):
     """The machine's time zone with all its rules; `datetime.astimezone()` alone gives only the current offset."""
 
     def utcoffset(self, moment: datetime | None) -> timedelta | None:
-        if moment is None:
-            return None
-        return _to_offset(moment.replace(tzinfo=None))
+        return None if moment is None else _to_offset(moment.replace(tzinfo=None))
 
     def dst(self, moment: datetime | None) -> timedelta | None:
         """Unknown: the system reports only the total offset."""
@@ -71,7 +69,7 @@ def parse_iso(text: str | None) -> int | None:
         return None
 
 
-def resolve_wall(wall: datetime, zone: tzinfo) -> tuple[datetime, Wall]:
+def resolve_wall(wall: datetime, zone: tzinfo | None) -> tuple[datetime, Wall]:
     """Return the instant of a local time: the first of two, or the end of the gap if the clocks skip it."""
     first, second = wall.replace(tzinfo=zone, fold=0), wall.replace(tzinfo=zone, fold=1)
     before, after = first.utcoffset(), second.utcoffset()

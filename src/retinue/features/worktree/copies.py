@@ -13,13 +13,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 
-from retinue.core.errors import IsolationFailed, quote
+from retinue.core.errors import quote
 from retinue.core.run import BRANCH_PREFIX
-from retinue.features.worktree.records import CopyRecord, Records, check_name
+from retinue.features.worktree.records import CopyRecord, Records, check_name, refuse
 from retinue.features.worktree.repository import WORK_TIMEOUT_S, ObjectStore, StepFailed, make_repository, read_head
 from retinue.sandbox.open_beneath import remove_tree
 from retinue.sessions.lock import take_flock
@@ -127,20 +126,8 @@ async def adopt_copy(record: CopyRecord, request: CopyRequest, records: Records)
     return Copy(record, cwd)
 
 
-def is_directory(path: str) -> bool:
-    return os.path.isdir(path)
-
-
-def is_file(path: str) -> bool:
-    return os.path.isfile(path)
-
-
-def is_link(path: str) -> bool:
-    return os.path.islink(path)
-
-
-def refuse(reason: str) -> NoReturn:
-    raise IsolationFailed(f'Cannot run with isolation: "worktree": {reason}')
+# Names of our own: ruff forbids `os.path` in async functions, but these calls are fast.
+is_directory, is_file, is_link = os.path.isdir, os.path.isfile, os.path.islink
 
 
 async def _find_repository(cwd: Path) -> _Repository:
@@ -151,18 +138,18 @@ async def _find_repository(cwd: Path) -> _Repository:
         refuse(found.problem)
     if not found.ok:
         is_bare = found.text == "false" or "bare repository" in found.error
-        told = "it is bare, or inside of .git" if is_bare else found.problem
-        refuse(f"{where} is not in a git work tree ({told}); run `git init` and commit, or leave the isolation out")
-    return _read_repository(found.text.split("\n"), cwd)
+        why = "it is bare, or inside of .git" if is_bare else found.problem
+        refuse(f"{where} is not in a git work tree ({why}); run `git init` and commit, or leave the isolation out")
+    return _read_repository(found.text.split("\n"), cwd, where)
 
 
-def _read_repository(lines: list[str], cwd: Path) -> _Repository:
+def _read_repository(lines: list[str], cwd: Path, where: str) -> _Repository:
     if len(lines) != 4:
-        refuse(f"the name of the directory {quote(str(cwd), 200)} has a line break in it")
+        refuse(f"the name of the directory {where} has a line break in it")
     _, top, prefix, common = lines
     # A repository may claim another directory as its checkout; `cwd` must really be in it.
     if os.path.realpath(os.path.join(top, prefix)) != os.path.realpath(cwd):
-        refuse(f"{quote(str(cwd), 200)} is not where its repository says its checkout is, {quote(top, 200)}")
+        refuse(f"{where} is not where its repository says its checkout is, {quote(top, 200)}")
     return _Repository(top, prefix, os.path.realpath(common))
 
 
@@ -325,7 +312,7 @@ def _is_about(git_dir: str, path: str) -> bool:
         return False
     try:
         with open(os.path.join(git_dir, "gitdir"), "rb") as file:
-            told = os.fsdecode(file.read(65536)).strip()
+            linked = os.fsdecode(file.read(65536)).strip()
     except FileNotFoundError:
-        told = ""
-    return os.path.basename(git_dir) == os.path.basename(path) or told == os.path.join(path, ".git")
+        linked = ""
+    return os.path.basename(git_dir) == os.path.basename(path) or linked == os.path.join(path, ".git")

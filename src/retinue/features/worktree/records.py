@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NoReturn, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -229,11 +229,15 @@ class Records:
 def check_name(run_id: str) -> str:
     """Return the run id if it may be part of file and branch names. Raises IsolationFailed."""
     if not _NAME.fullmatch(run_id):
-        raise IsolationFailed(
-            f'Cannot run with isolation: "worktree": the run id {quote(run_id)} cannot name a branch; '
+        refuse(
+            f"the run id {quote(run_id)} cannot name a branch; "
             "expected 1 to 64 letters, digits, hyphens and underscores"
         )
     return run_id
+
+
+def refuse(reason: str) -> NoReturn:
+    raise IsolationFailed(f'Cannot run with isolation: "worktree": {reason}')
 
 
 def _load(path: Path) -> CopyRecord | None:

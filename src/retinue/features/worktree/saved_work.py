@@ -38,7 +38,7 @@ from retinue.features.worktree.traces import (
     find_tips,
     is_own_link,
     is_untouched,
-    read_heads,
+    read_shas,
     restore_notes,
 )
 from retinue.tools.git import GitGuard, GitResult, load_guard, run_git
@@ -76,10 +76,9 @@ async def keep_work(record: CopyRecord, records: Records) -> KeptCopy:
     finally:
         saver.close()
     done = msgspec.structs.replace(record, state="removing", branch=saver.branch)
-    if not is_directory(record.path):
-        return await _remove(done, records, KeptCopy(saver.branch, notes=tuple(saver.notes)))
     try:
-        records.save(done)
+        if is_directory(record.path):
+            records.save(done)
     except OSError as error:
         return KeptCopy(saver.branch, record.path, f"its record cannot be written: {error.strerror or error}")
     return await _remove(done, records, KeptCopy(saver.branch, notes=tuple(saver.notes)))
@@ -123,14 +122,12 @@ class _Saver:
     async def save(self) -> None:
         """Put all work into commits, and the commits into refs. Raises StepFailed if that cannot be verified."""
         record = self._record
-        has_files, has_git = is_directory(record.path), is_directory(record.git_dir)
+        has_files, has_repository = is_directory(record.path), is_directory(record.common)
         if is_link(record.path):
             raise StepFailed("it was replaced by a link")
-        if not is_directory(record.common):
-            if has_files:
+        if not has_repository or not is_directory(record.git_dir):
+            if has_files and not has_repository:
                 raise StepFailed(f"its repository {quote(record.common, 200)} is gone")
-            return
-        if not has_git:
             if has_files:
                 raise StepFailed("git does not know it any more: its registration was removed")
             return
@@ -185,10 +182,10 @@ class _Saver:
         await self._git("add", "--all", "--sparse", *scope)
         tree = (await self._git("write-tree")).text
         if tree != (await self._git("rev-parse", "--verify", f"{head}^{{tree}}")).text:
-            head = await self._commit(tree, [head, *read_heads(self._own or record.git_dir)])
+            head = await self._commit(tree, [head, *read_shas(self._own or record.git_dir, "MERGE_HEAD")])
             await self._note_filters(head)
-        if told := [path for path in ignored if not _CACHE.search(path)]:
-            self.notes.append(f"Files that git ignores were not kept: {list_some(told)}")
+        if lost := [path for path in ignored if not _CACHE.search(path)]:
+            self.notes.append(f"Files that git ignores were not kept: {list_some(lost)}")
         unsafe = [path for path in nested if not await self._is_untouched(path)]
         if not is_own_link(record.path, record.git_dir, self._records.repository_path(record.run_id)):
             unsafe.append(".")
@@ -292,7 +289,7 @@ class _Saver:
         return dict(zip(fields[::2], fields[1::2], strict=False))
 
     async def _prove(self, commit: str, unsafe: Sequence[str]) -> None:
-        """Raise Undone unless every file is in the commit and a ref points to it."""
+        """Raise StepFailed unless every file is in the commit and a ref points to it."""
         if unsafe:
             raise StepFailed(f"git repositories inside of it cannot be put on a branch: {list_some(sorted(unsafe))}")
         asked = ("--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
@@ -301,11 +298,11 @@ class _Saver:
             raise StepFailed(f"not all files could be saved: {list_some(left.fields)}")
         head = (await self._git("rev-parse", "--verify", "HEAD^{commit}", is_kept=True)).text
         if head != commit or (self._own and read_head(self._own) != commit):
-            raise StepFailed("somebody is still at work in it")
+            raise StepFailed("another process is still changing it")
         if self.branch:
             found = await self._git("rev-parse", "--verify", f"refs/heads/{self.branch}^{{commit}}", is_shared=True)
             if found.text != commit:
-                raise StepFailed(f"branch {quote(self.branch)} was moved by somebody else")
+                raise StepFailed(f"branch {quote(self.branch)} was moved by another process")
 
     async def _try(
         self, *arguments: str, env: Mapping[str, str] | None = None, is_shared: bool = False, is_kept: bool = False
@@ -340,12 +337,8 @@ def render_message(description: str) -> str:
 
 
 def to_variables(name: str, email: str) -> dict[str, str]:
-    return {
-        "GIT_AUTHOR_NAME": name,
-        "GIT_AUTHOR_EMAIL": email,
-        "GIT_COMMITTER_NAME": name,
-        "GIT_COMMITTER_EMAIL": email,
-    }
+    fields = {"NAME": name, "EMAIL": email}
+    return {f"GIT_{role}_{field}": value for role in ("AUTHOR", "COMMITTER") for field, value in fields.items()}
 
 
 def list_some(names: Sequence[str]) -> str:

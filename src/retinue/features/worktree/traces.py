@@ -48,10 +48,6 @@ def restore_notes(git_dir: str, common: str) -> None:
         os.close(handle)
 
 
-def read_heads(git_dir: str) -> list[str]:
-    return _read_shas(git_dir, "MERGE_HEAD")
-
-
 def find_tips(git_dir: str, begun: bytes = b"") -> list[str]:
     """Return commits that HEAD and refs pointed to, newest first, except those replaced by an amended one.
 
@@ -67,11 +63,11 @@ def find_tips(git_dir: str, begun: bytes = b"") -> list[str]:
         tips |= dict.fromkeys(sha for sha in (rest[: rest.find(" ")], old) if SHA.fullmatch(sha) and sha.strip("0"))
     tips |= dict.fromkeys(list_refs(git_dir, begun))
     for name in ("rebase-merge/orig-head", "rebase-apply/orig-head", "ORIG_HEAD", "CHERRY_PICK_HEAD"):
-        tips |= dict.fromkeys(_read_shas(git_dir, name))
+        tips |= dict.fromkeys(read_shas(git_dir, name))
     return [sha for sha in tips if sha not in replaced][:_MAX_TIPS]
 
 
-def _read_shas(git_dir: str, name: str) -> list[str]:
+def read_shas(git_dir: str, name: str) -> list[str]:
     return [line for line in _read(git_dir, name).split() if SHA.fullmatch(line)]
 
 

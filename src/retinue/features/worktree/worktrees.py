@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.core.run import BRANCH_PREFIX, Outcome
+from retinue.core.run import BRANCH_PREFIX
 from retinue.engine.run_config import RunPlan
 from retinue.engine.setup import Feature, RunSetup
 
 if TYPE_CHECKING:
-    from retinue.features.worktree.leftovers import Leftover
+    from retinue.features.worktree.feature import Leftover
     from retinue.features.worktree.records import Records
 
 
@@ -71,13 +71,12 @@ class WorktreeFactory:
     async def _recover(self, spared: Collection[str]) -> "dict[str, Leftover]":
         if not self._directory.is_dir():
             return {}
-        from retinue.features.worktree.feature import render_kept
-        from retinue.features.worktree.leftovers import recover_leftovers
+        from retinue.features.worktree.feature import recover_leftovers, render_kept
 
         found = await recover_leftovers(self._open_records(), spared)
         for leftover in found:
-            if told := render_kept(leftover.kept, leftover.repository):
-                self._warn(f"run {leftover.run_id} ended with its process: {'; '.join(told)}")
+            if lines := render_kept(leftover.kept, leftover.repository):
+                self._warn(f"run {leftover.run_id} ended with its process: {'; '.join(lines)}")
         return {leftover.run_id: leftover for leftover in found}
 
     def _open_records(self) -> "Records":
@@ -88,7 +87,7 @@ class WorktreeFactory:
         return self._records
 
 
-class Leftovers:
+class Leftovers(Feature):
     """Cleans up after dead processes before the first run works."""
 
     name = "worktree leftovers"
@@ -99,6 +98,3 @@ class Leftovers:
     async def enter(self, setup: RunSetup) -> RunSetup:
         await self._workshop.tidy()
         return setup
-
-    async def leave(self, outcome: Outcome) -> Outcome:
-        return outcome

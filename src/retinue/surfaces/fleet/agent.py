@@ -13,7 +13,7 @@ from retinue.core.model import ToolSpec
 from retinue.core.run import Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.engine.admission import SpawnRefused
-from retinue.surfaces.fleet.describe import describe_agent, find_agent, list_names, pick_available
+from retinue.surfaces.fleet.describe import choose_agent, describe_agent, pick_available
 from retinue.surfaces.fleet.ports import FailedCalls, FleetPorts, Refusal, ScheduleRequest, tell_missing
 from retinue.surfaces.fleet.request import (
     DEFAULT_AGENT,
@@ -112,23 +112,17 @@ class AgentTool:
 
     def _find_definition(self, asked: _ResolvedCall) -> tuple[Definition, str]:
         """Return the requested agent, and a note if another one is used."""
-        call, caller, fallback = asked.call, self._caller, self._ports.settings.fallback_agent
-        name = call.subagent_type
-        if not name and call.resume and (run := caller.find_run(call.resume)) is not None:
+        call, name = asked.call, asked.call.subagent_type
+        if not name and call.resume and (run := self._caller.find_run(call.resume)) is not None:
             name = run.agent
         name = name or DEFAULT_AGENT
-        definitions = caller.definitions()
-        available = pick_available(definitions, caller.allowed_agents)
-        found = find_agent(name, definitions)
-        if found is not None and found in available:
+        try:
+            found = choose_agent(name, self._caller, self._ports.settings.fallback_agent)
+        except UsageError as error:
+            raise self._keep(asked, str(error), "subagent_type") from error
+        if found.name.casefold() == name.casefold():
             return found, ""
-        if found is None and fallback and (instead := find_agent(fallback, available)) is not None:
-            return instead, f'Note: there is no agent type "{name}"; {instead.name} was started instead.'
-        why = f'Unknown agent type "{name}".'
-        if found is not None:
-            why = f'Agent type "{name}" is {"not open to this agent" if found.enabled else "disabled"}.'
-        told = f"{why} Available types: {list_names(available)}.{caller.tell_faults(name)}"
-        raise self._keep(asked, told, "subagent_type")
+        return found, f'Note: there is no agent type "{name}"; {found.name} was started instead.'
 
     def _pick_model(self, asked: _ResolvedCall, definition: Definition) -> ModelSelection:
         caller = self._caller

@@ -1,6 +1,7 @@
 """Renders a run's conversation as plain text: complete for `verbose`, as lines for `peek`."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 
 from retinue.core.errors import SessionError
 from retinue.core.messages import (
@@ -29,28 +30,22 @@ def load_messages(caller: Caller, run: Run) -> list[Message] | None:
         return heard
     if run.outcome is None or not run.outcome.session_file:
         return None
+    path = run.outcome.session_file
     try:
-        session = Session.open(run.outcome.session_file, clock=caller.clock, new_id=lambda: run.id, read_only=True)
+        with closing(Session.open(path, clock=caller.clock, new_id=lambda: run.id, read_only=True)) as session:
+            return session.context().messages
     except SessionError:
         return None
-    try:
-        return session.context().messages
-    except SessionError:
-        return None
-    finally:
-        session.close()
 
 
 def render_conversation(messages: Iterable[Message]) -> str:
     """Return the messages separated by blank lines; tool results are truncated."""
-    blocks = [block for message in messages for block in _render_message(message)]
-    return "\n\n".join(blocks)
+    return "\n\n".join(block for message in messages for block in _render_message(message))
 
 
 def list_lines(message: Message) -> list[str]:
     """Return the non-blank lines of a message, with one line per tool call."""
-    text = _join_text(message)
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in _join_text(message).splitlines() if line.strip()]
     if isinstance(message, AssistantMessage):
         lines += [f"Tool: {call.name}" for call in message.calls]
     return lines

@@ -29,7 +29,7 @@ class FleetDelivery:
     ) -> None:
         self._manager = manager
         self._backend = backend
-        self._render = render
+        self.render = render
         self._rouse = rouse
         self._numbers = count(1)
         self._kept: dict[str, list[CustomMessage]] = {}
@@ -38,9 +38,6 @@ class FleetDelivery:
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a timer task; it ends with the backend."""
         self._backend.start(f"notice-{next(self._numbers)}", work)
-
-    def render(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage:
-        return self._render(runs, is_group=is_group, is_partial=is_partial)
 
     def deliver(self, parent_id: str, message: CustomMessage | None) -> None:
         """Put a report into the parent's inbox for its next reply, and wake an idle parent."""
@@ -99,7 +96,6 @@ def open_notifier(
     `rouse` is called with each report to the main agent, which may be idle.
     """
     post = FleetDelivery(manager, backend, render, rouse)
-
     notifier = Notifier(post, clock, partial(list_siblings, manager))
 
     def hear(event: Event) -> None:

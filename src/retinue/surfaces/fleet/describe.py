@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from retinue.core.definition import Definition
-from retinue.core.errors import RetinueError, quote
+from retinue.core.errors import RetinueError, UsageError, quote
+from retinue.core.terminal import escape_line
 from retinue.core.tool_table import BUILTIN_TOOLS
+from retinue.surfaces.base import Caller
 from retinue.surfaces.fleet.ports import FleetSettings
 
 NO_AGENTS = "(none — define one in .pi/agents/*.md)"
 _DATE = re.compile(r"-\d{8}$")
+_SHOWN_CHARS = 200
 _SENTENCE = re.compile(r"(?<=[.!?])\s")
 
 
 def find_agent(name: str, definitions: Sequence[Definition]) -> Definition | None:
     """Return the agent with this name, exact or else case-insensitive; it may be disabled."""
     wanted = name.strip()
-    for definition in definitions:
-        if definition.name == wanted:
-            return definition
-    folded = wanted.casefold()
-    return next((definition for definition in definitions if definition.name.casefold() == folded), None)
+    same = [each for each in definitions if each.name.casefold() == wanted.casefold()]
+    return next((each for each in same if each.name == wanted), same[0] if same else None)
 
 
 def pick_available(definitions: Sequence[Definition], allowed: Sequence[str] | None = None) -> list[Definition]:
@@ -35,8 +35,21 @@ def pick_available(definitions: Sequence[Definition], allowed: Sequence[str] | N
     ]
 
 
-def list_names(definitions: Sequence[Definition]) -> str:
-    return ", ".join(definition.name for definition in definitions) or NO_AGENTS
+def choose_agent(name: str, caller: Caller, fallback: str | None = None) -> Definition:
+    """Return the agent to start, which is `fallback` if the name is unknown. Raises UsageError if it may not start."""
+    definitions = caller.definitions()
+    available = pick_available(definitions, caller.allowed_agents)
+    found = find_agent(name, definitions)
+    if found is not None and found in available:
+        return found
+    if found is None and fallback and (instead := find_agent(fallback, available)) is not None:
+        return instead
+    shown = escape_line(name, _SHOWN_CHARS)
+    why = f'Unknown agent type "{shown}".'
+    if found is not None:
+        why = f'Agent type "{shown}" is {"not open to this agent" if found.enabled else "disabled"}.'
+    listed = ", ".join(definition.name for definition in available) or NO_AGENTS
+    raise UsageError(f"{why} Available types: {listed}.{caller.tell_faults(name)}")
 
 
 def render_types(definitions: Sequence[Definition], missing: Collection[str] = ()) -> str:
@@ -46,7 +59,8 @@ def render_types(definitions: Sequence[Definition], missing: Collection[str] = (
 
 
 def render_types_compact(definitions: Sequence[Definition]) -> str:
-    lines = [f"- {each.name}: {_first_sentence(each.description or each.name)}" for each in definitions]
+    texts = [(each.name, " ".join((each.description or each.name).split())) for each in definitions]
+    lines = [f"- {name}: {_SENTENCE.split(text, maxsplit=1)[0]}" for name, text in texts]
     return "\n".join(lines) or f"- {NO_AGENTS}"
 
 
@@ -80,10 +94,6 @@ def _render_type(definition: Definition, *, has_model: bool) -> str:
     return f"- {definition.name}: {description}{model} (Tools: {render_tools(definition)})"
 
 
-def _first_sentence(text: str) -> str:
-    return _SENTENCE.split(" ".join(text.split()), maxsplit=1)[0]
-
-
 MAX_TEMPLATE_BYTES = 100_000
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 _HERE = Path(__file__).parent
@@ -99,10 +109,14 @@ _END_COMPACT = "you are notified at the end: do not poll, do not repeat its work
 _END_COMPACT_UNTOLD = "get_subagent_result with wait: true returns its result; do not repeat its work."
 
 
+_SCHEDULES = (
+    "\n- schedule starts the agent later instead of now: 6-field cron with seconds, an interval such as 5m, "
+    "or once as +10m or an ISO time. Only when the user asks for it."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A tool description, and warnings for the user."""
-
     text: str
     warnings: tuple[str, ...] = ()
 
@@ -130,7 +144,7 @@ def describe_agent(
         "currentDepth": str(depth + 1),
         "maxDepth": str(max_depth),
         "recursiveGuideline": _guide_nesting(depth + 1, max_depth),
-        "scheduleGuideline": _guide_schedules() if settings.scheduling else "",
+        "scheduleGuideline": _SCHEDULES if settings.scheduling else "",
     }
     text, unknown = fill_template(template, values)
     warnings += [f"agent tool description: unknown placeholder {quote(name)} left as it is" for name in unknown]
@@ -168,18 +182,10 @@ def _choose_template(settings: FleetSettings) -> tuple[str, list[str]]:
         if text.strip():
             return text.strip(), warnings
         warnings.append(f"{path}: empty, so it is not used as the agent tool's description")
-    warnings.append('toolDescriptionMode is "custom" but there is no agent-tool-description.md; the full one is used')
+    warnings.append('toolDescriptionMode is "custom", but there is no agent-tool-description.md; using "full"')
     return load_template("full"), warnings
 
 
 def _guide_nesting(depth: int, max_depth: int) -> str:
-    if depth >= max_depth:
-        return f"\n- Agents you start are at depth {depth} of {max_depth} and cannot start others."
-    return f"\n- Agents you start are at depth {depth} of {max_depth}; one whose file lists Agent can start others."
-
-
-def _guide_schedules() -> str:
-    return (
-        "\n- schedule starts the agent later instead of now: 6-field cron with seconds, an interval such as 5m, "
-        "or once as +10m or an ISO time. Only when the user asks for it."
-    )
+    rest = " and cannot start others" if depth >= max_depth else "; one whose file lists Agent can start others"
+    return f"\n- Agents you start are at depth {depth} of {max_depth}{rest}."

@@ -1,6 +1,8 @@
 """Renders the notification about finished runs, as text for the model and data for the UI. Pure."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from html import escape as escape_html
 from typing import Any
 
 from retinue.core.messages import CustomMessage
@@ -12,6 +14,8 @@ from retinue.surfaces.fleet.status import Figures, explain_error, label_status, 
 SOLO_CHARS = 500
 GROUP_CHARS = 300
 Measure = Callable[[Run], Figures]
+escape = partial(escape_html, quote=False)
+"""Escapes text so that it cannot close its XML element."""
 
 
 def render_notification(
@@ -58,11 +62,6 @@ def preview(run: Run, limit: int) -> str:
 
 def cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}\n[cut here; {len(text) - limit} more characters]"
-
-
-def escape(text: str) -> str:
-    """Escape text so that it cannot close its XML element."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _render_usage(run: Run, figures: Figures) -> str:

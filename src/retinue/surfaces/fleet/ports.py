@@ -6,14 +6,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, RetinueError
+from retinue.core.figures import count_percent
 from retinue.core.run import Grant, Join, Run
 from retinue.core.tool import Tool, ToolResult
 from retinue.engine.limits import Limits
 from retinue.engine.session_path import PathBases
 from retinue.surfaces.base import Caller
-from retinue.surfaces.fleet.status import Figures, count_context, count_tokens, measure_ms, roll_up
+from retinue.surfaces.fleet.status import Figures, count_tokens, measure_ms, roll_up
 from retinue.tools.registry import build_family
 
 KEEP_S = 600.0
@@ -55,8 +58,7 @@ class FleetSettings:
     """Base directories for relative paths in agent files."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleRequest:
+class ScheduleRequest(Struct, frozen=True, kw_only=True):
     """A call to be made later; its values are resolved when it fires."""
 
     schedule: str
@@ -88,23 +90,17 @@ class ScheduledCall:
     note: str = ""
 
 
-def make_handle() -> str:
-    """Return `retry-` and eight hexadecimal digits."""
-    return f"retry-{secrets.token_hex(4)}"
-
-
 class FailedCalls:
     """Failed calls of one main session, kept for a while so that a long prompt need not be written again."""
 
-    def __init__(self, clock: Clock, new_handle: Callable[[], str] = make_handle) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._new_handle = new_handle
         self._saved: dict[str, tuple[float, dict[str, Any]]] = {}
 
     def save(self, arguments: Mapping[str, Any], handle: str | None = None) -> str:
         """Save the arguments of a call, under its old handle if it was a retry."""
         self._sweep()
-        handle = handle or self._new_handle()
+        handle = handle or f"retry-{secrets.token_hex(4)}"
         self._saved.pop(handle, None)
         self._saved[handle] = self._clock.steady_s(), dict(arguments)
         while len(self._saved) > MAX_KEPT:
@@ -116,9 +112,6 @@ class FailedCalls:
         self._sweep()
         kept = self._saved.get(handle)
         return None if kept is None else dict(kept[1])
-
-    def clear(self) -> None:
-        self._saved.clear()
 
     def _sweep(self) -> None:
         oldest_s = self._clock.steady_s() - KEEP_S
@@ -149,11 +142,10 @@ class FleetPorts:
         usage = run.usage
         if self.settings.rollup_usage:
             usage = roll_up(self.caller.manager.list_runs()).get(run.id, usage)
-        return Figures(
-            count_tokens(usage), count_context(run, self.find_window), measure_ms(run, self.caller.clock.now_ms())
-        )
+        percent = count_percent(run.context_tokens, self._find_window(run)) if run.context_tokens else None
+        return Figures(count_tokens(usage), percent, measure_ms(run, self.caller.clock.now_ms()))
 
-    def find_window(self, run: Run) -> int | None:
+    def _find_window(self, run: Run) -> int | None:
         """Return the context window of a run's model; None if unknown."""
         live = self.caller.manager.live(run.id)
         if live is not None:

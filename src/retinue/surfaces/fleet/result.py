@@ -111,14 +111,12 @@ class ResultTool:
         return ToolResult.of(text, self._detail(run))
 
     def _render(self, run: Run, ended: WaitEnd, *, verbose: bool) -> str:
-        text = f"{self.render_head(run)}\n\n{self._render_body(run, ended)}"
+        body = render_body(run, ended, self._find_wait_s(), notifies=self._ports.settings.notifies)
+        text = f"{self.render_head(run)}\n\n{body}"
         if verbose and (messages := load_messages(self._caller, run)) is not None:
             conversation = bound_text(render_conversation(messages), run.output_file)
             text += f"\n\n--- Agent Conversation ---\n{conversation}"
         return text
-
-    def _render_body(self, run: Run, ended: WaitEnd) -> str:
-        return render_body(run, ended, self._find_wait_s(), notifies=self._ports.settings.notifies)
 
     def render_head(self, run: Run) -> str:
         ports, word = self._ports, to_word(run)
@@ -144,9 +142,8 @@ class ResultTool:
         program = find_ripgrep(cwd) if peek.regex else ""
         if run.status.is_final and result:
             return await render_peek(peek, result.splitlines(), "result", program)
-        if not run.output_file:
-            return await render_peek(peek, (), "live output file", program)
-        return await render_peek(peek, read_transcript(Path(run.output_file)), "live output file", program)
+        lines = read_transcript(Path(run.output_file)) if run.output_file else ()
+        return await render_peek(peek, lines, "live output file", program)
 
     def _detail(self, run: Run) -> dict[str, Any]:
         place = describe_machine(run.machine) if run.machine else {}

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.terminal import escape_line
 from retinue.engine.request import RunRequest
-from retinue.surfaces.fleet.describe import find_agent, list_names, pick_available
+from retinue.surfaces.fleet.describe import choose_agent
 from retinue.surfaces.fleet.ports import FleetPorts
 from retinue.surfaces.fleet.request import AgentCall, inherits_context, pick_model, to_request
 
@@ -82,7 +82,7 @@ class FleetRpc:
 
     async def _spawn(self, request: Mapping[str, Any], ports: FleetPorts) -> str:
         caller, options = ports.caller, _read_options(request)
-        definition = _find_definition(_read_text(request, "type"), ports)
+        definition = choose_agent(_read_text(request, "type"), caller)
         call = _to_call(_read_text(request, "prompt"), definition, options)
         parent_id = caller.run_id
         if options.parent_agent_id is not None:
@@ -107,10 +107,9 @@ def check_cwd(path: str) -> str:
     shown = escape_line(path, _SHOWN_CHARS)
     if not os.path.isabs(path) or "\0" in path:
         raise UsageError(f'SpawnOptions.cwd must be an absolute path: "{shown}"')
-    if not os.path.exists(path):
-        raise UsageError(f'SpawnOptions.cwd does not exist: "{shown}"')
     if not os.path.isdir(path):
-        raise UsageError(f'SpawnOptions.cwd is not a directory: "{shown}"')
+        problem = "is not a directory" if os.path.exists(path) else "does not exist"
+        raise UsageError(f'SpawnOptions.cwd {problem}: "{shown}"')
     return path
 
 
@@ -129,32 +128,16 @@ def _read_text(request: Mapping[str, Any], name: str) -> str:
     return text
 
 
-def _find_definition(name: str, ports: FleetPorts) -> Definition:
-    definitions = ports.caller.definitions()
-    available = pick_available(definitions, ports.caller.allowed_agents)
-    found = find_agent(name, definitions)
-    if found is not None and found in available:
-        return found
-    shown = escape_line(name, _SHOWN_CHARS)
-    why = f'Unknown agent type "{shown}".' if found is None else f'Agent type "{shown}" is disabled.'
-    raise UsageError(f"{why} Available types: {list_names(available)}.{ports.caller.tell_faults(name)}")
-
-
 def _to_call(prompt: str, definition: Definition, options: SpawnOptions) -> AgentCall:
     model = options.model
     if isinstance(model, dict):
         model = f"{model.get('provider', '')}/{model.get('id', '')}"
     given = {
+        **asdict(options),
         "prompt": prompt,
         "description": options.description or " ".join(prompt.split())[:_DESCRIPTION_CHARS],
         "subagent_type": definition.name,
         "model": model,
         "thinking": options.thinking_level,
-        "max_turns": options.max_turns,
-        "max_tokens_total": options.max_tokens_total,
-        "max_cost": options.max_cost,
-        "isolated": options.isolated,
-        "inherit_context": options.inherit_context,
-        "isolation": options.isolation,
     }
     return AgentCall.of(given)

@@ -4,17 +4,15 @@ from collections.abc import Callable
 from datetime import tzinfo
 from functools import partial
 
-from msgspec import UNSET
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from retinue.core.definition import Definition
-from retinue.core.errors import UsageError
 from retinue.core.run import Status
 from retinue.features.schedule.job import Job, create_job
 from retinue.features.schedule.parse import parse_schedule
 from retinue.features.schedule.scheduler import JobChange, Ports, Scheduler
 from retinue.features.schedule.zone import LocalZone, to_local
-from retinue.surfaces.fleet.describe import find_agent, list_names, pick_available
+from retinue.surfaces.fleet.describe import choose_agent
 from retinue.surfaces.fleet.ports import FleetPorts, ScheduledCall, ScheduleRequest
 from retinue.surfaces.fleet.request import AgentCall, BadModel, ModelSelection, pick_model, to_request
 
@@ -28,25 +26,11 @@ def open_desk(
     def take(wish: ScheduleRequest) -> ScheduledCall:
         now = now_ms()
         schedule = parse_schedule(wish.schedule, to_local(now, zone))
-        job = create_job(
-            schedule,
-            name=wish.name,
-            subagent_type=wish.subagent_type,
-            prompt=wish.prompt,
-            now_ms=now,
-            model=wish.model,
-            thinking=wish.thinking,
-            max_turns=wish.max_turns,
-            isolated=wish.isolated,
-            isolation=wish.isolation,
-            max_tokens_total=wish.max_tokens_total,
-            max_cost=wish.max_cost,
-            grant=wish.grant,
-            depth=wish.depth or None,
-        )
+        options = {**asdict(wish), "depth": wish.depth or None}
+        del options["schedule"]
+        job = create_job(schedule, now_ms=now, **options)
         scheduler.add(job)
-        next_run = job.next_run if isinstance(job.next_run, str) else ""
-        return ScheduledCall(job.id, job.name, job.schedule_type, next_run, schedule.note)
+        return ScheduledCall(job.id, job.name, job.schedule_type, job.next_run or "", schedule.note)
 
     return take
 
@@ -56,12 +40,8 @@ def open_scheduler_ports(ports: FleetPorts, announce: Callable[[JobChange], None
     caller = ports.caller
 
     async def spawn(job: Job) -> str:
-        definitions = pick_available(caller.definitions(), caller.allowed_agents)
-        definition = find_agent(job.subagent_type, definitions)
-        if definition is None:
-            why = f'Unknown agent type "{job.subagent_type}". Available types: {list_names(definitions)}.'
-            raise UsageError(why + caller.tell_faults(job.subagent_type))
-        call = to_call(job)
+        definition = choose_agent(job.subagent_type, caller)
+        call = AgentCall.of({**asdict(job), "description": job.name, "schedule": None})
         request = to_request(call, definition, pick(call, definition), ports.settings, parent=caller.model)
         if request.isolation == "worktree" and ports.check_worktree is not None:
             live = caller.manager.live(caller.run_id) or caller.manager.root
@@ -69,7 +49,7 @@ def open_scheduler_ports(ports: FleetPorts, announce: Callable[[JobChange], None
         request = replace(
             request,
             skips_queue=True,
-            grant=job.grant or None,
+            grant=job.grant,
             extra_depth=max(0, job.depth or 0),
             # Stored with the run: a process that died before it knew the run's id finds the run again.
             occasion=f"{job.id} {job.last_run}",
@@ -90,19 +70,3 @@ def open_scheduler_ports(ports: FleetPorts, announce: Callable[[JobChange], None
         return Status.INTERRUPTED if run is None else run.status
 
     return Ports(spawn, settled, announce)
-
-
-def to_call(job: Job) -> AgentCall:
-    given = {
-        "prompt": job.prompt,
-        "description": job.name,
-        "subagent_type": job.subagent_type,
-        "model": job.model,
-        "thinking": job.thinking,
-        "max_turns": job.max_turns,
-        "isolated": job.isolated,
-        "isolation": job.isolation,
-        "max_tokens_total": job.max_tokens_total,
-        "max_cost": job.max_cost,
-    }
-    return AgentCall.of({name: value for name, value in given.items() if value is not UNSET})

@@ -1,10 +1,10 @@
 """Maps the engine's states to the words of the `fleet` surface, and counts what runs used. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from retinue.core.figures import count_noun, count_percent, format_tokens
+from retinue.core.figures import count_noun, format_tokens
 from retinue.core.messages import Usage
 from retinue.core.run import Reason, Run, Status
 
@@ -29,7 +29,7 @@ _LIMITS = {
     Reason.WALL_TIMEOUT: "the time limit of the run was reached",
     Reason.IDLE_TIMEOUT: "nothing happened for too long (idle limit)",
     Reason.BUDGET: "the budget is spent",
-    Reason.OUTPUT_LIMIT: "its process said too much",
+    Reason.OUTPUT_LIMIT: "its process printed too much",
     Reason.DEPTH: "subagents are nested too deeply",
     Reason.CRASH: "the run broke off",
     Reason.PARENT: "the run was interrupted",
@@ -112,13 +112,8 @@ class Figures:
 
     tokens: int
     percent: int | None
-    """How full its context is; None if unknown."""
+    """How full its context is; None if unknown, such as after a compaction."""
     duration_ms: int
-
-
-def count_context(run: Run, find_window: Callable[[Run], int | None]) -> int | None:
-    """Return how full a run's context is, in percent; None if unknown, such as after a compaction."""
-    return count_percent(run.context_tokens, find_window(run)) if run.context_tokens else None
 
 
 def measure_ms(run: Run, now_ms: int) -> int:

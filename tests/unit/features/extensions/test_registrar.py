@@ -100,7 +100,7 @@ def test_taken_tool_name_is_refused(name):
     registrations, [problem] = close_api(api)
     assert registrations == Registrations()
     assert problem.code == "extension-tool" and problem.line is not None
-    assert problem.message.endswith(f"extension 'ops': a tool '{name}' is there already; not registered")
+    assert problem.message.endswith(f"extension 'ops': there is already a tool '{name}'; not registered")
 
 
 def test_own_tool_name_counts_once():
@@ -127,7 +127,7 @@ def test_schema_cannot_change_afterwards():
         ({"name": "a", "description": "x" * 20_000}, None, "more than 16000 characters"),
         ({"name": "a", "description": "x", "effect": "all"}, None, "effect 'all' of a: expected read, write"),
         ({"name": "a", "description": "x", "parameters": {"type": "array"}}, None, "of type object"),
-        ({"name": "a", "description": "x", "parameters": {"x": object()}}, None, "are no JSON schema"),
+        ({"name": "a", "description": "x", "parameters": {"x": object()}}, None, "are not a JSON schema"),
         ({"name": "a", "description": "x"}, lambda text: "", "a: text: a parameter without default must be required"),
         ({"name": "a", "description": "x", "parameters": TEXT}, lambda: "", "the function takes no text"),
         ({"name": "a", "description": "x"}, lambda a, /: "", "arguments are passed by name"),

@@ -1,7 +1,8 @@
 import pytest
 
+from retinue.core.environment import SERVER, select
 from retinue.core.tool import Effect
-from retinue.features.mcp.program import choose_environment, find_command
+from retinue.features.mcp.program import find_command
 from retinue.features.mcp.server import McpFailed, McpServer, find_server, name_tools
 
 
@@ -28,7 +29,7 @@ def test_secrets_stay_out_of_sight():
 
 def test_environment_is_an_allow_list():
     given = {"PATH": "/bin", "OPENAI_API_KEY": "k", "LC_ALL": "C", "LD_PRELOAD": "x", "PYTHONPATH": "y"}
-    assert choose_environment(given, {"A": "b"}) == {"PATH": "/bin", "LC_ALL": "C", "A": "b"}
+    assert select(given, SERVER) == {"PATH": "/bin", "LC_ALL": "C"}
 
 
 @pytest.mark.attack("A14")
@@ -47,7 +48,7 @@ def test_relative_command_is_the_projects(tmp_path):
     program.chmod(0o755)
     own = McpServer("s", "./serve", level="project")
     assert find_command(own, "./serve", tmp_path, "") == f"{tmp_path}/./serve"
-    with pytest.raises(McpFailed, match="give an absolute one"):
+    with pytest.raises(McpFailed, match="use an absolute one"):
         find_command(McpServer("s", "./serve"), "./serve", tmp_path, "")
 
 

@@ -73,7 +73,7 @@ def test_null_means_absent() -> None:
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
-        (7, "is no scheduled job: Expected `object`, got `int`"),
+        (7, "is not a scheduled job: Expected `object`, got `int`"),
         ({**FULL, "intervalMs": "5"}, r"\$.intervalMs"),
         ({**FULL, "scheduleType": "often"}, r"\$.scheduleType"),
         ({key: value for key, value in FULL.items() if key != "prompt"}, "`prompt`"),

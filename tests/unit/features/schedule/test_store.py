@@ -94,7 +94,7 @@ def test_unknown_members_stay(store: ScheduleStore) -> None:
         "more": True,
     }
     assert [problem.message for problem in store.problems] == [
-        f"{store.path}: jobs[1] is no scheduled job: Object missing required field `name`; it is left alone"
+        f"{store.path}: jobs[1] is not a scheduled job: Object missing required field `name`; it stays unchanged"
     ]
 
 
@@ -162,7 +162,7 @@ def test_odd_files_are_left_alone(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("session_id", ["", ".", "..", "../x", "a/b", "a\0b", "-x", "x" * 200])
 def test_odd_session_ids_are_refused(tmp_path: Path, session_id: str) -> None:
-    with pytest.raises(UsageError, match="is no session id"):
+    with pytest.raises(UsageError, match="is not a session id"):
         ScheduleStore(tmp_path, session_id)
 
 

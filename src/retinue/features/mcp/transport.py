@@ -1,15 +1,19 @@
-"""Connect to an MCP server process over stdio: one message per line, checked before the library sees it.
+"""The streams to an MCP server: a process over stdio, or streamable HTTP. Each message is checked before the library
+sees it.
 
-A message that breaks the protocol, or a flood of messages, ends the connection. Imports the MCP library, so it must be
-imported only when a server is used.
+A message that breaks the protocol, or a flood of messages, ends the connection. Does not sign in: a server that
+requires OAuth is refused. Imports the MCP library, so it must be imported only when a server is used.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 
@@ -19,6 +23,11 @@ from retinue.features.mcp.server import ServerTrouble
 MAX_NOTICES = 2_000
 """Maximum number of notifications in one window."""
 WINDOW_S = 10.0
+CONNECT_S = 10.0
+SILENCE_S = 300.0
+"""An event stream may be quiet for long; calls have their own time limit."""
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
 
 
 class MessageGuard:
@@ -38,7 +47,7 @@ class MessageGuard:
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             # A late answer to a cancelled request is fine; an answer to a request we never sent is not.
             is_strange = message.id is not None and message.id not in self._sent
-            return "it answered a question that was never asked" if is_strange else ""
+            return "it answered a request that was never sent" if is_strange else ""
         if isinstance(message, JSONRPCRequest):
             self._on_asked(message.method)
         return self._count() if isinstance(message, JSONRPCRequest | JSONRPCNotification) else ""
@@ -48,14 +57,8 @@ class MessageGuard:
         if now_s - self._window_s > WINDOW_S:
             self._window_s, self._notices = now_s, 0
         self._notices += 1
-        return (
-            f"it sent more than {MAX_NOTICES} notifications within {WINDOW_S:g} s"
-            if self._notices > MAX_NOTICES
-            else ""
-        )
-
-
-_GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
+        is_flood = self._notices > MAX_NOTICES
+        return f"it sent more than {MAX_NOTICES} notifications within {WINDOW_S:g} s" if is_flood else ""
 
 
 @asynccontextmanager
@@ -134,5 +137,96 @@ def _parse(line: bytes, guard: MessageGuard) -> Any:
     try:
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
-        return "it sent a line that is no message of the protocol"
+        return "it sent a line that is not a message of the protocol"
     return guard.find_fault(message) or message
+
+
+@asynccontextmanager
+async def open_http(
+    url: str, headers: Mapping[str, str], trouble: ServerTrouble, on_asked: Callable[[str], None]
+) -> AsyncIterator[tuple[Any, Any]]:
+    """Open the streams of a server at a URL. `on_asked` receives the method of each request from the server."""
+
+    async def check(response: httpx2.Response) -> None:
+        if response.status_code in (401, 403):
+            text = "it requires a sign-in, which retinue does not support; configure a header such as Authorization"
+            trouble.note(f"{text} (HTTP {response.status_code})")
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            # A few compressed bytes may expand to gigabytes, and no compression was requested.
+            trouble.note("the answer is compressed, although no compression was requested")
+            raise httpx2.RemoteProtocolError(trouble.reason, request=response.request)
+        is_news = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        if not is_news:
+            response.stream = _Bounded(response.stream, response.request, trouble)
+
+    async with (
+        httpx2.AsyncClient(
+            headers={**headers, "accept-encoding": "identity"},
+            timeout=httpx2.Timeout(CONNECT_S, read=SILENCE_S),
+            event_hooks={"response": [check]},
+            trust_env=urlsplit(url).hostname not in _LOOPBACK,
+        ) as client,
+        streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE) as streams,
+        _open_watch(*streams, MessageGuard(on_asked), trouble) as watched,
+    ):
+        yield watched
+
+
+@asynccontextmanager
+async def _open_watch(
+    theirs: Any, ours: Any, guard: MessageGuard, trouble: ServerTrouble
+) -> AsyncIterator[tuple[Any, Any]]:
+    """Check every message on the streams; the first forbidden one closes them."""
+    to_us, read_stream = anyio.create_memory_object_stream[Any](0)
+    write_stream, from_us = anyio.create_memory_object_stream[Any](0)
+
+    async def read() -> None:
+        async with to_us:
+            async for item in theirs:
+                if fault := guard.find_fault(getattr(item, "message", None)):
+                    trouble.note(fault)
+                    return
+                await to_us.send(item)
+
+    async def write() -> None:
+        async with ours:
+            async for item in from_us:
+                guard.note_sent(item.message)
+                await ours.send(item)
+
+    async def run(pump: Callable[[], Awaitable[None]]) -> None:
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            await pump()
+
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(run, read)
+            group.start_soon(run, write)
+            try:
+                yield read_stream, write_stream
+            finally:
+                group.cancel_scope.cancel()
+    finally:
+        for stream in (to_us, read_stream, write_stream, from_us):
+            stream.close()
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A response body that may not be larger than a message."""
+
+    def __init__(self, stream: Any, request: httpx2.Request, trouble: ServerTrouble) -> None:
+        self._stream = stream
+        self._request = request
+        self._trouble = trouble
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for piece in self._stream:
+            size += len(piece)
+            if size > MAX_MESSAGE:
+                self._trouble.note(f"the answer has more than {MAX_MESSAGE >> 20} MiB")
+                raise httpx2.ReadError(self._trouble.reason, request=self._request)
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
