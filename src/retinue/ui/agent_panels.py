@@ -86,9 +86,8 @@ class PanelLayout:
         if not fleet.is_active:
             is_empty = not self._screen.query_one(Editor).text
             return keys.means(key, "app.fleet.open") and is_empty and fleet.activate()
-        is_up = keys.means(key, "tui.select.up")
-        if is_up or keys.means(key, "tui.select.down"):
-            fleet.move(-1 if is_up else 1)
+        if step := keys.step(key, "tui.select.up", "tui.select.down"):
+            fleet.move(step)
             return True
         chosen = fleet.chosen
         fleet.leave()

@@ -24,12 +24,13 @@ from retinue.core.errors import RetinueError, quote
 from retinue.core.messages import UserContent
 from retinue.ui.clipboard import Clipboard
 from retinue.ui.default_keys import KeyTable
-from retinue.ui.driver import SafeText, teach_keys
+from retinue.ui.driver import SafeText, TerminalDriver, teach_keys
 from retinue.ui.formats import clean
 from retinue.ui.link import ScreenLink
 from retinue.ui.screens.main import MainScreen
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.viewer import RunViewer
+from retinue.ui.startup import KeptState, find_doubt, read_habits, save_decision
 from retinue.ui.themes import DEFAULT, THEMES
 from retinue.ui.user_input import UserInput
 from retinue.ui.widgets.editor import Editor
@@ -63,12 +64,7 @@ class RetinueApp(App[int], inherit_bindings=False):
         self._wanted_keys: Mapping[str, tuple[str, ...]] = {}
         self.habits: UserState | None = None
         """Stored user preferences; None until they are read, and if there is no home directory."""
-        self.double_escape = "tree"
-        """The command that pressing Escape twice runs while the agent is idle."""
-        self.tree_filter = "default"
-        """The initial filter of the session tree."""
-        self.external_editor = ""
-        """The editor command from the user's settings."""
+        self.kept = KeptState()
         self.pasteboard = Clipboard()
         self.now_ms: Callable[[], int] = lambda: round(time.time() * 1000)
         """The clock for everything on screen that moves or counts; tests that compare screens freeze it."""
@@ -92,11 +88,6 @@ class RetinueApp(App[int], inherit_bindings=False):
         from retinue.ui.commands.registry import SlashCommands
 
         return SlashCommands(self)
-
-    @property
-    def folder(self) -> str:
-        """The working directory, abbreviated with `~`."""
-        return self.shorten(Path.cwd())
 
     def shorten(self, path: str | Path) -> str:
         """Abbreviate the home directory in a path to `~`."""
@@ -160,12 +151,8 @@ class RetinueApp(App[int], inherit_bindings=False):
 
     async def _read_habits(self) -> None:
         """Read the user's theme, keys and history; reads nothing from the project."""
-        from retinue.ui.startup import read_habits
-
         habits, kept = await asyncio.to_thread(read_habits)
-        self.habits = habits
-        self.double_escape, self.external_editor = kept.double_escape, kept.external_editor
-        self.tree_filter = kept.tree_filter
+        self.habits, self.kept = habits, kept
         self._take_keys(kept.keys)
         if kept.theme in self.available_themes:
             self.theme = kept.theme
@@ -195,15 +182,13 @@ class RetinueApp(App[int], inherit_bindings=False):
         if self.request.approve is not None:
             return
         from retinue.ui.screens.trust import TrustScreen
-        from retinue.ui.startup import find_doubt, save_decision
 
         doubt = await asyncio.to_thread(find_doubt)
         if doubt is None:
             return
         answer = await self.push_screen_wait(TrustScreen(*doubt))
         decision, is_kept = answer or (False, False)
-        self.request = replace(self.request, approve=decision)
-        self.link.decide(decision)
+        self.request = self.link.request = replace(self.request, approve=decision)
         if is_kept and (note := await asyncio.to_thread(save_decision, decision)):
             self.link.note(note)
 
@@ -226,9 +211,7 @@ class RetinueApp(App[int], inherit_bindings=False):
 
     def put_words(self, text: str) -> None:
         """Put text into the editor."""
-        for screen in self.screen_stack:
-            for editor in screen.query(Editor):
-                editor.put(text)
+        self.screen_stack[0].query_one(Editor).put(text)
 
     def choose_theme(self, name: str) -> None:
         """Apply a theme and save the choice."""
@@ -249,11 +232,8 @@ class RetinueApp(App[int], inherit_bindings=False):
     def get_driver_class(self) -> type[Driver]:
         """textual's driver for this platform, or ours on a terminal."""
         teach_keys()
-        if sys.platform == "win32" or os.environ.get("TEXTUAL_DRIVER"):
-            return super().get_driver_class()
-        from retinue.ui.driver import TerminalDriver
-
-        return TerminalDriver
+        is_foreign = sys.platform == "win32" or os.environ.get("TEXTUAL_DRIVER")
+        return super().get_driver_class() if is_foreign else TerminalDriver
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """textual's filters, then ours, which removes unsafe characters."""

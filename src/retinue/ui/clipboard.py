@@ -16,7 +16,7 @@ PATIENCE_S = 3.0
 """Seconds that a clipboard program may take."""
 _KINDS = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp")
 _TEXTS = ("text/plain;charset=utf-8", "UTF8_STRING", "text/plain", "STRING", "TEXT")
-_REMEDY = "drop the image's file on this window, or name it with @"
+_REMEDY = "drop the image file on this window, or mention it with @"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class Clipboard:
         for kind in (kind for kind in _KINDS if kind in offered):
             data = _decode_mac(_run([*reading, kind])) if sys.platform == "darwin" else _run([*reading, kind])
             if len(data) > MAX_IMAGE_BYTES:
-                return Copied(problem=f"the copied image has more than {MAX_IMAGE_BYTES // 2**20} MiB")
+                return Copied(problem=f"the copied image is larger than {MAX_IMAGE_BYTES // 2**20} MiB")
             if find_image_kind(data):
                 return self._keep(data)
         for kind in (kind for kind in _TEXTS if kind in offered):
             text = _run(["pbpaste"] if sys.platform == "darwin" else [*reading, kind]).decode(errors="replace")
             if text:
                 return Copied(text=text)
-        return Copied(problem="there is nothing in the clipboard that can be pasted")
+        return Copied(problem="the clipboard has no image or text")
 
     def close(self) -> None:
         """Delete the temporary files."""
@@ -71,7 +71,7 @@ class Clipboard:
             path = Path(self._folder.name) / f"clipboard-{self._count}.{suffix}"
             path.write_bytes(data)
         except OSError as error:
-            return Copied(problem=f"the copied image cannot be kept: {(error.strerror or 'no room').lower()}")
+            return Copied(problem=f"the copied image cannot be stored: {(error.strerror or 'no room').lower()}")
         return Copied(path=str(path))
 
 
@@ -86,8 +86,8 @@ def _find_way() -> tuple[Sequence[str], Sequence[str]] | str:
         return [*base, "TARGETS"], base
     if os.environ.get("WAYLAND_DISPLAY") or os.environ.get("DISPLAY"):
         name = "wl-clipboard" if os.environ.get("WAYLAND_DISPLAY") else "xclip"
-        return f"the clipboard cannot be read here: install {name}, or {_REMEDY}"
-    return f"there is no clipboard here: {_REMEDY}"
+        return f"the clipboard cannot be read: install {name}, or {_REMEDY}"
+    return f"no clipboard is available: {_REMEDY}"
 
 
 def _run(words: Sequence[str]) -> bytes:

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from retinue.app import list_sessions
 from retinue.core.errors import RetinueError
 from retinue.core.figures import format_tokens
-from retinue.ui.completion import (
-    CompletionCommand,
-    CompletionSources,
-    FileIndex,
-    Token,
-    complete,
-    find_token,
-    is_complete,
-)
+from retinue.ui.completion import CompletionSources, FileIndex, Token, complete, find_token, is_complete
 from retinue.ui.formats import describe_session
 from retinue.ui.themes import THEMES
 from retinue.views.catalogue import list_files
@@ -40,7 +32,8 @@ class Completer:
         self._app = app
         self._editor = editor
         self._popup = popup
-        self._stock = CompletionSources(_keep(self._list_commands), self._list_arguments, _keep(self._list_agents))
+        commands = _keep(lambda: self._app.commands.list())
+        self._stock = CompletionSources(commands, self._list_arguments, _keep(self._list_agents))
         self._token: Token | None = None
         self._listed_s = -STALE_S
         self._sessions: list[tuple[str, str]] = []
@@ -82,10 +75,10 @@ class Completer:
         if keys.means(key, "tui.select.cancel"):
             self._closed_for = self._editor.before_cursor
             self.close()
-        elif keys.means(key, "tui.select.up") or keys.means(key, "tui.select.down"):
-            popup.move(-1 if keys.means(key, "tui.select.up") else 1)
-        elif keys.means(key, "tui.select.pageUp") or keys.means(key, "tui.select.pageDown"):
-            popup.move(-8 if keys.means(key, "tui.select.pageUp") else 8)
+        elif step := keys.step(key, "tui.select.up", "tui.select.down"):
+            popup.move(step)
+        elif step := keys.step(key, "tui.select.pageUp", "tui.select.pageDown"):
+            popup.move(8 * step)
         elif keys.means(key, "tui.input.tab"):
             self.take_lit()
         elif keys.means(key, "tui.select.confirm"):
@@ -105,7 +98,7 @@ class Completer:
     def _confirm(self) -> bool:
         """Enter inserts the highlighted row, unless the text is already complete: then it is sent."""
         lit, token = self._popup.lit, self._token
-        if lit is None or token is None or (is_complete(token, [lit]) and not lit.goes_on):
+        if lit is None or token is None or (is_complete(token, lit) and not lit.goes_on):
             self.close()
             return False
         self.take_lit()
@@ -122,9 +115,6 @@ class Completer:
         if not chosen.goes_on and token.kind != "command":  # after a command, its arguments can be completed
             self._closed_for = self._editor.before_cursor
 
-    def _list_commands(self) -> Sequence[CompletionCommand]:
-        return [CompletionCommand(each.name, each.help, each.hint) for each in self._app.commands.list()]
-
     def _list_agents(self) -> Sequence[tuple[str, str]]:
         link = self._app.link
         return link.crew.catalogue.list_agents() if link.is_open else ()
@@ -139,11 +129,11 @@ class Completer:
                 infos = selection.list_models()
                 return [(info.ref, f"{info.name} · {format_tokens(info.context_window)}") for info in infos]
             case "thinking":
-                return [(level, "now" if level == selection.thinking else "") for level in selection.levels]
+                return [(level, "current" if level == selection.thinking else "") for level in selection.levels]
             case "theme":
-                return [(name, "now" if name == self._app.theme else "") for name in THEMES]
+                return [(name, "current" if name == self._app.theme else "") for name in THEMES]
             case "resume":
-                return [*self._sessions, ("all", "the sessions of all folders")]
+                return [*self._sessions, ("all", "sessions of all folders")]
             case _:
                 return ()
 

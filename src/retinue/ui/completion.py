@@ -6,10 +6,13 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from retinue.core.terminal import escape_text
 from retinue.views.prompt_files import AGENT_PREFIX, render_mention
+
+if TYPE_CHECKING:
+    from retinue.ui.commands.registry import SlashCommand
 
 
 def rank_matches(needle: str, texts: Sequence[str]) -> list[int]:
@@ -141,20 +144,11 @@ class Suggestion:
     """More can be completed after it, as after a directory."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionCommand:
-    """A slash command with the fields that completion shows."""
-
-    name: str
-    help: str = ""
-    hint: str = ""
-
-
 @dataclass(slots=True)
 class CompletionSources:
     """Where completions come from; each source is called only when needed."""
 
-    commands: Callable[[], Sequence[CompletionCommand]] = lambda: ()
+    commands: Callable[[], Sequence["SlashCommand"]] = lambda: ()
     arguments: Callable[[str], Sequence[tuple[str, str]]] = lambda command: ()
     """The values of a command's argument, each with a note."""
     agents: Callable[[], Sequence[tuple[str, str]]] = lambda: ()
@@ -190,23 +184,18 @@ def complete(token: Token, stock: CompletionSources) -> list[Suggestion]:
             return _complete_mention(token.needle, stock)
 
 
-def is_complete(token: Token, found: Sequence[Suggestion]) -> bool:
-    """Whether the typed text already is one of the completions, so that Enter should send it."""
+def is_complete(token: Token, found: Suggestion) -> bool:
+    """Whether the typed text already is this completion, so that Enter should send it."""
     if token.kind == "command":
-        return any(each.label == f"/{token.needle}" for each in found)
-    return any(each.label in (token.needle, f"@{token.needle}") and not each.goes_on for each in found)
+        return found.label == f"/{token.needle}"
+    return found.label in (token.needle, f"@{token.needle}") and not found.goes_on
 
 
-def _complete_command(needle: str, offers: Sequence[CompletionCommand]) -> list[Suggestion]:
-    names = [offer.name for offer in offers]
-    order = rank_matches(needle, names)
+def _complete_command(needle: str, offers: Sequence["SlashCommand"]) -> list[Suggestion]:
+    order = rank_matches(needle, [offer.name for offer in offers])
     return [
-        Suggestion(
-            f"/{offers[at].name}",
-            f"/{offers[at].name}" + (" " if offers[at].hint else ""),
-            " ".join(filter(None, (offers[at].hint, offers[at].help))),
-        )
-        for at in order[:MOST]
+        Suggestion(f"/{offer.name}", f"/{offer.name}{' ' if offer.hint else ''}", f"{offer.hint} {offer.help}".strip())
+        for offer in (offers[at] for at in order[:MOST])
     ]
 
 
@@ -237,6 +226,5 @@ def _suggest_file(name: str, text: str) -> Suggestion:
     is_folder = name.endswith("/")
     if is_folder and text.startswith('@"'):
         text = text.removesuffix('"')  # so that the user can continue with a file in it
-    return Suggestion(
-        text if not text.startswith("@") else f"@{name}", text if is_folder else f"{text} ", "", is_folder
-    )
+    label = f"@{name}" if text.startswith("@") else text
+    return Suggestion(label, text if is_folder else f"{text} ", "", is_folder)

@@ -4,7 +4,7 @@ import os
 import re
 import select
 import sys
-from enum import Enum
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.segment import Segment
@@ -81,25 +81,16 @@ def _clean(segment: Segment) -> Segment:
     return Segment(safe, style, control)
 
 
-class AltKeys(Enum):
-    """Keys with Alt, by textual's names."""
-
-    ENTER = "alt+enter"
-    BRACKET = "alt+ctrl+right_square_bracket"
-    B = "alt+b"
-    F = "alt+f"
-    BACKSPACE = "alt+backspace"
-
-
 _SENT = {
-    "\x1b\r": AltKeys.ENTER,
-    "\x1b\x1d": AltKeys.BRACKET,
-    # textual maps these three to ctrl+left, ctrl+right and ctrl+w, so they could not be bound separately.
-    "\x1bb": AltKeys.B,
-    "\x1bf": AltKeys.F,
-    "\x1b\x7f": AltKeys.BACKSPACE,
-    "\x1b\x08": AltKeys.BACKSPACE,
+    "\x1b\r": "alt+enter",
+    "\x1b\x1d": "alt+ctrl+right_square_bracket",
+    # textual maps these to ctrl+left, ctrl+right and ctrl+w, so they could not be bound separately.
+    "\x1bb": "alt+b",
+    "\x1bf": "alt+f",
+    "\x1b\x7f": "alt+backspace",
+    "\x1b\x08": "alt+backspace",
 }
+"""Keys with Alt by what a terminal sends for them."""
 
 
 def teach_keys() -> None:
@@ -107,4 +98,5 @@ def teach_keys() -> None:
     from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 
     known: dict[str, object] = ANSI_SEQUENCES_KEYS  # type: ignore[assignment]
-    known.update({sent: (key,) for sent, key in _SENT.items()})
+    # textual reads only the values of its own enum members.
+    known.update({sent: (SimpleNamespace(value=key),) for sent, key in _SENT.items()})

@@ -29,7 +29,7 @@ def find_editor(wished: str = "") -> list[str]:
 
 async def edit_file(app: "RetinueApp", path: str | Path, *, fallback: str = "") -> bool:
     """Open a file in the user's editor; False if none can be used here. Raises UsageError."""
-    command = find_editor(app.external_editor) or shlex.split(fallback)
+    command = find_editor(app.kept.external_editor) or shlex.split(fallback)
     if not command:
         return False
     try:
@@ -40,7 +40,7 @@ async def edit_file(app: "RetinueApp", path: str | Path, *, fallback: str = "") 
     except SuspendNotSupported:
         return False
     if status:
-        raise UsageError(f"{quote(command[0])}: {status}; set EDITOR to a program that is there and can change files")
+        raise UsageError(f"{quote(command[0])}: {status}; set EDITOR to an installed editor")
     return True
 
 
@@ -60,14 +60,14 @@ FALLBACK = "nano"
 async def edit_text(app: "RetinueApp", text: str) -> str:
     """Edit a text in the user's editor. Raises RetinueError if there is none or the UI cannot be suspended."""
     fallback = FALLBACK if shutil.which(FALLBACK) else ""
-    if not find_editor(app.external_editor) and not fallback:
-        raise UsageError("set VISUAL or EDITOR to the program you like to write with")
+    if not find_editor(app.kept.external_editor) and not fallback:
+        raise UsageError("no editor is configured; set VISUAL or EDITOR")
     with tempfile.TemporaryDirectory(prefix="retinue-") as folder:
         path = Path(folder) / "prompt.md"
         path.write_text(text, encoding="utf-8", errors="replace")
         if not await edit_file(app, path, fallback=fallback):
-            raise RetinueError("this terminal cannot be handed over to another program")
+            raise RetinueError("an external editor cannot run in this terminal")
         try:
             return path.read_text(encoding="utf-8", errors="replace").removesuffix("\n")
         except OSError as error:
-            raise RetinueError(f"what was written cannot be read: {(error.strerror or 'no file').lower()}") from None
+            raise RetinueError(f"the edited text cannot be read: {(error.strerror or 'no file').lower()}") from None

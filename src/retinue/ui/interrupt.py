@@ -22,9 +22,9 @@ def describe_runs(count: int) -> str:
 
 
 def describe_scope(key: str, count: int) -> str:
-    """`esc stops the agent, esc esc 3 runs too`."""
-    more = f", {key} {key} {describe_runs(count)} too" if count else ""
-    return f"{key} stops the agent{more}"
+    """`esc: stop the agent · esc esc: also 3 runs`."""
+    more = f" · {key} {key}: also {describe_runs(count)}" if count else ""
+    return f"{key}: stop the agent{more}"
 
 
 @dataclass(slots=True)
@@ -71,13 +71,14 @@ class StopKeys:
         runs, key = self.runs, self._screen.app.keys.show("app.interrupt")
         if not runs or self._link.state.is_busy:
             return ""
-        return f"{describe_runs(runs)} · {key} {key} stops {'it' if runs == 1 else 'them'}"
+        return f"{describe_runs(runs)} · {key} {key}: stop {'it' if runs == 1 else 'them'}"
 
     def stop(self) -> None:
         """Stop the agent; on a second press its runs. If nothing works, a double press runs `doubleEscapeAction`."""
         if not self._link.is_open:
             return
         app, now_s, runs = self._screen.app, time.monotonic(), self.runs
+        command = app.kept.double_escape
         if self._link.state.is_busy:
             self._interrupt()
         elif runs:
@@ -85,9 +86,9 @@ class StopKeys:
                 self._link.crew.abort()
                 self._screen.tell(f"stopping {describe_runs(runs)}")
             else:
-                self._screen.tell(f"{app.keys.show('app.interrupt')} again stops {describe_runs(runs)}")
-        elif not self._screen.query_one(Editor).text and app.double_escape != "none" and self._going_back.press(now_s):
-            self._screen.action_call(f"/{app.double_escape}")
+                self._screen.tell(f"{app.keys.show('app.interrupt')} again: stop {describe_runs(runs)}")
+        elif not self._screen.query_one(Editor).text and command != "none" and self._going_back.press(now_s):
+            self._screen.action_call(f"/{command}")
 
     def clear_or_leave(self) -> None:
         """Copy the selection, clear the editor or stop the agent; if there is nothing to do, a second press exits."""
@@ -103,7 +104,7 @@ class StopKeys:
         else:
             runs = self.runs
             scope = f"; {describe_runs(runs)} will be stopped and can be resumed" if runs else ""
-            self._screen.tell(f"{app.keys.show('app.clear')} again leaves{scope}")
+            self._screen.tell(f"{app.keys.show('app.clear')} again: exit{scope}")
 
     def _interrupt(self) -> None:
         """Stop the agent; its runs continue, and a second press stops those."""
@@ -111,9 +112,9 @@ class StopKeys:
         self._link.crew.abort(spares_runs=True)
         if runs := self.runs:
             self._ending_runs.arm(time.monotonic())
-            key, is_one = self._screen.app.keys.show("app.interrupt"), runs == 1
-            verb, noun = ("goes", "it") if is_one else ("go", "them")
-            self._screen.tell(f"{describe_runs(runs)} {verb} on; {key} again stops {noun}")
+            key = self._screen.app.keys.show("app.interrupt")
+            verb, noun = ("continues", "it") if runs == 1 else ("continue", "them")
+            self._screen.tell(f"{describe_runs(runs)} {verb}; {key} again: stop {noun}")
 
     def _copy_selected(self) -> bool:
         """Copy the selection if one key both clears and copies; returns whether there was a selection."""

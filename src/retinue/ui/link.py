@@ -1,12 +1,10 @@
-"""Connects the screen with a session: opens it, applies its events to the state, and sends prompts.
+"""Connects the screen with a session: opens it and applies its events to the state.
 
 Widgets read changing state from the link, never from the session. The link must not know widgets.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -15,9 +13,9 @@ from msgspec import UNSET
 from retinue.app import Request
 from retinue.core.errors import RetinueError
 from retinue.core.events import Event
-from retinue.core.messages import Cost, Message, Usage, UserContent
+from retinue.core.messages import Cost, Message, Usage
 from retinue.ui.conversation_blocks import ConversationBlocks, SubagentStreams
-from retinue.ui.state import State, apply, open_state
+from retinue.ui.state import State, apply
 
 if TYPE_CHECKING:
     from retinue.app import Retinue
@@ -33,21 +31,16 @@ READ_AFTER_S = 0.3
 class ScreenLink:
     """An open session and its state on screen."""
 
-    def __init__(self, request: Request, on_event: Callable[[Event], None] = lambda event: None) -> None:
-        self._request = request
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        """Can be changed before `open`."""
         self._stack = AsyncExitStack()
         self._crew: Retinue | None = None
         self._notes: list[str] = []
-        self.on_event = on_event
-        """Called after each event was applied; must not block."""
-        self.state: State = open_state("", ConversationBlocks())
+        self.state = State("", ConversationBlocks())
         self.version = 0
         """Grows with every event."""
         self.overheard = SubagentStreams()
-
-    def decide(self, approve: bool) -> None:
-        """Set whether the folder's own configuration is used; call before `open`."""
-        self._request = replace(self._request, approve=approve)
 
     async def open(self) -> None:
         """Open the session. Raises RetinueError."""
@@ -55,7 +48,7 @@ class ScreenLink:
         await asyncio.to_thread(import_module, "retinue.app.retinue")
         from retinue.app import Retinue
 
-        crew = Retinue(request=self._request, say=self._notes.append)
+        crew = Retinue(request=self.request, say=self._notes.append)
         await self._stack.enter_async_context(crew)
         self._crew = crew
         self._stack.enter_context(crew.questions.attend())
@@ -82,7 +75,7 @@ class ScreenLink:
         """Rebuild the state, for another session or branch."""
         crew = self.crew
         messages, is_all = crew.chronicle.list_recent(LONG)
-        self.state = open_state(crew.run_id, ConversationBlocks(crew.run_id, messages, is_whole=is_all))
+        self.state = State(crew.run_id, ConversationBlocks(crew.run_id, messages, is_whole=is_all))
         if len(crew.chronicle) < LONG:
             _take_stats(self.state, crew.chronicle.count())
         else:
@@ -129,10 +122,6 @@ class ScreenLink:
         self.state.talk.version += 1
         self.version += 1
 
-    async def prompt(self, content: str | Sequence[UserContent]) -> None:
-        """Send a prompt to the idle agent and wait until it is done. Raises RetinueError."""
-        await self.crew.prompt(content)
-
     def _hear(self, event: Event) -> None:
         apply(self.state, event)
         if event.run_id == self.state.run_id:
@@ -140,7 +129,6 @@ class ScreenLink:
         elif self._crew is not None:
             self.overheard.hear(event, self._crew.lookout)
         self.version += 1
-        self.on_event(event)
 
 
 def _take_stats(state: State, stats: "Stats") -> None:

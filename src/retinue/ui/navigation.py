@@ -25,15 +25,8 @@ class ConversationReader:
         self._at = -1
 
     def move(self, way: Way, step: int) -> None:
-        """Move by the name used in key bindings."""
-        ways = {
-            "scroll": self.scroll,
-            "turn": self.turn,
-            "turn_half": self.turn_half,
-            "go_edge": self.go_edge,
-            "go_prompt": self.go_prompt,
-        }
-        ways[way](step)
+        """Call one of the next five methods, by its name in a key binding."""
+        getattr(self, way)(step)
 
     def scroll(self, lines: int) -> None:
         """Scroll by lines; scrolling up stops following the end."""
@@ -88,7 +81,7 @@ class ConversationReader:
     def go_found(self, step: int) -> str:
         """Go to the next or previous search result; returns a message for the user."""
         if not self._needle.strip():
-            return "nothing is searched for"
+            return "no search text"
         if not self._found or step:
             # There may be more results by now.
             self._found = self._conversation.find_views(self._needle) or []

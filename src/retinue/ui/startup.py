@@ -1,15 +1,21 @@
-"""What the UI reads before it opens a session: the user's preferences, and whether trust must be asked. Blocking."""
+"""What the UI reads before it opens a session: the user's preferences, and whether trust must be asked. Blocking.
+
+Imports the application only when it is called, because the screen is shown before that is loaded.
+"""
 
 import shlex
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from retinue.app import UserState, open_folder
 from retinue.core.errors import RetinueError
 from retinue.ui.default_keys import DEFAULTS
 from retinue.ui.formats import clean_line
 
+if TYPE_CHECKING:
+    from retinue.app import UserState
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class KeptState:
     """The user's stored preferences and history."""
 
@@ -18,39 +24,44 @@ class KeptState:
     history: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     double_escape: str = "tree"
+    """The command that pressing Escape twice runs while the agent is idle."""
     external_editor: str = ""
+    """The editor command."""
     tree_filter: str = "default"
+    """The initial filter of the session tree."""
 
 
-def read_habits() -> tuple[UserState, KeptState]:
+def read_habits() -> tuple["UserState", KeptState]:
     """Read the preferences. Raises RetinueError if there is no home directory."""
+    from retinue.app import UserState
+
     habits = UserState()
     keys, problems = habits.load_keys(DEFAULTS)
     wishes, more = habits.load_wishes()
+    # pi's `no-tools` is our `noTools`.
+    first, *others = wishes.tree_filter.split("-")
+    tree_filter = first + "".join(word.capitalize() for word in others)
     history = habits.history.load()
-    kept = KeptState(keys, habits.theme, history, problems + more)
-    kept.double_escape, kept.external_editor = wishes.double_escape, wishes.external_editor
-    kept.tree_filter = to_filter(wishes.tree_filter)
-    return habits, kept
-
-
-def to_filter(mode: str) -> str:
-    """Convert pi's `treeFilterMode` to our filter name: `no-tools` becomes `noTools`."""
-    first, *others = mode.split("-")
-    return first + "".join(word.capitalize() for word in others)
+    return habits, KeptState(
+        keys, habits.theme, history, problems + more, wishes.double_escape, wishes.external_editor, tree_filter
+    )
 
 
 def find_doubt() -> tuple[str, tuple[str, ...]] | None:
     """The project and its protected files if its trust is undecided, else None. Raises RetinueError."""
+    from retinue.app import open_folder
+
     project, trust = open_folder(None).read(approve=None)
     return None if trust.trusted or not trust.notice else (str(project), trust.protected)
 
 
 def save_decision(decision: bool) -> str:
     """Save the trust decision; returns a message for the user."""
+    from retinue.app import open_folder
+
     try:
         folder = open_folder(None)
         folder.decide(decision)
     except RetinueError as error:
-        return f"the decision counts now, but could not be saved: {error}"
-    return f"remembered; to change it: retinue trust {shlex.quote(clean_line(str(folder.path), 200))} --forget"
+        return f"the decision applies now but could not be saved: {error}"
+    return f"saved; to undo it: retinue trust {shlex.quote(clean_line(str(folder.path), 200))} --forget"

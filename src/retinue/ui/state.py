@@ -4,17 +4,12 @@ Runs of subagents are not part of it: the Manager keeps their state, and widgets
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from retinue.core import events as ev
 from retinue.core.messages import AssistantMessage, Usage
 from retinue.core.run import Question
 from retinue.ui.conversation_blocks import ConversationBlocks
-from retinue.ui.formats import find_percent
-from retinue.ui.widgets.footer import FooterFacts
-
-if TYPE_CHECKING:
-    from retinue.ui.app import RetinueApp
 
 Phase = Literal["idle", "thinking", "answering", "working", "compacting", "waiting"]
 
@@ -47,11 +42,6 @@ class State:
     def is_busy(self) -> bool:
         """Whether the main agent works or waits for something it has started."""
         return self.phase != "idle"
-
-
-def open_state(run_id: str, talk: ConversationBlocks, usage: Usage | None = None, context_tokens: int = 0) -> State:
-    """The state of an idle agent, with its earlier conversation and usage."""
-    return State(run_id, talk, usage=usage or Usage(), context_tokens=context_tokens)
 
 
 def apply(state: State, event: ev.Event) -> None:
@@ -104,31 +94,3 @@ def _follow(state: State, event: ev.Event) -> None:
             state.context_tokens = message.usage.total_tokens or state.context_tokens
         case _:
             pass
-
-
-RULES = "offline/rules"
-
-
-def find_remark(app: "RetinueApp") -> str:
-    """A warning for the welcome text; empty if there is none."""
-    if app.link.crew.model.ref != RULES:
-        return ""
-    return f"{RULES} is no language model: it answers by rules. /model chooses another one."
-
-
-def find_facts(app: "RetinueApp") -> FooterFacts:
-    """The current facts for the footer."""
-    link = app.link
-    if not link.is_open:
-        return FooterFacts(status="starting")
-    usage, model = link.state.usage, link.crew.model
-    return FooterFacts(
-        folder=app.folder,
-        model=model.ref,
-        thinking=link.crew.selection.thinking,
-        input=usage.input + usage.cache_read + usage.cache_write,
-        output=usage.output,
-        cost=usage.cost.total,
-        percent=find_percent(link.state.context_tokens, model.context_window),
-        window=model.context_window,
-    )

@@ -33,7 +33,7 @@ class UserInput:
             if called is not None:
                 command, words = called
                 if command.needs_rest and app.link.crew.is_busy:
-                    raise UsageError(f"/{command.name} has to wait until the agent is done; esc stops it")
+                    raise UsageError(f"/{command.name} is available only while the agent is idle; press esc to stop it")
                 app.run_worker(self._guard(command.run(app, words)), group="command")
             elif text.startswith("!") and text.strip("! \n"):
                 app.run_worker(self._guard(self._run_shell(text)), group="shell")
@@ -77,7 +77,7 @@ class UserInput:
 
         stop_listening = crew.listen(hear)
         try:
-            await self._app.link.prompt(content)
+            await crew.prompt(content)
         finally:
             stop_listening()
             self._is_starting = False

@@ -5,7 +5,7 @@ from retinue.core.messages import AssistantMessage, Cost, TextContent, ToolResul
 from retinue.core.model import Delta
 from retinue.core.run import Outcome, Question, Reason, Status
 from retinue.ui.conversation_blocks import ConversationBlocks
-from retinue.ui.state import apply, open_state
+from retinue.ui.state import State, apply
 
 QUESTION = Question(id="q", run_id="child", title="Run bash?")
 RESULT = ToolResultMessage("c1", "read", [TextContent("one")], False, 3)
@@ -14,7 +14,7 @@ DONE = ev.RunFinished(run_id="r", outcome=Outcome(Status.COMPLETED, Reason.DONE)
 
 
 def play(*events):
-    state = open_state("r", ConversationBlocks("r"))
+    state = State("r", ConversationBlocks("r"))
     for event in events:
         apply(state, event)
     return state
@@ -63,7 +63,7 @@ def test_usage_adds_up():
 
 
 def test_own_summary_ends_at_rest():
-    state = open_state("m", ConversationBlocks("m"))
+    state = State("m", ConversationBlocks("m"))
     apply(state, ev.CompactionStarted(run_id="m", reason="manual"))
     assert state.phase == "compacting"
     apply(state, ev.Compacted(run_id="m", reason="manual", aborted=True))
@@ -71,7 +71,7 @@ def test_own_summary_ends_at_rest():
 
 
 def test_summary_amid_work_goes_on():
-    state = open_state("m", ConversationBlocks("m"))
+    state = State("m", ConversationBlocks("m"))
     for event in (ev.TurnStarted(run_id="m", turn=1), ev.CompactionStarted(run_id="m", reason="threshold")):
         apply(state, event)
     apply(state, ev.Compacted(run_id="m", reason="threshold", aborted=True))

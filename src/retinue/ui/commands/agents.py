@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from retinue.ui.commands.base import SlashCommand
 from retinue.ui.menus.base import Menu
 from retinue.ui.menus.creation import CreationMenu
 from retinue.ui.menus.kinds import KindsMenu
@@ -46,6 +45,3 @@ async def open_agents(app: "RetinueApp", words: str) -> None:
             chosen = await Menu(app).choose("Agents", await list_rows(app), chosen=chosen)
             if chosen:
                 await MENUS[chosen](app).run()
-
-
-AGENTS = SlashCommand("agents", "who works, which agents there are, schedules, settings", open_agents)

@@ -1,10 +1,8 @@
 """`/tree`, `/fork`, `/clone`: continue from an earlier point, in this session or in a copy."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import UsageError
-from retinue.ui.commands.base import SlashCommand
 from retinue.ui.formats import clean_line, fold_skill
 from retinue.ui.screens.main import MainScreen
 from retinue.ui.screens.overlay import hold_keys
@@ -18,19 +16,11 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
 _CHOICES = (
-    PickerRow("none", "No summary", "the agent knows nothing of what you leave"),
-    PickerRow("plain", "Summarise", "it gets a summary of it"),
-    PickerRow("asked", "Summarise with your own words", "you say what it should look at"),
+    PickerRow("none", "No summary", "the agent does not see the branch you leave"),
+    PickerRow("plain", "Summarise", "the agent gets a summary of it"),
+    PickerRow("asked", "Summarise with instructions", "you say what the summary should focus on"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryChoice:
-    """Whether to summarise the branch that is left."""
-
-    is_summed_up: bool = False
-    words: str = ""
-    """Instructions for the summary."""
+_COPIED = "This is a copy in a new session. The original session is in /resume."
 
 
 async def show_tree(app: "RetinueApp", words: str) -> None:
@@ -38,9 +28,9 @@ async def show_tree(app: "RetinueApp", words: str) -> None:
     _check_said(app)
     async with hold_keys(app):
         lit = ""
-        while chosen := await app.ask(TreePicker(app, app.tree_filter, chosen=lit)):
+        while chosen := await app.ask(TreePicker(app, app.kept.tree_filter, chosen=lit)):
             if app.link.crew.branching.is_here(chosen):
-                app.link.note("you are there already")
+                app.link.note("you are already there")
                 return
             if await _go(app, chosen):
                 return
@@ -51,31 +41,34 @@ async def _go(app: "RetinueApp", entry_id: str) -> bool:
     """Go to the entry; False if the user wants to choose again."""
     branching = app.link.crew.branching
     asks = branching.asks and branching.leaves_words(entry_id)
-    wish = await _ask_summary(app) if asks else SummaryChoice()
+    wish = await _ask_summary(app) if asks else (False, "")
     if wish is None:
         return False
     await _stop_agent(app)
-    if wish.is_summed_up:
-        going = branching.go(entry_id, summarise=True, instructions=wish.words)
-        said = await app.ask(WaitScreen("summing up what you leave", going))
+    is_summarised, instructions = wish
+    if is_summarised:
+        going = branching.go(entry_id, summarise=True, instructions=instructions)
+        said = await app.ask(WaitScreen("summarising the branch", going))
         if said is None:
             return False
     else:
         said = await branching.go(entry_id)
     app.link.reload()
-    app.link.note("what you say now goes on from here; the rest stays in this session: /tree")
+    app.link.note("You continue from here. The other branch stays in this session: /tree")
     _put_words(app, said)
     return True
 
 
-async def _ask_summary(app: "RetinueApp") -> SummaryChoice | None:
+async def _ask_summary(app: "RetinueApp") -> tuple[bool, str] | None:
+    """Whether to summarise the branch that is left, and instructions for that; None to choose another entry."""
+    hint = "enter: select · esc: back to the tree"
     while True:
-        chosen = await app.ask(Picker("Summarise what you leave?", _CHOICES, hint="enter takes · esc back to the tree"))
+        chosen = await app.ask(Picker("Summarise the branch you leave?", _CHOICES, hint=hint))
         if chosen != "asked":
-            return None if chosen is None else SummaryChoice(chosen == "plain")
-        words = await app.ask(TextPrompt("What should the summary look at?", is_long=True))
+            return None if chosen is None else (chosen == "plain", "")
+        words = await app.ask(TextPrompt("What should the summary focus on?", is_long=True))
         if words is not None:
-            return SummaryChoice(True, words.strip())
+            return True, words.strip()
 
 
 async def _stop_agent(app: "RetinueApp") -> None:
@@ -96,7 +89,7 @@ async def fork_session(app: "RetinueApp", words: str) -> None:
     if chosen:
         text = await app.link.crew.sessions.fork(chosen)
         app.link.reload()
-        app.link.note("this is a copy, a session of its own; the one before is in /resume")
+        app.link.note(_COPIED)
         _put_words(app, text)
 
 
@@ -104,20 +97,15 @@ async def clone_session(app: "RetinueApp", words: str) -> None:
     """Switch to a copy of this session."""
     await app.link.crew.sessions.clone()
     app.link.reload()
-    app.link.note("this is a copy, a session of its own; the one before is in /resume")
+    app.link.note(_COPIED)
 
 
 def _check_said(app: "RetinueApp") -> None:
     if not app.link.crew.chronicle.list_prompts():
-        raise UsageError("nothing has been said yet")
+        raise UsageError("the conversation is empty")
 
 
 def _put_words(app: "RetinueApp", text: str) -> None:
     """Put text into the editor to be edited and sent again, unless the editor has content."""
     if text and not app.screen_stack[0].query_one(Editor).text.strip():
         app.put_words(fold_skill(text))
-
-
-TREE = SlashCommand("tree", "go back to something said and take another way", show_tree)
-FORK = SlashCommand("fork", "go back to something you said, in a copy of the session", fork_session, needs_rest=True)
-CLONE = SlashCommand("clone", "go on in a copy of the session", clone_session, needs_rest=True)

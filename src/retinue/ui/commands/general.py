@@ -1,4 +1,4 @@
-"""`/help`, `/hotkeys`, `/theme`, `/export`, `/trust`, `/copy`, `/quit`, `/toolkit`, `/mcp`, `/hooks`."""
+"""`/help`, `/hotkeys`, `/theme`, `/export`, `/trust`, `/copy`, `/quit`, `/toolkit`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,11 +11,8 @@ from rich.text import Text
 
 from retinue.app import open_folder
 from retinue.core.errors import UsageError, quote
-from retinue.ui.commands.base import SlashCommand
 from retinue.ui.default_keys import Hotkey, show_key
 from retinue.ui.formats import clean, clean_line
-from retinue.ui.menus.entries import EntriesMenu
-from retinue.ui.screens.overlay import hold_keys
 from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.themes import THEMES
 
@@ -25,10 +22,10 @@ if TYPE_CHECKING:
 _SIGNS = (
     ("@", "a file, an image or an agent"),
     ("/", "a command"),
-    ("!command, !!command", "run a command; with two signs the agent does not see it"),
-    ("↓ or ← in an empty editor", "choose an agent below; enter looks at it"),
+    ("!command, !!command", "run a shell command; with !! the agent does not see it"),
+    ("↓ or ← in an empty editor", "select an agent in the list below; enter opens it"),
 )
-_FIRST = ("Talking", "Choosing")
+_FIRST = ("Conversation", "Models and display")
 """Sections of keys that `/help` shows; `/hotkeys` shows all."""
 _WIDE, _NARROW = 110, 44
 """Screen width for three table columns, and the width below which there is only one."""
@@ -92,7 +89,7 @@ async def choose_theme(app: "RetinueApp", words: str) -> None:
         chosen = await app.ask(Picker("Theme", rows, chosen=app.theme))
     if chosen:
         if chosen not in names:
-            raise UsageError(f"{quote(chosen)} is no theme; there are: {', '.join(names[:6])}, …")
+            raise UsageError(f"Unknown theme {quote(chosen)}. Choose one of: {', '.join(names[:6])}, …")
         app.choose_theme(chosen)
 
 
@@ -100,7 +97,7 @@ async def export_session(app: "RetinueApp", words: str) -> None:
     """Write the session as an HTML file; by default into the working directory."""
     file = app.link.crew.chronicle.file
     if file is None:
-        raise UsageError("this session is not kept, so there is nothing to export")
+        raise UsageError("this session is not saved, so it cannot be exported")
     target = Path(words or f"{Path(file).stem}.html")
     from retinue.views.export.page import export_session as write_page
 
@@ -114,37 +111,28 @@ async def decide_trust(app: "RetinueApp", words: str) -> None:
     project, trust = folder.read(approve=None)
     now = "trusted" if trust.trusted else "not trusted"
     rows = [
-        PickerRow("yes", "trust it", "its agents, settings, servers and hooks are used"),
-        PickerRow("no", "do not trust it", "none of them are"),
-        PickerRow("forget", "forget the decision", "it is asked again"),
+        PickerRow("yes", "trust it", "use its agents, settings, servers and hooks"),
+        PickerRow("no", "do not trust it", "use none of them"),
+        PickerRow("forget", "forget the decision", "you are asked again at the next start"),
     ]
     listed = ", ".join(trust.protected[:6]) or "nothing that needs trust"
     chosen = await app.ask(Picker(f"{project} is {now} ({trust.reason}); it has {listed}", rows))
     if chosen:
         folder.decide({"yes": True, "no": False, "forget": None}[chosen])
-        app.link.note("saved; it counts from the next start on")
+        app.link.note("saved; it takes effect at the next start")
 
 
 async def copy_reply(app: "RetinueApp", words: str) -> None:
     """Copy the last reply to the clipboard."""
     reply = app.link.state.talk.last_reply
     if reply is None:
-        raise UsageError("nothing has been said yet")
+        raise UsageError("there is no reply to copy yet")
     app.copy_to_clipboard(reply.text)
     app.link.note("copied the last reply")
 
 
 async def leave(app: "RetinueApp", words: str) -> None:
     app.leave()
-
-
-HELP = SlashCommand("help", "commands and keys", show_help)
-HOTKEYS = SlashCommand("hotkeys", "all keys as they are now", show_hotkeys)
-THEME = SlashCommand("theme", "choose another theme", choose_theme, "[name]")
-EXPORT = SlashCommand("export", "write this session as one HTML file", export_session, "[file]")
-TRUST = SlashCommand("trust", "whether this folder's own configuration is used", decide_trust)
-COPY = SlashCommand("copy", "copy the last reply", copy_reply)
-QUIT = SlashCommand("quit", "leave; what works is stopped and can be resumed", leave)
 
 
 async def show_toolkit(app: "RetinueApp", words: str) -> None:
@@ -163,22 +151,3 @@ async def show_toolkit(app: "RetinueApp", words: str) -> None:
     if answer.notice:
         app.notify(clean(answer.notice), markup=False)
     app.show_panel(answer.title, answer.text.removeprefix(f"{answer.title}\n\n"))
-
-
-TOOLKIT = SlashCommand(
-    "toolkit", "what is set up here, and what tools did", show_toolkit, "agents|doctor|logs|activity|modules|lsp|help"
-)
-
-
-async def show_servers(app: "RetinueApp", words: str) -> None:
-    async with hold_keys(app):
-        await EntriesMenu(app, "mcp").run()
-
-
-async def show_hooks(app: "RetinueApp", words: str) -> None:
-    async with hold_keys(app):
-        await EntriesMenu(app, "hook").run()
-
-
-MCP = SlashCommand("mcp", "MCP servers: which there are, and whether they may be started", show_servers)
-HOOKS = SlashCommand("hooks", "hooks: which there are, and whether they may be run", show_hooks)

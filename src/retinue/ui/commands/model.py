@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from retinue.core.errors import UsageError, quote
 from retinue.core.figures import format_tokens
 from retinue.core.messages import THINKING_LEVELS
-from retinue.ui.commands.base import SlashCommand
 from retinue.ui.formats import clean_line
 from retinue.ui.screens.picker import ModelPicker, PickerRow, ThinkingPicker
 from retinue.ui.screens.scope_picker import ModelDraft, ScopePicker
@@ -25,7 +24,7 @@ async def choose_model(app: "RetinueApp", words: str) -> None:
         is_new = not found and "/" in words
         if len(found) != 1 and not is_new:
             names = ", ".join(info.ref for info in (found or models)[:8])
-            raise UsageError(f"{quote(words)} names {len(found)} models; there are: {names}")
+            raise UsageError(f"{quote(words)} matches {len(found)} models. Choose one of: {names}")
         chosen: str | None = words if is_new else found[0].ref
     else:
         known = {info.ref: info for info in models}
@@ -56,12 +55,13 @@ async def choose_thinking(app: "RetinueApp", words: str) -> None:
     is_kept = False
     if not words:
         rows = [PickerRow(level, level, mark="●" if level == selection.thinking else "") for level in selection.levels]
-        keys = _describe_keys(app, "app.thinking.save")
-        picker = ThinkingPicker("Thinking level", rows, chosen=selection.thinking, hint=keys)
+        key = app.keys.show("app.thinking.save")
+        hint = f"enter: select{f' · {key}: save for all sessions' if key else ''} · esc: cancel"
+        picker = ThinkingPicker("Thinking level", rows, chosen=selection.thinking, hint=hint)
         chosen, is_kept = await app.ask(picker), picker.is_kept
     level = next((each for each in THINKING_LEVELS if each == chosen), None)
     if chosen and level is None:
-        raise UsageError(f"{quote(chosen)} is no thinking level; there are: {', '.join(selection.levels)}")
+        raise UsageError(f"Unknown thinking level {quote(chosen)}. Choose one of: {', '.join(selection.levels)}")
     if level is not None:
         kept = _tell_kept(app.link.crew.defaults.keep_thinking(level)) if is_kept else ""
         app.link.note(f"thinking: {selection.think(level)}{kept}")
@@ -71,16 +71,6 @@ async def choose_scope(app: "RetinueApp", words: str) -> None:
     await app.ask(ScopePicker(app))
 
 
-def _describe_keys(app: "RetinueApp", action: str) -> str:
-    key = app.keys.show(action)
-    return f"enter takes{f' · {key} takes it for all sessions' if key else ''} · esc leaves"
-
-
 def _tell_kept(other: str) -> str:
     """Describe a choice saved for all sessions; `other` names a setting that overrides it here."""
-    return ", also in other sessions" if not other else f"; kept, but {clean_line(other, 200)} decides here"
-
-
-MODEL = SlashCommand("model", "choose another model", choose_model, "[name]")
-THINKING = SlashCommand("thinking", "choose how hard it thinks", choose_thinking, "[level]")
-SCOPE = SlashCommand("scoped-models", "choose the models that keys turn through", choose_scope)
+    return ", saved for all sessions" if not other else f"; saved, but {clean_line(other, 200)} overrides it here"

@@ -1,37 +1,68 @@
-"""All slash commands: built-in ones, then extension commands and skills."""
+"""All slash commands: built-in ones, then those of extensions and skills."""
 
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import UsageError, quote
 from retinue.ui.commands import agents, branches, general, model, session
-from retinue.ui.commands.base import Run, SlashCommand
+from retinue.ui.menus.entries import EntriesMenu
+from retinue.ui.screens.overlay import hold_keys
+from retinue.views.overview import Kind
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
+Run = Callable[["RetinueApp", str], Awaitable[None]]
+"""Runs a command with the text after its name. May raise RetinueError, which is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlashCommand:
+    name: str
+    help: str
+    run: Run
+    hint: str = ""
+    """Describes the arguments."""
+    needs_rest: bool = False
+    """Only available while the agent is idle."""
+
+
+def _list_entries(kind: Kind) -> Run:
+    async def run(app: "RetinueApp", words: str) -> None:
+        async with hold_keys(app):
+            await EntriesMenu(app, kind).run()
+
+    return run
+
+
+TOOLKIT = SlashCommand(
+    "toolkit", "reports on the configuration and on tool activity", general.show_toolkit,
+    "agents|doctor|logs|activity|modules|lsp|help",
+)  # fmt: skip
 OWN = (
-    general.HELP,
-    general.HOTKEYS,
-    agents.AGENTS,
-    general.TOOLKIT,
-    model.MODEL,
-    model.THINKING,
-    model.SCOPE,
-    session.NEW,
-    session.RESUME,
-    branches.TREE,
-    branches.FORK,
-    branches.CLONE,
-    session.NAME,
-    session.SESSION,
-    session.COMPACT,
-    general.EXPORT,
-    general.COPY,
-    general.THEME,
-    general.TRUST,
-    general.MCP,
-    general.HOOKS,
-    general.QUIT,
+    SlashCommand("help", "commands and keys", general.show_help),
+    SlashCommand("hotkeys", "all keys", general.show_hotkeys),
+    SlashCommand("agents", "running agents, agent types, scheduled jobs, settings", agents.open_agents),
+    TOOLKIT,
+    SlashCommand("model", "choose a model", model.choose_model, "[name]"),
+    SlashCommand("thinking", "choose the thinking level", model.choose_thinking, "[level]"),
+    SlashCommand("scoped-models", "choose the models that Ctrl+P cycles through", model.choose_scope),
+    SlashCommand("new", "start a new session", session.begin_session, needs_rest=True),
+    SlashCommand("resume", "resume another session", session.resume_session, "[name|all]", needs_rest=True),
+    SlashCommand("tree", "continue from an earlier point of this session", branches.show_tree),
+    SlashCommand("fork", "continue before one of your messages, in a copy", branches.fork_session, needs_rest=True),
+    SlashCommand("clone", "continue in a copy of this session", branches.clone_session, needs_rest=True),
+    SlashCommand("name", "name this session", session.name_session, "NAME"),
+    SlashCommand("session", "statistics of this session", session.show_session),
+    SlashCommand("compact", "summarise the conversation", session.compact_session, "[what to keep]", needs_rest=True),
+    SlashCommand("export", "export this session as an HTML file", general.export_session, "[file]"),
+    SlashCommand("copy", "copy the last reply", general.copy_reply),
+    SlashCommand("theme", "choose a theme", general.choose_theme, "[name]"),
+    SlashCommand("trust", "choose whether to use this folder's own configuration", general.decide_trust),
+    SlashCommand("mcp", "list and approve MCP servers", _list_entries("mcp")),
+    SlashCommand("hooks", "list and approve hooks", _list_entries("hook")),
+    SlashCommand("quit", "exit; running agents are stopped and can be resumed", general.leave),
 )
 
 
@@ -61,15 +92,15 @@ class SlashCommands:
         if not name or "/" in name:
             return None  # a path, not a command
         command = next((each for each in self.list() if each.name == name), None)
-        if command is None and name == general.TOOLKIT.name:
+        if command is None and name == TOOLKIT.name:
             raise UsageError("/toolkit is switched off; it needs enabled and commands.enabled: see /agents, Settings")
         if command is None:
-            raise UsageError(f"there is no command /{quote(name)[1:-1]}; /help lists all")
+            raise UsageError(f"unknown command /{quote(name)[1:-1]}; /help lists all commands")
         return command, words.strip()
 
     def _is_off(self, command: SlashCommand) -> bool:
         link = self._app.link
-        return command is general.TOOLKIT and link.is_open and not link.crew.commands.has(command.name)
+        return command is TOOLKIT and link.is_open and not link.crew.commands.has(command.name)
 
 
 def _run_extension(name: str) -> Run:

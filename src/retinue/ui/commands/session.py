@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from retinue.app import list_sessions
 from retinue.core.errors import UsageError, quote
 from retinue.core.figures import format_cost, format_tokens
-from retinue.ui.commands.base import SlashCommand
 from retinue.ui.formats import clean_line
 from retinue.ui.screens.session_picker import SessionPicker
 
@@ -42,13 +41,13 @@ async def resume_session(app: "RetinueApp", words: str) -> None:
     if words and not everything:
         meant = match_sessions(found, words)
         if not meant:
-            raise UsageError(f"no session of this folder is called {quote(words)}; /resume lists them")
+            raise UsageError(f"no session of this folder matches {quote(words)}; /resume lists them")
     if not meant:
-        raise UsageError("there is no session of this folder yet; /resume all shows those of all folders")
+        raise UsageError("this folder has no sessions yet; /resume all lists those of all folders")
     is_sure = len(meant) == 1 and words and not everything
     chosen = meant[0]["path"] if is_sure else await app.ask(SessionPicker(meant, now, with_folder=everything))
     if is_sure and chosen == now:
-        raise UsageError("that is the session you are in")
+        raise UsageError("this session is already open")
     if chosen and chosen != now:
         await app.link.crew.sessions.open(chosen)
         app.link.reload()
@@ -56,9 +55,9 @@ async def resume_session(app: "RetinueApp", words: str) -> None:
 
 async def name_session(app: "RetinueApp", words: str) -> None:
     if not words:
-        raise UsageError("say the name, as in: /name refactoring the parser")
+        raise UsageError("the name is missing; for example: /name refactoring the parser")
     app.link.crew.chronicle.rename(words)
-    app.link.note(f"this session is called {clean_line(words, 80)}")
+    app.link.note(f"session renamed to {clean_line(words, 80)}")
 
 
 async def show_session(app: "RetinueApp", words: str) -> None:
@@ -66,12 +65,12 @@ async def show_session(app: "RetinueApp", words: str) -> None:
     stats: Any = app.link.crew.chronicle.count()
     tokens = stats.tokens
     lines = [
-        f"session   {app.link.crew.chronicle.file or 'not kept'}",
+        f"session   {app.link.crew.chronicle.file or 'not saved'}",
         f"id        {stats.session_id}",
-        f"messages  {stats.user_messages} of yours, {stats.assistant_messages} replies, {stats.tool_calls} tool calls",
+        f"messages  {stats.user_messages} from you, {stats.assistant_messages} replies, {stats.tool_calls} tool calls",
         f"tokens    {format_tokens(tokens.input)} in, {format_tokens(tokens.output)} out, "
         f"{format_tokens(tokens.cache_read)} from the cache",
-        f"cost      {format_cost(stats.cost) or 'nothing known'}",
+        f"cost      {format_cost(stats.cost) or 'unknown'}",
     ]
     app.show_panel("Session", "\n".join(lines))
 
@@ -79,13 +78,4 @@ async def show_session(app: "RetinueApp", words: str) -> None:
 async def compact_session(app: "RetinueApp", words: str) -> None:
     """Summarise the conversation now; `words` are instructions for the summary."""
     if not await app.link.crew.compact(words):
-        app.link.note("there was nothing to gain by summarising")
-
-
-NEW = SlashCommand("new", "begin a new session", begin_session, needs_rest=True)
-RESUME = SlashCommand("resume", "go on with another session", resume_session, "[name|all]", needs_rest=True)
-NAME = SlashCommand("name", "name this session", name_session, "NAME")
-SESSION = SlashCommand("session", "the figures of this session", show_session)
-COMPACT = SlashCommand(
-    "compact", "summarise the conversation so far", compact_session, "[what to keep]", needs_rest=True
-)
+        app.link.note("nothing to compact: a summary would save nothing")

@@ -12,7 +12,7 @@ from retinue.ui.screens.prompt import TextPrompt
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
-HINT = "→ enter · ← back"
+HINT = "enter: select · ←: back"
 Made = TypeVar("Made")
 
 
@@ -36,7 +36,7 @@ class Menu:
 
     async def confirm(self, question: str, deed: str, *, about: str = "") -> bool:
         rows = [PickerRow("no", "No, go back"), PickerRow("yes", deed)]
-        return await self.choose(question, rows, about=about, hint="→ enter · ← back") == "yes"
+        return await self.choose(question, rows, about=about) == "yes"
 
     def tell(self, text: str, *, is_bad: bool = False) -> None:
         """Show a notification."""

@@ -5,7 +5,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from retinue.app import open_roster
-from retinue.core.errors import RetinueError
 from retinue.ui.menus.base import Menu
 from retinue.ui.menus.kinds import accept_file, choose_place
 from retinue.ui.screens.panel import WaitScreen
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
 
 _WAYS = (
     PickerRow("manual", "Step by step", "name, description, tools, model, thinking, instructions"),
-    PickerRow("agent", "Written by an agent", "say what it is for; you see the file before it is saved"),
+    PickerRow("agent", "Written by an agent", "describe its purpose; you review the file before it is saved"),
 )
 _OWN = "\0own"
 _TOOLS = (
     PickerRow("", "All builtin tools"),
-    PickerRow("read, grep, find, ls", "Only reading", "read, grep, find, ls"),
+    PickerRow("read, grep, find, ls", "Read-only", "read, grep, find, ls"),
     PickerRow("none", "None"),
-    PickerRow(_OWN, "A list of your own", "names with commas between"),
+    PickerRow(_OWN, "Custom list", "names separated by commas"),
 )
 
 
@@ -72,17 +71,22 @@ class CreationMenu(Menu):
 
     async def _create(self, answers: dict[str, str]) -> bool:
         fields = {key: answers[key] or None for key in ("name", "description", "tools", "model", "thinking")}
-        path = await self.attempt(
-            lambda: self.roster.files.create(answers["name"], fields, answers["prompt"], in_project=self._in_project)
+        create = self.roster.files.create
+        return await self._save(
+            partial(create, answers["name"], fields, answers["prompt"], in_project=self._in_project)
         )
+
+    async def _save(self, write: Callable[[], str]) -> bool:
+        """Write the file; False if it cannot be written."""
+        path = await self.attempt(write)
         if path is not None:
-            self.tell(f"made {self.app.shorten(path)}")
+            self.tell(f"created {self.app.shorten(path)}")
             await accept_file(self, self.roster, path)
         return path is not None
 
     async def _ask_name(self, before: str) -> str | None:
         """Ask until the name is valid."""
-        while answer := await self.ask("What is it called? Letters, digits and dashes, such as test-writer.", before):
+        while answer := await self.ask("Name (letters, digits and dashes), such as test-writer", before):
             before = answer.strip()
             if await self.attempt(partial(self._is_free, before)):
                 return before
@@ -93,66 +97,52 @@ class CreationMenu(Menu):
         return True
 
     async def _ask_description(self, before: str) -> str | None:
-        while (answer := await self.ask("When is it used, in a sentence?", before)) is not None:
+        while (answer := await self.ask("When should it be used? One sentence.", before)) is not None:
             if answer.strip():
                 return " ".join(answer.split())
-            self.tell("an agent needs a description: when to use it, in a sentence", is_bad=True)
+            self.tell("the description is missing: say when to use the agent", is_bad=True)
         return None
 
     async def _ask_tools(self, before: str) -> str | None:
         chosen = await self.choose("Which tools may it use?", _TOOLS, chosen=before)
         if chosen != _OWN:
             return chosen
-        answer = await self.ask("Which tools? Such as read, grep, bash.", before)
-        return (
-            None if answer is None else ", ".join(part.strip() for part in answer.split(",") if part.strip()) or "none"
-        )
+        answer = await self.ask("Tools, separated by commas, such as read, grep, bash", before)
+        names = [name for part in (answer or "").split(",") if (name := part.strip())]
+        return None if answer is None else ", ".join(names) or "none"
 
     async def _ask_model(self, before: str) -> str | None:
         models = self.app.link.crew.selection.list_models()
-        rows = [PickerRow("", "That of the caller"), *(PickerRow(info.ref, info.ref, info.name) for info in models)]
+        rows = [PickerRow("", "Same as the caller"), *(PickerRow(info.ref, info.ref, info.name) for info in models)]
         return await self.choose("Which model?", rows, chosen=before)
 
     async def _ask_thinking(self, before: str) -> str | None:
         levels = ("off", "minimal", "low", "medium", "high", "xhigh")
-        rows = [PickerRow("", "That of the caller"), *(PickerRow(level, level) for level in levels)]
-        return await self.choose("How hard does it think?", rows, chosen=before)
+        rows = [PickerRow("", "Same as the caller"), *(PickerRow(level, level) for level in levels)]
+        return await self.choose("Which thinking level?", rows, chosen=before)
 
     async def _ask_prompt(self, before: str) -> str | None:
-        while (
-            answer := await self.app.ask(
-                TextPage("Its instructions: role, how it works, what its report holds", before)
-            )
-        ) is not None:
+        title = "Instructions: its role, how it works, what it reports"
+        while (answer := await self.app.ask(TextPage(title, before))) is not None:
             if answer.strip():
                 return answer
-            self.tell("an agent needs instructions", is_bad=True)
+            self.tell("the instructions are missing", is_bad=True)
         return None
 
     async def _let_write(self) -> bool:
         name = await self._ask_name("")
         if name is None:
             return False
-        purpose = await self.app.ask(TextPage(f"What is {name} for? An agent writes its file from this."))
+        purpose = await self.app.ask(TextPage(f"What is {name} for? An agent writes the file from your description."))
         if purpose is None or not purpose.strip():
             return False
         work = write_agent(self.app.link.crew.spawn, name, purpose)
-        text = await self.app.ask(WaitScreen[str]("an agent writes the file", work))
+        text = await self.app.ask(WaitScreen[str]("an agent is writing the file", work))
         while text is not None:
             # A file written by a model is saved only after the user has seen it.
-            text = await self.app.ask(TextPage(f"{name}.md: change what you like; ctrl+s saves it", text))
+            text = await self.app.ask(TextPage(f"{name}.md: edit it as you like; ctrl+s saves it", text))
             if text is None:
                 return False
-            path = await self._adopt(name, text)
-            if path is not None:
-                self.tell(f"made {self.app.shorten(path)}")
-                await accept_file(self, self.roster, path)
+            if await self._save(partial(self.roster.files.adopt, name, text, in_project=self._in_project)):
                 return True
         return False
-
-    async def _adopt(self, name: str, text: str) -> str | None:
-        try:
-            return self.roster.files.adopt(name, text, in_project=self._in_project)
-        except RetinueError as error:
-            self.tell(str(error), is_bad=True)
-            return None

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from retinue.app import open_approval
 from retinue.ui.formats import clean_line
-from retinue.ui.menus.base import Menu
+from retinue.ui.menus.base import HINT, Menu
 from retinue.ui.screens.picker import PickerRow
 from retinue.views.overview import ApprovalEntry, Kind, list_entries
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
 _MARKS = {"ready": "✓", "disabled": "✕", "unapproved": "?", "changed": "!"}
-_LEGEND = "✓ may be started  ? not approved  ! changed since  ✕ disabled · → enter · ← back"
+_LEGEND = f"✓ ready  ? not approved  ! changed since approval  ✕ disabled · {HINT}"
 _TITLES = {"mcp": "MCP servers", "hook": "Hooks"}
 
 
@@ -34,7 +34,7 @@ class EntriesMenu(Menu):
             entries, problems = await self.attempt(lambda: list_entries(self.app.request, self._kind)) or ([], [])
             about = "\n".join(clean_line(text, 200) for text in problems[:3])
             if not entries:
-                self.tell(about or f"no {_TITLES[self._kind]} are configured here", is_bad=bool(about))
+                self.tell(about or f"no {_TITLES[self._kind]} are configured", is_bad=bool(about))
                 return
             title = f"{_TITLES[self._kind]} ({len(entries)})"
             rows = [draw_entry(entry) for entry in entries]
@@ -52,10 +52,8 @@ class EntriesMenu(Menu):
                 return
             line, lines = approval.describe()
             about = "\n".join((line, *lines))
-            if approval.needs_decision:
-                rows.append(PickerRow("yes", "Approve it as it is", "from the next start on"))
-            else:
-                rows.append(PickerRow("no", "Take the approval back", "from the next start on"))
+            choice = ("yes", "Approve it as it is") if approval.needs_decision else ("no", "Revoke the approval")
+            rows.append(PickerRow(*choice, "takes effect at the next start"))
         chosen = await self.choose(entry.name, rows, about=about)
         if chosen in ("yes", "no") and entry.needs_consent:
             await self._decide(entry, consent=chosen == "yes")
@@ -63,8 +61,8 @@ class EntriesMenu(Menu):
     async def _decide(self, entry: ApprovalEntry, *, consent: bool) -> None:
         def decide() -> str:
             open_approval(entry.name, self.app.request, kind=self._kind).decide(consent)
-            return "approved" if consent else "taken back"
+            return "approved" if consent else "approval revoked"
 
         done = await self.attempt(decide)
         if done is not None:
-            self.tell(f"{entry.name}: {done}; it counts from the next start on")
+            self.tell(f"{entry.name}: {done}; it takes effect at the next start")

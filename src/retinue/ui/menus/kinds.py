@@ -7,7 +7,7 @@ from retinue.app import open_roster
 from retinue.core.errors import RetinueError
 from retinue.ui.editor_program import edit_file
 from retinue.ui.formats import clean_line
-from retinue.ui.menus.base import Menu
+from retinue.ui.menus.base import HINT, Menu
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.picker import PickerRow
 from retinue.ui.screens.prompt import TextPage
@@ -16,17 +16,18 @@ from retinue.views.agent import render_portrait
 if TYPE_CHECKING:
     from retinue.app import Roster
 
-LEGEND = "• project  ◦ global  ✕ disabled · → enter · ← back"
+LEGEND = f"• project  ◦ global  ✕ disabled · {HINT}"
 _MARKS = {"project": "•", "user": "◦"}
 _DEEDS = {
-    "details": PickerRow("details", "Details", "its fields, tools, and what is odd about its file"),
-    "eject": PickerRow("eject", "Eject", "copy it to a file that you can change"),
-    "enable": PickerRow("enable", "Enable", "let it be run again"),
-    "edit": PickerRow("edit", "Edit", "change its file"),
-    "disable": PickerRow("disable", "Disable", "it can no longer be run"),
-    "reset": PickerRow("reset", "Reset to default", "delete the file; the packaged agent counts again"),
+    "details": PickerRow("details", "Details", "fields, tools and problems of its file"),
+    "eject": PickerRow("eject", "Eject", "copy it to a file that you can edit"),
+    "enable": PickerRow("enable", "Enable", "allow it to run again"),
+    "edit": PickerRow("edit", "Edit", "edit its file"),
+    "disable": PickerRow("disable", "Disable", "do not allow it to run"),
+    "reset": PickerRow("reset", "Reset to default", "delete the file and use the built-in agent again"),
     "delete": PickerRow("delete", "Delete", "delete its file"),
 }
+_DONE = {"eject": "copied to", "enable": "enabled:", "disable": "disabled:", "reset": "deleted", "delete": "deleted"}
 
 
 def list_deeds(kind: str, *, is_enabled: bool) -> list[str]:
@@ -57,7 +58,7 @@ def describe_kind(about: dict[str, Any]) -> str:
         f"tools: {', '.join(about['tools']) or 'none'}",
     ]
     if not about["enabled"]:
-        lines.append("disabled: it cannot be run")
+        lines.append("disabled: it cannot run")
     lines += [clean_line(f"{item['severity']}: {item['message']}", 300) for item in about["diagnostics"][:3]]
     return "\n".join(lines)
 
@@ -123,14 +124,7 @@ class KindsMenu(Menu):
         changed = await self.attempt(deeds[deed])
         if changed is None:
             return False
-        past = {
-            "eject": "copied to",
-            "enable": "enabled:",
-            "disable": "disabled:",
-            "reset": "removed",
-            "delete": "deleted",
-        }
-        self.tell(f"{past[deed]} {changed}")
+        self.tell(f"{_DONE[deed]} {changed}")
         if deed in ("eject", "disable"):
             await accept_file(self, roster, changed)
         return True
@@ -166,7 +160,7 @@ async def accept_file(menu: Menu, roster: "Roster", path: str) -> None:
     """Ask whether to use a new file in a folder that is not trusted."""
     if not roster.files.needs_consent(path):
         return
-    if await menu.confirm("This folder is not trusted. Use this one file all the same?", "Yes, use it as it is"):
+    if await menu.confirm("This folder is not trusted. Use this file anyway?", "Yes, use it as it is"):
         await menu.attempt(lambda: roster.files.accept(path))
     else:
         menu.tell("not used until you accept it with retinue trust --file")

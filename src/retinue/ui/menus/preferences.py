@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from retinue.views.overview import Preference
 
 _RESET = "\0default"
+_DEFAULT = PickerRow(_RESET, "Reset to default", "removes it from the file")
 
 
 def draw_preference(item: "Preference") -> PickerRow:
@@ -25,7 +26,7 @@ class PreferencesMenu(Menu):
         while chosen is not None:
             own = self.app.link.crew.preferences
             items = await self.attempt(own.list) or []
-            about = f"Changes go to {self.app.shorten(own.path)}. ● is set, by you, this project or the environment."
+            about = f"Changes are saved in {self.app.shorten(own.path)}. ●: set by you, the project or the environment."
             chosen = await self.choose(
                 "Settings", [draw_preference(each) for each in items], chosen=chosen, about=about
             )
@@ -49,11 +50,11 @@ class PreferencesMenu(Menu):
         except RetinueError as error:
             self.tell(str(error), is_bad=True)
             return
-        note = "" if changed.acts_at_once else "; it counts from the next session on"
+        note = "" if changed.acts_at_once else "; it takes effect in the next session"
         if changed.origin not in (crew.preferences.path, "default", "flag", "environment"):
             note = f" in {self.app.shorten(changed.origin)}{note}"
         if changed.origin == "environment":
-            note = ", as the environment says, which wins here"
+            note = ", because an environment variable overrides it"
         if problem:
             note += f" (session only; failed to persist): {problem}"
         self.tell(f"{key} is {changed.shown}{note}", is_bad=bool(problem))
@@ -65,8 +66,8 @@ class PreferencesMenu(Menu):
             PickerRow("project", "For this folder", self.app.shorten(own.project_path)),
             PickerRow("user", "For all folders", self.app.shorten(own.path)),
         ]
-        about = "This folder is not trusted. A file that you make here is used all the same; no other file of it is."
-        chosen = await self.choose("Where is the setting kept?", rows, about=about)
+        about = "This folder is not trusted. Only the settings file that you create here will be used."
+        chosen = await self.choose("Where should the setting be saved?", rows, about=about)
         return None if chosen is None else chosen == "project"
 
     async def _pick(self, item: "Preference") -> str | None:
@@ -74,21 +75,18 @@ class PreferencesMenu(Menu):
             PickerRow(shown, shown, mark="●" if value == item.value else "")
             for value, shown in ((value, item.show(value)) for value in item.choices)
         ]
-        rows.append(PickerRow(_RESET, "back to the default", "takes it out of the file"))
+        rows.append(_DEFAULT)
         return await self.choose(item.key, rows, about=_explain(item), chosen=item.shown)
 
     async def _write(self, item: "Preference") -> str | None:
-        rows = [
-            PickerRow("write", "Another value", item.accepts),
-            PickerRow(_RESET, "Back to the default", "takes it out of the file"),
-        ]
+        rows = [PickerRow("write", "Another value", item.accepts), _DEFAULT]
         chosen = "write" if item.is_default else await self.choose(item.key, rows, about=_explain(item))
         if chosen != "write":
             return chosen
         shown = "" if item.shown == "(empty)" else item.shown
-        return await self.ask(f"{item.key}: {item.help} Expected {item.accepts}.", shown)
+        return await self.ask(f"{item.key}: {item.help} Accepted: {item.accepts}.", shown)
 
 
 def _explain(item: "Preference") -> str:
-    origin = "the default" if item.is_default else f"says {item.origin}"
-    return f"{item.help}\nNow {item.shown} ({origin}). Expected {item.accepts}."
+    origin = "the default" if item.is_default else f"from {item.origin}"
+    return f"{item.help}\nCurrent value: {item.shown} ({origin}). Accepted: {item.accepts}."

@@ -84,7 +84,7 @@ def tell_when(text: object, now: datetime) -> str:
 
 def describe_job(job: Mapping[str, Any]) -> str:
     lines = [f"{name:<14}{job[name]}" for name in _DETAILS if name in job]
-    for name, key in (("next", "nextRun"), ("last", "lastRun"), ("last ended", "lastStatus"), ("made", "createdAt")):
+    for name, key in (("next", "nextRun"), ("last", "lastRun"), ("last ended", "lastStatus"), ("created", "createdAt")):
         if key in job:
             lines.append(f"{name:<14}{job[key]}")
     prompt = str(job.get("prompt", ""))
@@ -100,21 +100,20 @@ class JobsMenu(Menu):
             if problems:
                 self.tell(problems[0], is_bad=True)
             if not jobs:
-                self.tell("nothing is scheduled in this session; retinue schedules lists those of all")
+                self.tell("this session has no scheduled jobs; `retinue schedules` lists those of all sessions")
                 return
             now = datetime.fromtimestamp(self.app.now_ms() / 1000, UTC)
             title = f"Scheduled jobs ({len(jobs)})"
-            chosen = await self.choose(
-                title, [draw_job(job, now) for job in jobs], chosen=chosen, hint="✓ waits  ⋯ runs  ! failed  ✗ over"
-            )
+            hint = "✓ scheduled  ⋯ running  ! failed  ✗ disabled"
+            chosen = await self.choose(title, [draw_job(job, now) for job in jobs], chosen=chosen, hint=hint)
             found = next((job for job in jobs if job.get("id") == chosen), None)
             if found is not None:
                 await self._offer(found)
 
     async def _offer(self, job: Mapping[str, Any]) -> None:
-        rows = [PickerRow("back", "Back"), PickerRow("cancel", "Cancel this job", "it never fires again")]
+        rows = [PickerRow("back", "Back"), PickerRow("cancel", "Cancel this job", "it will not run again")]
         if await self.choose(str(job.get("name", "")), rows, about=describe_job(job)) == "cancel":
             ident = str(job.get("id", ""))
             is_gone = await self.attempt(lambda: self.app.link.crew.cancel_job(ident))
             if is_gone is not None:
-                self.tell("cancelled" if is_gone else "it was gone already")
+                self.tell("cancelled" if is_gone else "the job no longer exists")

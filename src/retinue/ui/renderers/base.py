@@ -1,17 +1,36 @@
-"""Base class of block views, and the views of prompts, notes, summaries and shell commands."""
+"""Base class of block views, the views of prompts, notes, summaries and shell commands, and Markdown."""
 
 from typing import TYPE_CHECKING
 
+from rich.console import Group, RenderableType
 from rich.text import Text
 from textual.widgets import Static
 
 from retinue.core.figures import format_tokens
 from retinue.ui.blocks import Block, CommandBlock, NoteBlock, SummaryBlock, UserBlock
 from retinue.ui.formats import clean, fold_middle, fold_skill
-from retinue.ui.renderers.prose import render_markdown, stack
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
+
+_MOST_CHARS = 200_000
+"""Longer texts are shown as plain text."""
+
+
+def render_markdown(text: str, app: "RetinueApp") -> RenderableType:
+    """Render Markdown of a model: escaped, in the colours of the theme, with visible link targets."""
+    safe = clean(text)
+    if len(safe) > _MOST_CHARS:
+        return Text(safe)
+    from retinue.ui.renderers.page import MarkdownPage
+
+    code_theme = "ansi_dark" if app.current_theme.dark else "ansi_light"
+    return MarkdownPage(safe, code_theme=code_theme, colors=app.theme_variables)
+
+
+def stack(*parts: RenderableType | None) -> RenderableType:
+    """Put several renderables below each other."""
+    return Group(*(part for part in parts if part is not None))
 
 
 class BlockView(Static):
@@ -34,14 +53,12 @@ class BlockView(Static):
     def on_mount(self) -> None:
         self.sync()
 
-    def sync(self) -> bool:
-        """Redraw if the block has changed; returns whether it had."""
+    def sync(self) -> None:
+        """Redraw if the block has changed."""
         state = (self.block.version, self.is_open)
-        if state == self._drawn:
-            return False
-        self._drawn = state
-        self.draw()
-        return True
+        if state != self._drawn:
+            self._drawn = state
+            self.draw()
 
     def redraw(self) -> None:
         """Redraw although the block has not changed, because the theme has."""
@@ -114,10 +131,10 @@ class SummaryView(BlockView):
         """Collapsed at first, because the summary is for the model."""
         block = self.block
         if block.kind == "branch":
-            head = "⑂ another branch was left here"
+            head = "⑂ summary of the branch you left"
         else:
             tokens = f" ({format_tokens(block.tokens_before)} tokens)" if block.tokens_before else ""
-            head = f"⇊ the conversation before this was summarised{tokens}"
+            head = f"⇊ earlier conversation summarised{tokens}"
         words = render_markdown(block.summary, self.app) if self.is_open else None
         self.update(stack(Text(head), words))
 

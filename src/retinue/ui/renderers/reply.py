@@ -9,8 +9,7 @@ from textual.widgets import Static
 
 from retinue.ui.blocks import ReplyBlock
 from retinue.ui.formats import clean
-from retinue.ui.renderers.base import BlockView
-from retinue.ui.renderers.prose import render_markdown
+from retinue.ui.renderers.base import BlockView, render_markdown
 
 SIZE = 3000
 """Approximate characters of a part: an amount that can be drawn many times a second."""

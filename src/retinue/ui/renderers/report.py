@@ -9,8 +9,7 @@ from rich.text import Text
 from retinue.core.figures import format_duration, format_tokens
 from retinue.ui.blocks import ReportBlock
 from retinue.ui.formats import clean, clean_line, fold_middle
-from retinue.ui.renderers.base import BlockView
-from retinue.ui.renderers.prose import stack
+from retinue.ui.renderers.base import BlockView, stack
 
 _FOLDED_LINES = 4
 _SIGNS = {
@@ -77,5 +76,5 @@ def _tell_place(run: dict[str, Any]) -> str:
     """Where the whole result is, and how to resume the run."""
     ident, file = clean_line(str(run.get("id") or ""), 40), clean_line(str(run.get("outputFile") or ""), 200)
     lines = [f"transcript: {file}"] if file else []
-    lines += [f"ask for it to be resumed (ID: {ident}), or look at it in /agents"] if ident else []
+    lines += [f"open it in /agents, or ask the agent to resume it (ID: {ident})"] if ident else []
     return "\n".join(lines)

@@ -12,8 +12,7 @@ from retinue.core.figures import format_cost, format_duration, format_tokens
 from retinue.core.tool_table import SURFACE_TOOLS
 from retinue.ui.blocks import ToolBlock
 from retinue.ui.formats import clean, clean_line, fold_middle
-from retinue.ui.renderers.base import BlockView
-from retinue.ui.renderers.prose import stack
+from retinue.ui.renderers.base import BlockView, stack
 
 _TELLING = ("path", "file_path", "command", "pattern", "query", "url", "description", "agent", "agent_id", "name")
 """Arguments that describe a call best, in order of preference."""
@@ -85,7 +84,7 @@ def describe_end(details: object) -> str:
         return f"{state} in background (ID: {clean_line(str(details['agentId']), 40)})"
     if details.get("status") == "scheduled":
         ident, due = (clean_line(str(details.get(key)), 40) for key in ("jobId", "nextRun"))
-        return f"Scheduled (ID: {ident}), next {due}; /agents takes it back"
+        return f"Scheduled (ID: {ident}), next {due}; cancel it in /agents"
     if isinstance(streaming := details.get("streaming"), Mapping):
         return _describe_progress(streaming)
     return ""

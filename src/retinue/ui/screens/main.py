@@ -12,22 +12,19 @@ from textual.screen import Screen
 from retinue.core.errors import RetinueError
 from retinue.ui.agent_panels import AgentTree, PanelLayout
 from retinue.ui.completer import Completer
-from retinue.ui.default_keys import bind
+from retinue.ui.default_keys import bind, bind_all
 from retinue.ui.editor_program import edit_text
 from retinue.ui.formats import FRAME_S, clean_line
 from retinue.ui.interrupt import StopKeys, describe_scope
 from retinue.ui.navigation import ConversationReader, Way
-from retinue.ui.state import find_facts, find_remark
-from retinue.ui.widgets.activity_line import WorkingLine
 from retinue.ui.widgets.completion import CompletionPopup
 from retinue.ui.widgets.conversation import Conversation
 from retinue.ui.widgets.editor import Editor
 from retinue.ui.widgets.fleet import FleetList
-from retinue.ui.widgets.footer import StatusFooter
 from retinue.ui.widgets.question import TIGHT_ROWS, QuestionBox, render_asker
-from retinue.ui.widgets.queued import QueuedLines, QueuedMessages
-from retinue.ui.widgets.search import ConversationSearch, SearchLine
-from retinue.ui.widgets.welcome import Welcome
+from retinue.ui.widgets.queued import QueuedLines, resend, take_back
+from retinue.ui.widgets.search import SearchLine
+from retinue.ui.widgets.status_lines import StatusFooter, Welcome, WorkingLine, find_facts
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -55,39 +52,39 @@ class MainScreen(Screen[None]):
     """
     BINDINGS = [
         bind("app.interrupt", "stop"),
-        *(
-            bind(action, method, is_first=True)
-            for action, method in {
-                "app.clear": "clear_or_quit",
-                "app.exit": "quit_empty",
-                "app.suspend": "app.suspend_process",
-                "app.tools.expand": "open_all",
-                "app.thinking.toggle": "open_thinking",
-                "app.thinking.cycle": "turn_thinking",
-                "app.model.select": "call('/model')",
-                "app.model.cycleForward": "turn_model(1)",
-                "app.model.cycleBackward": "turn_model(-1)",
-                "app.message.copy": "call('/copy')",
-                "app.message.dequeue": "take_back",
-                "app.session.new": "call('/new')",
-                "app.session.tree": "call('/tree')",
-                "app.session.fork": "call('/fork')",
-                "app.session.resume": "call('/resume')",
-                "app.editor.external": "edit_outside",
-                "app.clipboard.pasteImage": "paste",
-                "app.resend": "resend",
-                "tui.altScreen.pageUp": "page(-1)",
-                "tui.altScreen.pageDown": "page(1)",
-                "tui.altScreen.halfPageUp": "read('turn_half', -1)",
-                "tui.altScreen.halfPageDown": "read('turn_half', 1)",
-                "tui.altScreen.lineUp": "read('scroll', -1)",
-                "tui.altScreen.lineDown": "read('scroll', 1)",
-                "tui.altScreen.previousPrompt": "read('go_prompt', -1)",
-                "tui.altScreen.nextPrompt": "read('go_prompt', 1)",
-                "tui.altScreen.top": "read('go_edge', -1)",
-                "tui.altScreen.bottom": "read('go_edge', 1)",
-                "tui.altScreen.search": "search",
-            }.items()
+        *bind_all(
+            {
+                "clear_or_quit": "app.clear",
+                "quit_empty": "app.exit",
+                "app.suspend_process": "app.suspend",
+                "open_all": "app.tools.expand",
+                "open_thinking": "app.thinking.toggle",
+                "cycle_thinking": "app.thinking.cycle",
+                "call('/model')": "app.model.select",
+                "cycle_model(1)": "app.model.cycleForward",
+                "cycle_model(-1)": "app.model.cycleBackward",
+                "call('/copy')": "app.message.copy",
+                "take_back": "app.message.dequeue",
+                "call('/new')": "app.session.new",
+                "call('/tree')": "app.session.tree",
+                "call('/fork')": "app.session.fork",
+                "call('/resume')": "app.session.resume",
+                "edit_outside": "app.editor.external",
+                "paste": "app.clipboard.pasteImage",
+                "resend": "app.resend",
+                "page(-1)": "tui.altScreen.pageUp",
+                "page(1)": "tui.altScreen.pageDown",
+                "read('turn_half', -1)": "tui.altScreen.halfPageUp",
+                "read('turn_half', 1)": "tui.altScreen.halfPageDown",
+                "read('scroll', -1)": "tui.altScreen.lineUp",
+                "read('scroll', 1)": "tui.altScreen.lineDown",
+                "read('go_prompt', -1)": "tui.altScreen.previousPrompt",
+                "read('go_prompt', 1)": "tui.altScreen.nextPrompt",
+                "read('go_edge', -1)": "tui.altScreen.top",
+                "read('go_edge', 1)": "tui.altScreen.bottom",
+                "search": "tui.altScreen.search",
+            },
+            is_first=True,
         ),
     ]
     app: "RetinueApp"
@@ -96,7 +93,7 @@ class MainScreen(Screen[None]):
         super().__init__()
         self._link = link
         self._seen = -1
-        self._searching: ConversationSearch | None = None
+        self._search = SearchLine(id="search")
         self._notice = ""
         self._fitted = (0, "")
         self._told: set[str] = set()
@@ -107,9 +104,9 @@ class MainScreen(Screen[None]):
         yield Welcome(id="welcome")
         with Vertical(id="bottom"):
             yield AgentTree(id="agents")
-            yield WorkingLine(id="working")
+            yield WorkingLine(id="working", markup=False)
             yield QueuedLines(id="queued")
-            yield SearchLine(id="search")
+            yield self._search
             yield QuestionBox(id="question")
             yield CompletionPopup(id="completion")
             yield Editor(id="editor")
@@ -119,9 +116,8 @@ class MainScreen(Screen[None]):
     def on_mount(self) -> None:
         editor = self.query_one(Editor)
         self._completer = Completer(self.app, editor, self.query_one(CompletionPopup))
-        self._stopping, self._unsaid, self._muster = StopKeys(self), QueuedMessages(self), PanelLayout(self)
+        self._stopping, self._panels = StopKeys(self), PanelLayout(self)
         self._reading = ConversationReader(self.query_one("#conversation", Conversation))
-        self._searching = ConversationSearch(self.query_one(SearchLine), self._reading, editor)
         editor.asks_first = self._take_key
         editor.focus()
         self.set_interval(FRAME_S, self.sync)
@@ -134,8 +130,8 @@ class MainScreen(Screen[None]):
         now_ms = self.app.now_ms()
         if state.is_busy:
             self._show_work(now_ms)
-        if self._muster.is_moving or self._seen != self._link.version:
-            self._muster.show(now_ms)
+        if self._panels.is_moving or self._seen != self._link.version:
+            self._panels.show(now_ms)
         if self._seen == self._link.version:
             return
         self._seen = self._link.version
@@ -152,10 +148,10 @@ class MainScreen(Screen[None]):
     def _show_welcome(self) -> None:
         """Show the welcome text while the conversation is empty."""
         welcome, state = self.query_one(Welcome), self._link.state
-        if state.talk.blocks or state.is_busy or self._muster.is_moving or not self._link.is_open:
+        if state.talk.blocks or state.is_busy or self._panels.is_moving or not self._link.is_open:
             welcome.hide()
         else:
-            welcome.show(find_remark(self.app))
+            welcome.show(self._link.crew.model.ref)
 
     def _recolour(self) -> None:
         """Redraw widgets whose text contains colours of the theme."""
@@ -170,14 +166,14 @@ class MainScreen(Screen[None]):
         """Show what the agent does and what the interrupt key would stop."""
         scope = describe_scope(self.app.keys.show("app.interrupt"), self._stopping.runs)
         state = self._link.state
-        self.query_one(WorkingLine).show(state, now_ms, "waits for your answer" if state.questions else scope)
+        self.query_one(WorkingLine).show(state, now_ms, "waiting for your answer" if state.questions else scope)
 
     def _show_questions(self) -> None:
         """Show the oldest question; if another screen is on top, show a notification."""
         waiting, box = self._link.state.questions, self.query_one(QuestionBox)
         if waiting and box.question is None:
             self._completer.close()
-            self._end_search()
+            self._search.close()
         box.show(waiting)
         self._fit()
         if self.app.screen is self:
@@ -186,7 +182,7 @@ class MainScreen(Screen[None]):
             if question.id not in self._told:
                 self._told.add(question.id)
                 text = f"{render_asker(question)} asks: {clean_line(question.title, 200)}"
-                self.app.notify(text, title="A question waits on the main screen", timeout=10, markup=False)
+                self.app.notify(text, title="Question on the main screen", timeout=10, markup=False)
 
     def on_resize(self) -> None:
         """Keep the answers of a question visible at any size."""
@@ -224,7 +220,7 @@ class MainScreen(Screen[None]):
         is_completing = box.is_aside and self.query_one(CompletionPopup).is_open
         if not is_completing and box.take_key(event.key, is_printable=event.is_printable):
             return True
-        return self._completer.take_key(event.key) or self._muster.take_key(event.key)
+        return self._completer.take_key(event.key) or self._panels.take_key(event.key)
 
     def on_editor_submitted(self, event: Editor.Submitted) -> None:
         """Send a command or a message; while the agent works, the message is queued."""
@@ -274,16 +270,16 @@ class MainScreen(Screen[None]):
         """Run the slash command of a key."""
         self.app.speech.take(text)
 
-    def action_turn_model(self, step: int) -> None:
+    def action_cycle_model(self, step: int) -> None:
         if self._link.is_open:
             chosen = self._link.crew.selection.cycle(step)
-            few = "there is only one model to turn to; /scoped-models chooses which"
+            few = "there is only one model to cycle through; change that with /scoped-models"
             self._link.note(f"model: {chosen.model.ref}" if chosen is not None else few)
 
-    def action_turn_thinking(self) -> None:
+    def action_cycle_thinking(self) -> None:
         if self._link.is_open:
             level = self._link.crew.selection.cycle_thinking()
-            self._link.note("this model does not think" if level is None else f"thinking: {level}")
+            self._link.note("this model has no thinking levels" if level is None else f"thinking: {level}")
 
     async def action_edit_outside(self) -> None:
         """Edit the prompt in the user's editor."""
@@ -304,11 +300,11 @@ class MainScreen(Screen[None]):
 
     def action_take_back(self) -> None:
         """Move queued messages back into the editor."""
-        self._unsaid.take_back()
+        take_back(self)
 
     async def action_resend(self) -> None:
         """Stop the agent and send queued messages now."""
-        await self._unsaid.resend()
+        await resend(self)
 
     def action_page(self, step: int) -> None:
         """Scroll the question, the completions, or else the conversation by a page."""
@@ -321,28 +317,8 @@ class MainScreen(Screen[None]):
         self._reading.move(way, step)
 
     def action_search(self) -> None:
-        if self._searching is not None:
-            self._searching.open()
-
-    def on_search_line_changed(self, event: SearchLine.Changed) -> None:
-        event.stop()
-        if self._searching is not None:
-            self._searching.find(event.text)
-
-    def on_search_line_moved(self, event: SearchLine.Moved) -> None:
-        event.stop()
-        if self._searching is not None:
-            self._searching.go(event.step)
-
-    def on_search_line_closed(self, event: SearchLine.Closed) -> None:
-        event.stop()
-        self._end_search()
-
-    def _end_search(self) -> None:
-        if self._searching is not None:
-            self._searching.close()
+        self._search.open(self._reading)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """During a search, only reading actions keep their keys."""
-        is_searching = self._searching is not None and self._searching.is_open
-        return not is_searching or action in ("page", "read", "open_all", "open_thinking", "search")
+        return not self._search.is_open or action in ("page", "read", "open_all", "open_thinking", "search")

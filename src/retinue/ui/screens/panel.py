@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from retinue.core.errors import RetinueError
 from retinue.core.figures import format_duration
-from retinue.ui.default_keys import bind
+from retinue.ui.default_keys import bind, bind_all
 from retinue.ui.formats import FRAME_S, SPINNER, clean, clean_line, fit_parts
 from retinue.ui.screens.overlay import Overlay
 from retinue.views.toolkit import Toolkit, render_counts, render_logs
@@ -30,23 +30,18 @@ class Panel(Overlay[None]):
     Panel #text { height: auto; }
     Panel #foot { height: 1; padding: 0 1; color: $text-muted; }
     """
-    BINDINGS = [
-        bind("tui.select.cancel", "close"),
-        bind("tui.select.confirm", "close"),
-        bind("app.view.close", "close"),
-        bind("tui.select.up", "scroll(-1)"),
-        bind("app.view.lineUp", "scroll(-1)"),
-        bind("tui.select.down", "scroll(1)"),
-        bind("app.view.lineDown", "scroll(1)"),
-        bind("tui.select.pageUp", "page(-1)"),
-        bind("app.view.pageUp", "page(-1)"),
-        bind("tui.select.pageDown", "page(1)"),
-        bind("app.view.pageDown", "page(1)"),
-        bind("app.view.top", "scroll(-100000)"),
-        bind("app.view.bottom", "scroll(100000)"),
-    ]
-
-    HINTS: tuple[str, ...] = ("↑↓ scroll", "esc closes")
+    BINDINGS = bind_all(
+        {
+            "close": "tui.select.cancel tui.select.confirm app.view.close",
+            "scroll(-1)": "tui.select.up app.view.lineUp",
+            "scroll(1)": "tui.select.down app.view.lineDown",
+            "page(-1)": "tui.select.pageUp app.view.pageUp",
+            "page(1)": "tui.select.pageDown app.view.pageDown",
+            "scroll(-100000)": "app.view.top",
+            "scroll(100000)": "app.view.bottom",
+        }
+    )
+    HINTS: tuple[str, ...] = ("↑↓: scroll", "esc: close")
 
     def __init__(self, title: str, text: RenderableType) -> None:
         super().__init__()
@@ -86,12 +81,10 @@ _MOST = "200"
 class ActivityPanel(Panel):
     """Shows the activity log; reads it when opened and on request."""
 
-    HINTS = ("↑↓ scroll", "s count from now", "c clear the log", "r refresh", "esc closes")
-    BINDINGS = [
-        bind("app.activity.refresh", "refresh_log"),
-        bind("app.activity.clear", "clear_log"),
-        bind("app.activity.count", "count_anew"),
-    ]
+    HINTS = ("↑↓: scroll", "s: reset counts", "c: clear the log", "r: refresh", "esc: close")
+    BINDINGS = bind_all(
+        {"refresh_log": "app.activity.refresh", "clear_log": "app.activity.clear", "reset_counts": "app.activity.count"}
+    )
 
     def __init__(self, toolkit: Toolkit) -> None:
         super().__init__("Toolkit Activity", "")
@@ -114,7 +107,7 @@ class ActivityPanel(Panel):
             self.notify(clean(str(error)), severity="error", markup=False)
         await self.action_refresh_log()
 
-    async def action_count_anew(self) -> None:
+    async def action_reset_counts(self) -> None:
         """Restart the counts; the log stays."""
         self._since_ms = round(time.time() * 1000)
         await self.action_refresh_log()
@@ -155,9 +148,8 @@ class WaitScreen(Overlay[Made | None], Generic[Made]):
     def _draw(self) -> None:
         passed_s = time.monotonic() - self._began_s
         sign = SPINNER[int(passed_s / FRAME_S) % len(SPINNER)]
-        self.query_one("#line", Static).update(
-            f"{sign} {self._text} {format_duration(passed_s * 1000)}\nesc gives it up"
-        )
+        text = f"{sign} {self._text} {format_duration(passed_s * 1000)}\nesc: cancel"
+        self.query_one("#line", Static).update(text)
 
     async def _wait(self) -> None:
         try:

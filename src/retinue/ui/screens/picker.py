@@ -13,7 +13,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from retinue.ui.completion import rank_matches
-from retinue.ui.default_keys import bind
+from retinue.ui.default_keys import bind_all
 from retinue.ui.formats import clean, clean_line, fit_parts
 from retinue.ui.widgets.line import TextLine
 
@@ -82,45 +82,39 @@ class Picker(ModalScreen[str | None]):
     Picker.-tiny #about, Picker.-tiny #hint, Picker.-tiny #title { display: none; }
     Picker.-tiny > #frame { border: none; }
     """
-    BINDINGS = [
-        bind("tui.select.cancel", "leave", is_first=True),
-        bind("tui.select.up", "move(-1)", is_first=True),
-        bind("tui.select.down", "move(1)", is_first=True),
-        bind("tui.select.pageUp", "move(-10)", is_first=True),
-        bind("tui.select.pageDown", "move(10)", is_first=True),
-        bind("tui.select.confirm", "take", is_first=True),
-        bind("app.menu.enter", "take", is_first=True),
-        bind("app.menu.back", "leave_empty", is_first=True),
-    ]
+    BINDINGS = bind_all(
+        {
+            "leave": "tui.select.cancel",
+            "leave_empty": "app.menu.back",
+            "move(-1)": "tui.select.up",
+            "move(1)": "tui.select.down",
+            "move(-10)": "tui.select.pageUp",
+            "move(10)": "tui.select.pageDown",
+            "take": "tui.select.confirm app.menu.enter",
+        },
+        is_first=True,
+    )
 
     def __init__(
         self, title: str, choices: Sequence[PickerRow], *, hint: str = "", chosen: str = "", about: str = ""
     ) -> None:
         """`about` is a text of a few lines above the list."""
         super().__init__()
-        self._title = title
+        self.title_text = title
         self._about = about
         self._choices = list(choices)
-        self._shown: list[PickerRow] = []
-        self._hint = hint or "enter takes · esc leaves"
+        self.shown: list[PickerRow] = []
+        """The rows that match the search."""
+        self._hint = hint or "enter: select · esc: cancel"
         self._chosen = chosen
         self._is_ready = False
         """Whether the rows exist; keys may arrive before them."""
 
     @property
-    def title_text(self) -> str:
-        return self._title
-
-    @property
-    def shown(self) -> list[PickerRow]:
-        """The rows that match the search."""
-        return list(self._shown)
-
-    @property
     def lit(self) -> PickerRow | None:
         """The highlighted row."""
         place = self.query_one(OptionList).highlighted if self._is_ready else None
-        return self._shown[place] if place is not None and place < len(self._shown) else None
+        return self.shown[place] if place is not None and place < len(self.shown) else None
 
     @property
     def needle(self) -> str:
@@ -134,11 +128,15 @@ class Picker(ModalScreen[str | None]):
         if not self._is_ready:
             return
         self._fill(self.needle)
-        keys, wanted = [choice.key for choice in self._shown], chosen or ("" if was is None else was.key)
-        if wanted in keys:
-            self.query_one(OptionList).highlighted = keys.index(wanted)
+        self._light(chosen or ("" if was is None else was.key))
         if hint:
             self.tell(hint)
+
+    def _light(self, key: str) -> None:
+        """Highlight the row with a key, if it is shown."""
+        keys = [choice.key for choice in self.shown]
+        if key in keys:
+            self.query_one(OptionList).highlighted = keys.index(key)
 
     def tell(self, hint: str) -> None:
         """Show another hint."""
@@ -147,7 +145,7 @@ class Picker(ModalScreen[str | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(id="frame"):
-            yield Static(clean_line(self._title), id="title", markup=False)
+            yield Static(clean_line(self.title_text), id="title", markup=False)
             if self._about:
                 yield Static(clean(self._about), id="about", markup=False)
             yield SearchField(id="search", placeholder="type to search")
@@ -159,9 +157,7 @@ class Picker(ModalScreen[str | None]):
         self._is_ready = True
         self.query_one(SearchField).spared = frozenset(key for each in self.LETTERS for key in self.app.keys.find(each))
         self._fill("")
-        keys = [choice.key for choice in self._shown]
-        if self._chosen in keys:
-            self.query_one(OptionList).highlighted = keys.index(self._chosen)
+        self._light(self._chosen)
         self.query_one(Input).focus()
 
     def on_resize(self) -> None:
@@ -192,11 +188,11 @@ class Picker(ModalScreen[str | None]):
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Choose a row on click."""
         event.stop()
-        self.dismiss(self._shown[event.option_index].key)
+        self.dismiss(self.shown[event.option_index].key)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While there is a search text, the key that goes back moves the cursor in it."""
-        return not (self._is_ready and self.query_one(Input).value) if action == "leave_empty" else True
+        return action != "leave_empty" or not self.needle
 
     def action_leave_empty(self) -> None:
         """Go back, as in a menu."""
@@ -211,32 +207,30 @@ class Picker(ModalScreen[str | None]):
             self.call_later(self.action_move, step)  # keys can arrive before the list is ready
             return
         rows = self.query_one(OptionList)
-        if not self._shown:
+        if not self.shown:
             return
         place = (rows.highlighted or 0) + step
         wraps = abs(step) == 1
-        rows.highlighted = place % len(self._shown) if wraps else max(0, min(place, len(self._shown) - 1))
+        rows.highlighted = place % len(self.shown) if wraps else max(0, min(place, len(self.shown) - 1))
 
     def action_take(self) -> None:
         """Choose the highlighted row."""
         if not self._is_ready:
             self.call_later(self.action_take)
             return
-        place = self.query_one(OptionList).highlighted
-        if place is not None and place < len(self._shown):
-            self.dismiss(self._shown[place].key)
+        if self.lit is not None:
+            self.dismiss(self.lit.key)
 
     def _fill(self, needle: str) -> None:
         texts = [f"{choice.label} {choice.note}" for choice in self._choices]
         order = rank_matches(needle, texts)
-        self._shown = [
-            self._choices[index] for index in (order[-_MOST:] if self.FROM_END and not needle else order[:_MOST])
-        ]
+        order = order[-_MOST:] if self.FROM_END and not needle else order[:_MOST]
+        self.shown = [self._choices[index] for index in order]
         rows = self.query_one(OptionList)
         rows.clear_options()
-        width = min(_WIDEST, max((len(choice.label) for choice in self._shown if choice.note), default=0))
-        rows.add_options([Option(_draw(choice, width)) for choice in self._shown])
-        rows.highlighted = 0 if self._shown else None
+        width = min(_WIDEST, max((len(choice.label) for choice in self.shown if choice.note), default=0))
+        rows.add_options([Option(_draw(choice, width)) for choice in self.shown])
+        rows.highlighted = 0 if self.shown else None
 
 
 def _draw(choice: PickerRow, width: int) -> Text:
@@ -266,10 +260,7 @@ class KeepingPicker(Picker):
 class ModelPicker(KeepingPicker):
     """Shows the models that keys cycle through if they are limited; a key switches to all models."""
 
-    BINDINGS = [
-        bind("app.models.save", "keep", is_first=True),
-        bind("tui.input.tab", "widen", is_first=True),
-    ]
+    BINDINGS = bind_all({"keep": "app.models.save", "widen": "tui.input.tab"}, is_first=True)
 
     def __init__(
         self, models: Sequence[PickerRow], scope: Collection[str], *, chosen: str, save: str, tab: str
@@ -287,8 +278,8 @@ class ModelPicker(KeepingPicker):
         if not self._scoped or not self._is_ready:
             return
         self._is_wide = not self._is_wide
-        self._title = self._render_title()
-        self.query_one("#title", Static).update(self._title)
+        self.title_text = self._render_title()
+        self.query_one("#title", Static).update(self.title_text)
         self.put(self._list_rows(), chosen=self._now, hint=self._describe())
 
     def _render_title(self) -> str:
@@ -300,13 +291,13 @@ class ModelPicker(KeepingPicker):
     def _describe(self) -> str:
         others = "scoped ones" if self._is_wide else "all"
         parts = [
-            "enter takes",
-            f"{self._save} takes it for all sessions" if self._save else "",
-            f"{self._tab} shows {others}" if self._scoped and self._tab else "",
-            "esc leaves",
+            "enter: select",
+            f"{self._save}: save for all sessions" if self._save else "",
+            f"{self._tab}: show {others}" if self._scoped and self._tab else "",
+            "esc: cancel",
         ]
         return " · ".join(filter(None, parts))
 
 
 class ThinkingPicker(KeepingPicker):
-    BINDINGS = [bind("app.thinking.save", "keep", is_first=True)]
+    BINDINGS = bind_all({"keep": "app.thinking.save"}, is_first=True)

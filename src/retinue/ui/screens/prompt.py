@@ -4,10 +4,13 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Input, Static, TextArea
 
-from retinue.ui.default_keys import bind
+from retinue.ui.default_keys import bind_all
 from retinue.ui.formats import clean_line
 from retinue.ui.screens.overlay import Overlay
 from retinue.ui.widgets.line import TextLine
+
+_HINT = "ctrl+s: done · esc: back"
+_BINDINGS = bind_all({"leave": "tui.select.cancel", "send": "app.text.done"}, is_first=True)
 
 
 class TextPrompt(Overlay[str | None]):
@@ -22,10 +25,7 @@ class TextPrompt(Overlay[str | None]):
     TextPrompt TextArea { height: 10; border: none; background: $boost; }
     TextPrompt #hint { color: $text-muted; height: auto; }
     """
-    BINDINGS = [
-        bind("tui.select.cancel", "leave", is_first=True),
-        bind("app.text.done", "send", is_first=True),
-    ]
+    BINDINGS = _BINDINGS
 
     def __init__(self, question: str, *, value: str = "", is_long: bool = False) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class TextPrompt(Overlay[str | None]):
                 yield TextArea(self._value, id="answer")
             else:
                 yield TextLine(self._value, id="answer")
-            hint = "ctrl+s done · esc back" if self._is_long else "enter done · esc back"
+            hint = _HINT if self._is_long else "enter: done · esc: back"
             yield Static(hint, id="hint", markup=False)
 
     def on_mount(self) -> None:
@@ -62,9 +62,6 @@ class TextPrompt(Overlay[str | None]):
         self.dismiss(None)
 
 
-_HINT = "ctrl+s done · esc back"
-
-
 class TextPage(Overlay[str | None]):
     """Edits a long text; the result is the text, or None."""
 
@@ -75,10 +72,7 @@ class TextPage(Overlay[str | None]):
     TextPage TextArea { height: 1fr; border: none; background: $boost; }
     TextPage #hint { height: 1; color: $text-muted; }
     """
-    BINDINGS = [
-        bind("tui.select.cancel", "leave", is_first=True),
-        bind("app.text.done", "send", is_first=True),
-    ]
+    BINDINGS = _BINDINGS
 
     def __init__(self, title: str, text: str = "") -> None:
         super().__init__()
@@ -109,4 +103,4 @@ class TextPage(Overlay[str | None]):
             self.dismiss(None)
             return
         self._is_sure = True
-        self.query_one("#hint", Static).update("esc again throws away what you wrote · ctrl+s keeps it")
+        self.query_one("#hint", Static).update("esc again: discard your changes · ctrl+s: keep them")

@@ -9,7 +9,7 @@ from textual.widgets import OptionList
 from retinue.core.errors import RetinueError
 from retinue.core.messages import THINKING_LEVELS
 from retinue.core.model import ModelInfo
-from retinue.ui.default_keys import bind
+from retinue.ui.default_keys import bind_all
 from retinue.ui.formats import clean, clean_line
 from retinue.ui.screens.picker import Picker, PickerRow
 
@@ -94,15 +94,17 @@ class ModelDraft:
 class ScopePicker(Picker):
     """Has no result: each change is applied immediately."""
 
-    BINDINGS = [
-        bind("app.models.enableAll", "enable_all", is_first=True),
-        bind("app.models.clearAll", "clear_all", is_first=True),
-        bind("app.models.toggleProvider", "toggle_provider", is_first=True),
-        bind("app.models.reorderUp", "reorder(-1)", is_first=True),
-        bind("app.models.reorderDown", "reorder(1)", is_first=True),
-        bind("app.models.save", "save", is_first=True),
-    ]
-    app: "RetinueApp"
+    BINDINGS = bind_all(
+        {
+            "enable_all": "app.models.enableAll",
+            "clear_all": "app.models.clearAll",
+            "toggle_provider": "app.models.toggleProvider",
+            "reorder(-1)": "app.models.reorderUp",
+            "reorder(1)": "app.models.reorderDown",
+            "save": "app.models.save",
+        },
+        is_first=True,
+    )
 
     def __init__(self, app: "RetinueApp") -> None:
         self._selection = app.link.crew.selection
@@ -111,8 +113,8 @@ class ScopePicker(Picker):
         self._draft = ModelDraft(tuple(self._infos), scope or None)
         self._state = ""
         """A note about saving for the hint; empty if there is none."""
-        about = "It counts at once, in this program. What is saved counts for all others, too, also for pi."
-        super().__init__("Models to turn through", self._make_rows(), chosen=self._selection.model.ref, about=about)
+        about = "Changes apply to this session at once. Saved changes also apply to other sessions and to pi."
+        super().__init__("Models to cycle through", self._make_rows(), chosen=self._selection.model.ref, about=about)
 
     def on_mount(self) -> None:
         self.tell(self._describe())
@@ -155,7 +157,7 @@ class ScopePicker(Picker):
         except RetinueError as error:
             self.notify(clean(str(error)), severity="error", markup=False)
             return
-        self._state = f", saved{f', but {clean_line(other, 100)} decides here' if other else ''}"
+        self._state = f", saved{f', but {clean_line(other, 100)} overrides it here' if other else ''}"
         self.tell(self._describe())
 
     def _change(self, draft: ModelDraft) -> None:
@@ -174,21 +176,21 @@ class ScopePicker(Picker):
     def _to_choice(self, ref: str) -> PickerRow:
         is_in, info = self._draft.has(ref), self._infos.get(ref)
         level = self._draft.find_level(ref)
-        note = "cannot be asked now" if info is None else f"{info.name}{f' · thinks: {level}' if level else ''}"
+        note = "not available" if info is None else f"{info.name}{f' · thinking: {level}' if level else ''}"
         return PickerRow(ref, ref, note, "✓" if is_in else "", is_quiet=not is_in)
 
     def _describe(self) -> str:
         show, draft = self.app.keys.show, self._draft
-        figure = "all are in" if draft.chosen is None else f"{draft.count()} of {len(draft.known)} in"
-        figure = "none is in, which means all" if draft.chosen == () else figure
+        figure = "all enabled" if draft.chosen is None else f"{draft.count()} of {len(draft.known)} enabled"
+        figure = "none enabled, which means all" if draft.chosen == () else figure
         parts = [
-            "enter takes in or out",
-            f"{show('app.models.enableAll')} all",
-            f"{show('app.models.clearAll')} none",
-            f"{show('app.models.toggleProvider')} provider",
-            f"{show('app.models.reorderUp')}/{show('app.models.reorderDown').rpartition('+')[2]} order",
-            f"{show('app.models.save')} saves",
-            "esc leaves",
+            "enter: toggle",
+            f"{show('app.models.enableAll')}: all",
+            f"{show('app.models.clearAll')}: none",
+            f"{show('app.models.toggleProvider')}: provider",
+            f"{show('app.models.reorderUp')}/{show('app.models.reorderDown').rpartition('+')[2]}: reorder",
+            f"{show('app.models.save')}: save",
+            "esc: close",
             figure + self._state,
         ]
         return " · ".join(parts)

@@ -2,21 +2,19 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from retinue.core.errors import RetinueError
-from retinue.ui.default_keys import bind
+from retinue.ui.default_keys import bind_all
 from retinue.ui.formats import clean, describe_session
 from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.screens.prompt import TextPrompt
-
-if TYPE_CHECKING:
-    from retinue.ui.app import RetinueApp
+from retinue.views.overview import delete_session, rename_session
 
 Found = Mapping[str, Any]
 _ORDERS: dict[str, Callable[[Found], Any]] = {
     "last used": lambda found: found["modified"],
-    "begun": lambda found: found["created"],
+    "created": lambda found: found["created"],
     "name": lambda found: (not found["name"], (found["name"] or found["firstMessage"] or "").lower()),
 }
 
@@ -24,15 +22,17 @@ _ORDERS: dict[str, Callable[[Found], Any]] = {
 class SessionPicker(Picker):
     """The result is the path of a session, or None."""
 
-    BINDINGS = [
-        bind("app.session.togglePath", "toggle_path", is_first=True),
-        bind("app.session.toggleSort", "toggle_sort", is_first=True),
-        bind("app.session.toggleNamedFilter", "toggle_named", is_first=True),
-        bind("app.session.rename", "rename", is_first=True),
-        bind("app.session.delete", "delete", is_first=True),
-        bind("app.session.deleteNoninvasive", "delete_quietly", is_first=True),
-    ]
-    app: "RetinueApp"
+    BINDINGS = bind_all(
+        {
+            "toggle_path": "app.session.togglePath",
+            "toggle_sort": "app.session.toggleSort",
+            "toggle_named": "app.session.toggleNamedFilter",
+            "rename": "app.session.rename",
+            "delete": "app.session.delete",
+            "delete_quietly": "app.session.deleteNoninvasive",
+        },
+        is_first=True,
+    )
 
     def __init__(self, found: Sequence[Found], now: str | None, *, with_folder: bool) -> None:
         """`now` is the path of the open session."""
@@ -51,9 +51,9 @@ class SessionPicker(Picker):
     def _describe(self) -> str:
         show = self.app.keys.show
         return (
-            f"enter opens · {show('app.session.rename')} names · {show('app.session.delete')} deletes · "
-            f"{show('app.session.toggleSort')} sorted by: {self._order} · {show('app.session.toggleNamedFilter')} "
-            f"{'all' if self._only_named else 'only named'} · {show('app.session.togglePath')} path · esc leaves"
+            f"enter: open · {show('app.session.rename')}: rename · {show('app.session.delete')}: delete · "
+            f"{show('app.session.toggleSort')}: sort (by {self._order}) · {show('app.session.toggleNamedFilter')}: "
+            f"{'all' if self._only_named else 'only named'} · {show('app.session.togglePath')}: paths · esc: cancel"
         )
 
     def _make_rows(self) -> list[PickerRow]:
@@ -96,7 +96,7 @@ class SessionPicker(Picker):
             return
         if found["path"] == self._now:
             self.app.link.crew.chronicle.rename(name.strip())
-        elif not await self._try(lambda: _rename_file(found["path"], name.strip())):
+        elif not await self._try(lambda: rename_session(found["path"], name.strip())):
             return
         self._found = [{**each, "name": name.strip()} if each is found else each for each in self._found]
         self._renew()
@@ -107,11 +107,11 @@ class SessionPicker(Picker):
         if found is None:
             return
         if found["path"] == self._now:
-            self.tell("this is the session you are in; it cannot be deleted")
+            self.tell("the open session cannot be deleted")
         elif self._doomed != found["path"]:
             self._doomed = found["path"]
             key, name = self.app.keys.show("app.session.delete"), describe_session(found)[0]
-            self.tell(f"{key} again deletes “{name}” and what its agents said, for ever")
+            self.tell(f"{key} again: permanently delete “{name}” and the sessions of its subagents")
         else:
             self.run_worker(self._delete(found), exclusive=True)
 
@@ -121,7 +121,7 @@ class SessionPicker(Picker):
             self.action_delete()
 
     async def _delete(self, found: Found) -> None:
-        if await self._try(lambda: _delete_file(found["path"])):
+        if await self._try(lambda: delete_session(found["path"])):
             self._found = [each for each in self._found if each is not found]
         self._renew()
 
@@ -136,15 +136,3 @@ class SessionPicker(Picker):
     def _find_lit(self) -> Found | None:
         lit = self.lit
         return next((each for each in self._found if lit is not None and each["path"] == lit.key), None)
-
-
-def _rename_file(path: str, name: str) -> None:
-    from retinue.views.overview import rename_session
-
-    rename_session(path, name)
-
-
-def _delete_file(path: str) -> None:
-    from retinue.views.overview import delete_session
-
-    delete_session(path)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from retinue.core.errors import RetinueError
-from retinue.ui.default_keys import bind
+from retinue.ui.default_keys import bind, bind_all
 from retinue.ui.formats import clean, clean_line, fold_skill
 from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.screens.prompt import TextPrompt
@@ -14,16 +14,7 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
 FILTERS = ("default", "noTools", "userOnly", "labeledOnly", "all")
-_HIDDEN = (
-    "system",
-    "model_change",
-    "thinking_level_change",
-    "custom",
-    "label",
-    "session_info",
-    "usage",
-    "context_edit",
-)
+_HIDDEN = ("system", "custom", "label", "session_info", "usage", "model_change", "thinking_level_change", "context_edit")
 """Types of entries that are not shown to the user by default."""
 _MOST = 120
 
@@ -159,10 +150,10 @@ def _name(entry: Mapping[str, Any], role: str) -> str:
 
 
 _NAMES = {
-    "default": "what was said and done",
+    "default": "messages and tools",
     "noTools": "without tools",
-    "userOnly": "only what you said",
-    "labeledOnly": "only what is marked",
+    "userOnly": "only your messages",
+    "labeledOnly": "only labelled",
     "all": "everything",
 }
 
@@ -174,15 +165,19 @@ class TreePicker(Picker):
     LETTERS = ("app.tree.editLabel", "app.tree.toggleLabelTimestamp")
     BINDINGS = [
         *(bind(f"app.tree.filter.{name}", f"filter('{name}')", is_first=True) for name in FILTERS),
-        bind("app.tree.filter.cycleForward", "cycle(1)", is_first=True),
-        bind("app.tree.filter.cycleBackward", "cycle(-1)", is_first=True),
-        bind("app.tree.foldOrUp", "fold", is_first=True),
-        bind("app.tree.unfoldOrDown", "unfold", is_first=True),
-        bind("app.tree.editLabel", "edit_label", is_first=True),
-        bind("app.tree.toggleLabelTimestamp", "toggle_times", is_first=True),
-        bind("app.message.copy", "copy_lit", is_first=True),
+        *bind_all(
+            {
+                "cycle(1)": "app.tree.filter.cycleForward",
+                "cycle(-1)": "app.tree.filter.cycleBackward",
+                "fold": "app.tree.foldOrUp",
+                "unfold": "app.tree.unfoldOrDown",
+                "edit_label": "app.tree.editLabel",
+                "toggle_times": "app.tree.toggleLabelTimestamp",
+                "copy_lit": "app.message.copy",
+            },
+            is_first=True,
+        ),
     ]
-    app: "RetinueApp"
 
     def __init__(self, app: "RetinueApp", wanted: str = "default", chosen: str = "") -> None:
         """`chosen` is highlighted, or else the current entry."""
@@ -204,23 +199,21 @@ class TreePicker(Picker):
         return any(leaf.is_user for leaf in self._leaves if leaf.entry_id == entry_id)
 
     def _make_rows(self) -> list[PickerRow]:
-        self._leaves = list_leaves(
-            self._roots, self._chronicle.leaf_id, wanted=self._wanted, folded=frozenset(self._folded)
-        )
+        self._leaves = list_leaves(self._roots, self._chronicle.leaf_id, wanted=self._wanted, folded=self._folded)
         return [self._to_choice(leaf) for leaf in self._leaves]
 
     def _to_choice(self, leaf: TreeRow) -> PickerRow:
         label = f"[{leaf.label}{f' {leaf.labelled}' if self._has_times else ''}] " if leaf.label else ""
         fork = "⑂ " if leaf.begins and leaf.indent else ""
-        note = f"+{leaf.folded} folded" if leaf.folded else "" if leaf.is_present else "another way"
+        note = f"+{leaf.folded} folded" if leaf.folded else "" if leaf.is_present else "other branch"
         mark = "❯" if leaf.is_user else " "
         return PickerRow(leaf.entry_id, f"{'  ' * leaf.indent}{fork}{label}{leaf.text}", note, mark, not leaf.is_user)
 
     def _describe(self) -> str:
         show = self.app.keys.show
         return (
-            f"enter goes there · {show('app.tree.filter.cycleForward')} shows: {_NAMES[self._wanted]} · "
-            f"{show('app.tree.editLabel')} marks · esc leaves"
+            f"enter: go there · {show('app.tree.filter.cycleForward')}: filter ({_NAMES[self._wanted]}) · "
+            f"{show('app.tree.editLabel')}: label · esc: cancel"
         )
 
     def _renew(self, chosen: str = "") -> None:
@@ -276,7 +269,7 @@ class TreePicker(Picker):
         if lit is None:
             return
         now = next((leaf.label for leaf in self._leaves if leaf.entry_id == lit.key), "")
-        words = await self.app.push_screen_wait(TextPrompt("Mark it with (nothing takes the mark away)", value=now))
+        words = await self.app.push_screen_wait(TextPrompt("Label (empty removes it)", value=now))
         if words is None:
             return
         try:
@@ -298,6 +291,3 @@ class TreePicker(Picker):
         lit = self.lit
         ids = [leaf.entry_id for leaf in self._leaves]
         return ids.index(lit.key) if lit is not None and lit.key in ids else None
-
-    def _light(self, entry_id: str) -> None:
-        self.put(self._choices, chosen=entry_id)

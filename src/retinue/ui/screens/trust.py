@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 _ANSWERS = (
     ("yes", "this time", (True, False)),
-    ("always", "remembered for this folder", (True, True)),
+    ("always", "saved for this folder", (True, True)),
     ("no", "this time", (False, False)),
-    ("never", "remembered for this folder", (False, True)),
+    ("never", "saved for this folder", (False, True)),
 )
 _NO = 2
 
@@ -60,14 +60,14 @@ class TrustScreen(Overlay[tuple[bool, bool] | None]):
         more = f" and {len(self._protected) - 8} more" if len(self._protected) > 8 else ""
         about = Text()
         about.append(clean_line(self._project, 400), style="bold")
-        about.append(f" brings its own configuration: {names}{more}\n\n")
-        about.append("It can start programs and change what agents may do. Use it only if you trust who wrote it.")
+        about.append(f" has its own configuration: {names}{more}\n\n")
+        about.append("It can start programs and change what agents may do. Use it only if you trust its author.")
         with Vertical(id="frame"):
             with VerticalScroll(id="about", can_focus=False):
                 yield Static(about, markup=False)
             yield Static("", id="answers", markup=False)
             keys = self.app.keys
-            hint = f"↑↓ enter · {keys.show('tui.select.cancel')} no · {keys.show('app.clear')} leaves"
+            hint = f"↑↓ enter: select · {keys.show('tui.select.cancel')}: no · {keys.show('app.clear')}: exit"
             yield Static(hint, id="hint", markup=False)
 
     def on_mount(self) -> None:

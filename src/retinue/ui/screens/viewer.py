@@ -10,7 +10,7 @@ from textual.widgets import Static
 
 from retinue.core.run import Run, Status
 from retinue.ui.conversation_blocks import ConversationBlocks, describe_activity
-from retinue.ui.default_keys import bind
+from retinue.ui.default_keys import bind_all
 from retinue.ui.formats import FRAME_S, clean_line, fit_parts
 from retinue.ui.navigation import ConversationReader, Way
 from retinue.ui.screens.overlay import Overlay
@@ -36,31 +36,27 @@ class RunViewer(Overlay[None]):
     RunViewer #head { height: auto; max-height: 2; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     RunViewer #foot { height: 1; padding: 0 1; color: $text-muted; }
     """
-    BINDINGS = [
-        bind("tui.select.cancel", "close"),
-        bind("app.view.close", "close"),
-        bind("tui.select.up", "read('scroll', -1)"),
-        bind("app.view.lineUp", "read('scroll', -1)"),
-        bind("tui.select.down", "read('scroll', 1)"),
-        bind("app.view.lineDown", "read('scroll', 1)"),
-        bind("tui.select.pageUp", "read('turn', -1)"),
-        bind("app.view.pageUp", "read('turn', -1)"),
-        bind("tui.select.pageDown", "read('turn', 1)"),
-        bind("app.view.pageDown", "read('turn', 1)"),
-        bind("tui.altScreen.halfPageUp", "read('turn_half', -1)"),
-        bind("tui.altScreen.halfPageDown", "read('turn_half', 1)"),
-        bind("tui.altScreen.previousPrompt", "read('go_prompt', -1)"),
-        bind("tui.altScreen.nextPrompt", "read('go_prompt', 1)"),
-        bind("app.view.top", "read('go_edge', -1)"),
-        bind("app.view.bottom", "read('go_edge', 1)"),
-        bind("app.tools.expand", "open_all"),
-        bind("app.view.say", "compose_words"),
-        bind("app.view.search", "search"),
-        bind("tui.altScreen.search", "search"),
-        bind("app.view.searchNext", "next(1)"),
-        bind("app.view.searchPrevious", "next(-1)"),
-        bind("app.view.stop", "stop"),
-    ]
+    BINDINGS = bind_all(
+        {
+            "close": "tui.select.cancel app.view.close",
+            "read('scroll', -1)": "tui.select.up app.view.lineUp",
+            "read('scroll', 1)": "tui.select.down app.view.lineDown",
+            "read('turn', -1)": "tui.select.pageUp app.view.pageUp",
+            "read('turn', 1)": "tui.select.pageDown app.view.pageDown",
+            "read('turn_half', -1)": "tui.altScreen.halfPageUp",
+            "read('turn_half', 1)": "tui.altScreen.halfPageDown",
+            "read('go_prompt', -1)": "tui.altScreen.previousPrompt",
+            "read('go_prompt', 1)": "tui.altScreen.nextPrompt",
+            "read('go_edge', -1)": "app.view.top",
+            "read('go_edge', 1)": "app.view.bottom",
+            "open_all": "app.tools.expand",
+            "compose_words": "app.view.say",
+            "search": "app.view.search tui.altScreen.search",
+            "next(1)": "app.view.searchNext",
+            "next(-1)": "app.view.searchPrevious",
+            "stop": "app.view.stop",
+        }
+    )
     app: "RetinueApp"
 
     def __init__(self, run: Run) -> None:
@@ -80,15 +76,12 @@ class RunViewer(Overlay[None]):
     def _help(self) -> str:
         """The most important keys, as currently bound."""
         key = self._key
-        leave = self.app.keys.show("tui.select.cancel")
-        stop = f"{key('stop')} {key('stop')}"
-        is_over = self._run.status.is_final
+        working = (f"{key('say')}: send a message", f"{key('stop')} {key('stop')}: stop")
         parts = (
-            "↑↓ scroll",
-            f"{key('search')} search",
-            "" if is_over else f"{key('say')} say something",
-            "" if is_over else f"{stop} stop",
-            f"{leave} close",
+            "↑↓: scroll",
+            f"{key('search')}: search",
+            *(working if not self._run.status.is_final else ()),
+            f"{self.app.keys.show('tui.select.cancel')}: close",
         )
         return fit_parts(parts, self.query_one("#foot").size.width or self.size.width)
 
@@ -96,7 +89,7 @@ class RunViewer(Overlay[None]):
         with Vertical(id="frame"):
             yield Static("", id="head", markup=False)
             yield Conversation(self._talk, id="run-conversation")
-            yield PurposeLine(id="line")
+            yield PurposeLine()
             yield Static("", id="foot", markup=False)
 
     def on_resize(self) -> None:
@@ -183,47 +176,41 @@ class RunViewer(Overlay[None]):
         """Open the input line for a message to the run."""
         self._disarm()
         if self._run.status.is_final:
-            self._tell("it is finished: say it to the main agent, which can resume it")
-            return
-        self.query_one(PurposeLine).open("say", "say something to this agent")
+            self._tell("the agent has finished; ask the main agent to resume it")
+        else:
+            self.query_one(PurposeLine).open("message to this agent", self._say)
 
     def action_search(self) -> None:
         """Open the input line for a search."""
         self._disarm()
-        self.query_one(PurposeLine).open("search", "search for")
+        self.query_one(PurposeLine).open("search for", self._find)
 
     def action_next(self, step: int) -> None:
         """Go to the next or previous search result."""
         self._disarm()
-        self._tell(self._reading.go_found(step) if self._needle else f"search with {self._key('search')} first")
+        self._tell(self._reading.go_found(step) if self._needle else f"press {self._key('search')} to search first")
 
     def action_stop(self) -> None:
         """Ask for confirmation on the first press, stop the run on the second."""
         if self._run.status.is_final:
-            self._tell("it is finished")
+            self._tell("the agent has finished")
         elif self._armed_s:
             self.app.link.crew.lookout.stop(self._run.id)
             self._disarm()
             self._tell("stopping")
         else:
             self._armed_s = time.monotonic()
-            self._tell(f"{self._key('stop')} again stops it, and all it started")
+            self._tell(f"{self._key('stop')} again: stop it and its subagents")
 
-    def on_purpose_line_sent(self, event: PurposeLine.Sent) -> None:
-        """Search for the text, or send it to the run."""
-        event.stop()
-        self.query_one(Conversation).focus()
-        if event.purpose == "search":
-            self._needle = event.text
-            self._disarm()
-            self._tell(f"{self._reading.find(event.text)}: {clean_line(event.text, 40)}" if event.text.strip() else "")
-        elif event.text.strip():
-            is_heard = self.app.link.crew.lookout.steer(self._run.id, event.text)
-            self._tell("said" if is_heard else "it is finished and does not hear any more")
+    def _find(self, text: str) -> None:
+        self._needle = text
+        self._disarm()
+        self._tell(f"{self._reading.find(text)}: {clean_line(text, 40)}" if text.strip() else "")
 
-    def on_purpose_line_closed(self, event: PurposeLine.Closed) -> None:
-        event.stop()
-        self.query_one(Conversation).focus()
+    def _say(self, text: str) -> None:
+        if text.strip():
+            is_sent = self.app.link.crew.lookout.steer(self._run.id, text)
+            self._tell("sent" if is_sent else "not sent: the agent has finished")
 
     def _disarm(self) -> None:
         if self._armed_s or self._notice:

@@ -26,50 +26,46 @@ class CompletionPopup(Static):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
-        self._rows: list[Suggestion] = []
+        self.rows: list[Suggestion] = []
         self._lit: int | None = None
         self._first = 0
 
     @property
     def is_open(self) -> bool:
-        return bool(self._rows)
-
-    @property
-    def rows(self) -> Sequence[Suggestion]:
-        return self._rows
+        return bool(self.rows)
 
     @property
     def lit(self) -> Suggestion | None:
         """The highlighted row."""
-        return self._rows[self._lit] if self._lit is not None else None
+        return self.rows[self._lit] if self._lit is not None else None
 
     def show(self, rows: Sequence[Suggestion], *, is_lit: bool = True) -> None:
         """Show rows from the start; without `is_lit`, none is highlighted until the user moves."""
-        if list(rows) != self._rows:
-            self._rows, self._first = list(rows), 0
+        if list(rows) != self.rows:
+            self.rows, self._first = list(rows), 0
             self._lit = 0 if rows and is_lit else None
-        self.set_class(bool(self._rows), "-open")
-        self._draw()
+        self.set_class(bool(self.rows), "-open")
+        self.redraw()
 
     def close(self) -> None:
         self.show(())
 
     def move(self, step: int) -> None:
         """Move the highlight; single steps wrap around."""
-        if not self._rows:
+        if not self.rows:
             return
-        last = len(self._rows) - 1
+        last = len(self.rows) - 1
         if self._lit is None:
             self._lit = 0 if step > 0 else last
         elif abs(step) == 1:
-            self._lit = (self._lit + step) % len(self._rows)
+            self._lit = (self._lit + step) % len(self.rows)
         else:
             self._lit = max(0, min(self._lit + step, last))
-        self._draw()
+        self.redraw()
 
     def on_click(self, event: Click) -> None:
         at = self._first + event.y
-        if event.y < ROWS and at < len(self._rows):
+        if event.y < ROWS and at < len(self.rows):
             self._lit = at
             self.post_message(self.Clicked())
 
@@ -80,23 +76,20 @@ class CompletionPopup(Static):
         self.move(-1)
 
     def on_resize(self) -> None:
-        self._draw()
+        self.redraw()
 
     def redraw(self) -> None:
-        self._draw()
-
-    def _draw(self) -> None:
-        if not self._rows:
+        if not self.rows:
             return
         lit = self._lit or 0
         self._first = max(min(self._first, lit), lit - ROWS + 1, 0)
-        shown = self._rows[self._first : self._first + ROWS]
+        shown = self.rows[self._first : self._first + ROWS]
         wide = max(len(row.label) for row in shown)
         width = max(8, self.size.width or 80)
         column = min(wide, max(8, width // 2))
         lines = [self._draw_row(at, row, column, width) for at, row in enumerate(shown, self._first)]
-        if len(self._rows) > ROWS:
-            lines.append(Text(f"  {lit + 1}/{len(self._rows)}", style="dim"))
+        if len(self.rows) > ROWS:
+            lines.append(Text(f"  {lit + 1}/{len(self.rows)}", style="dim"))
         self.update(Text("\n").join(lines))
 
     def _draw_row(self, at: int, row: Suggestion, column: int, width: int) -> Text:

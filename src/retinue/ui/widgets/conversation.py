@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
+from retinue.ui import blocks
 from retinue.ui.blocks import Block, ReplyBlock
 from retinue.ui.conversation_blocks import ConversationBlocks
-from retinue.ui.renderers.base import BlockView
-from retinue.ui.renderers.registry import open_view
+from retinue.ui.renderers.base import BlockView, CommandView, NoteView, SummaryView, UserView
+from retinue.ui.renderers.reply import ReplyView
+from retinue.ui.renderers.report import ReportView
+from retinue.ui.renderers.tool import ToolView
 
 PAGE = 60
 """Blocks that get a view at a time when the user scrolls up."""
@@ -22,6 +25,16 @@ SEARCHED = 20
 """Maximum number of pages that a search loads."""
 MOST = 240
 """Maximum number of views, except in a search."""
+
+_VIEWS: dict[type[Block], type[BlockView]] = {
+    blocks.UserBlock: UserView,
+    blocks.ReplyBlock: ReplyView,
+    blocks.ToolBlock: ToolView,
+    blocks.NoteBlock: NoteView,
+    blocks.ReportBlock: ReportView,
+    blocks.CommandBlock: CommandView,
+    blocks.SummaryBlock: SummaryView,
+}
 
 
 class Conversation(VerticalScroll):
@@ -105,20 +118,18 @@ class Conversation(VerticalScroll):
             self._trim()
         self._tell_earlier()
 
-    def open_all(self, *, is_open: bool | None = None) -> bool:
-        """Expand or collapse all blocks; returns whether they are expanded now."""
+    def open_all(self, *, is_open: bool | None = None) -> None:
+        """Expand or collapse all blocks."""
         self._all_open = (not self._all_open) if is_open is None else is_open
         for view in self._views:
             view.fold(is_open=self._all_open)
-        return self._all_open
 
-    def open_thinking(self) -> bool:
-        """Expand or collapse thinking; returns whether it is expanded now."""
+    def open_thinking(self) -> None:
+        """Expand or collapse thinking."""
         self._thinking_open = not self._thinking_open
         for view in self._views:
             if isinstance(view.block, ReplyBlock):
                 view.fold(is_open=self._thinking_open)
-        return self._thinking_open
 
     def find_views(self, needle: str) -> list[BlockView]:
         """The views whose blocks contain the needle, ignoring case; earlier blocks get views for this."""
@@ -206,7 +217,7 @@ class Conversation(VerticalScroll):
 
     def _open_view(self, block: Block) -> BlockView:
         is_open = self._all_open or (self._thinking_open and isinstance(block, ReplyBlock))
-        return open_view(block, is_open=is_open)
+        return _VIEWS[type(block)](block, is_open=is_open)
 
     def _trim(self) -> None:
         """While following the end, remove views far above."""
@@ -229,7 +240,7 @@ class Conversation(VerticalScroll):
         if not self._has_earlier:
             return
         count = self._first + len(self._talk.unread)
-        words = f"↑ {count} earlier" if self._talk.is_whole else "↑ reading what is before"
+        words = f"↑ {count} earlier" if self._talk.is_whole else "↑ loading earlier messages"
         self.query_one("#earlier", Static).update(words)
         if not self._first and self._talk.unread and self.max_scroll_y and self.scroll_y <= 0:
             self.call_later(self.load_earlier)  # the user was waiting at the top

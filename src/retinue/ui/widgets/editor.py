@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from textual import events
+from textual import events, on
 from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import TextArea
@@ -161,12 +161,8 @@ class Editor(TextArea, inherit_bindings=False):
         is_later: bool = False
         """Deliver it when the agent would stop."""
 
-    @dataclass
     class Edited(Message):
         """The text or the cursor has changed."""
-
-        text: str
-        before_cursor: str
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(
@@ -194,11 +190,6 @@ class Editor(TextArea, inherit_bindings=False):
     @property
     def before_cursor(self) -> str:
         return self.get_text_range((0, 0), self.cursor_location)
-
-    def remember(self, text: str) -> None:
-        """Add a text to the history."""
-        if self.history_list.add(text):
-            self.on_remembered(text)
 
     def put(self, text: str) -> None:
         """Replace the text (can be undone) and move the cursor to the end."""
@@ -230,7 +221,8 @@ class Editor(TextArea, inherit_bindings=False):
     def _send(self, *, is_later: bool) -> None:
         text = self.words
         if text.strip():
-            self.remember(text)
+            if self.history_list.add(text):
+                self.on_remembered(text)
             self.clear_all()
             self.post_message(self.Submitted(text, is_later))
 
@@ -293,7 +285,7 @@ class Editor(TextArea, inherit_bindings=False):
     def action_jump(self, step: int) -> None:
         """Wait for a character, then move the cursor to its next or previous occurrence."""
         self._jump = step
-        self.border_subtitle = "to which character?"
+        self.border_subtitle = "jump to which character?"
 
     def _land(self, sign: str | None) -> bool:
         """Jump to a character; returns whether a jump was pending."""
@@ -356,11 +348,10 @@ class Editor(TextArea, inherit_bindings=False):
         if result := self._replace_via_keyboard(text, *self.selection):
             self.move_cursor(result.end_location)
 
-    def on_text_area_changed(self) -> None:
-        self.post_message(self.Edited(self.text, self.before_cursor))
-
-    def on_text_area_selection_changed(self) -> None:
-        self.post_message(self.Edited(self.text, self.before_cursor))
+    @on(TextArea.Changed)
+    @on(TextArea.SelectionChanged)
+    def _announce(self) -> None:
+        self.post_message(self.Edited())
 
 
 def _to_mentions(text: str) -> str:

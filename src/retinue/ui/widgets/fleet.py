@@ -28,8 +28,10 @@ class FleetList(Static):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
         self._runs: list[Run] = []
-        self._chosen = MAIN
-        self._is_active = False
+        self.chosen = MAIN
+        """The id of the selected run; `main` for the main agent."""
+        self.is_active = False
+        """Whether the arrow keys select in the list."""
         self._drawn = ("", 0, False)
         self._rows = ROWS
         self._frame = (0, 0)
@@ -40,18 +42,8 @@ class FleetList(Static):
         return min(self._rows, len(self._runs) + 1) if self.has_class("-some") else 0
 
     @property
-    def is_active(self) -> bool:
-        """Whether the arrow keys select in the list."""
-        return self._is_active
-
-    @property
     def has_rows(self) -> bool:
         return bool(self._runs)
-
-    @property
-    def chosen(self) -> str:
-        """The id of the selected run; `main` for the main agent."""
-        return self._chosen
 
     def show(self, runs: Sequence[Run], now_ms: int, frame: int, rows: int = ROWS) -> None:
         """Draw the runs; finished ones disappear after LINGER_MS unless the list is active."""
@@ -59,11 +51,11 @@ class FleetList(Static):
         self._runs = [
             run
             for run in runs
-            if not run.status.is_final or now_ms - run.finished_ms < LINGER_MS or (self._is_active and run.started_ms)
+            if not run.status.is_final or now_ms - run.finished_ms < LINGER_MS or (self.is_active and run.started_ms)
         ]
-        if self._chosen not in (MAIN, *(run.id for run in self._runs)):
-            self._chosen = MAIN
-        self.set_class((bool(self._runs) and rows >= LEAST_ROWS) or self._is_active, "-some")
+        if self.chosen not in (MAIN, *(run.id for run in self._runs)):
+            self.chosen = MAIN
+        self.set_class((bool(self._runs) and rows >= LEAST_ROWS) or self.is_active, "-some")
         self._draw(now_ms, frame)
 
     def redraw(self) -> None:
@@ -75,29 +67,28 @@ class FleetList(Static):
         """Use the arrow keys for the list; False if it is empty."""
         if not self._runs:
             return False
-        self._is_active = True
+        self.is_active = True
         return True
 
     def leave(self) -> None:
         """Stop using the arrow keys."""
-        self._is_active, self._chosen = False, MAIN
+        self.is_active, self.chosen = False, MAIN
 
-    def move(self, step: int) -> bool:
-        """Select another row; False above the first one, which leaves the list."""
+    def move(self, step: int) -> None:
+        """Select another row; above the first one, leave the list."""
         ids = [MAIN, *(run.id for run in self._runs)]
-        place = ids.index(self._chosen) + step
+        place = ids.index(self.chosen) + step
         if place < 0:
             self.leave()
-            return False
-        self._chosen = ids[min(place, len(ids) - 1)]
-        return True
+        else:
+            self.chosen = ids[min(place, len(ids) - 1)]
 
     def _draw(self, now_ms: int, frame: int) -> None:
         rows = self._rows
         if not self.has_class("-some"):
             return
         ids = [MAIN, *(run.id for run in self._runs)]
-        place = ids.index(self._chosen)
+        place = ids.index(self.chosen)
         first = max(0, min(place - rows // 2, len(ids) - rows))
         shown = [
             self._render_main() if at == 0 else self._render_run(self._runs[at - 1], now_ms, frame)
@@ -109,24 +100,24 @@ class FleetList(Static):
         if rest > 0:
             shown[-1] = Text(f"  ↓ {rest + 1} more", style="dim")
         drawn = Text("\n").join(shown)
-        key = (drawn.plain, place, self._is_active)
+        key = (drawn.plain, place, self.is_active)
         if key != self._drawn:
             is_other_size = key[0].count("\n") != self._drawn[0].count("\n")
             self._drawn = key
             self.update(drawn, layout=is_other_size)
 
     def _mark(self, run_id: str) -> str:
-        return "❯ " if self._is_active and run_id == self._chosen else "  "
+        return "❯ " if self.is_active and run_id == self.chosen else "  "
 
     def _render_main(self) -> Text:
-        style = "bold" if self._is_active and self._chosen == MAIN else "dim"
+        style = "bold" if self.is_active and self.chosen == MAIN else "dim"
         return Text(f"{self._mark(MAIN)}{MAIN}", style=style)
 
     def _render_run(self, run: Run, now_ms: int, frame: int) -> Text:
         sign, color = find_sign(run, frame)
         line = Text(self._mark(run.id))
         line.append(f"{sign} ", style=self.app.theme_variables.get(color, "dim"))
-        is_chosen = self._is_active and run.id == self._chosen
+        is_chosen = self.is_active and run.id == self.chosen
         line.append(f"{clean_line(run.agent, 30)} ", style="bold" if is_chosen else "")
         line.append(clean_line(run.description, 60), style="" if is_chosen else "dim")
         seconds = format_duration((run.finished_ms or now_ms) - run.started_ms) if run.started_ms else "queued"

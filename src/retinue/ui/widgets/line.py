@@ -1,10 +1,9 @@
 """Single-line inputs: one for dialogs, and one that opens for a purpose and closes again."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from textual import events
-from textual.message import Message
 from textual.widgets import Input
 
 if TYPE_CHECKING:
@@ -25,50 +24,31 @@ class TextLine(Input):
 
 
 class PurposeLine(TextLine):
-    """Hidden until opened; Enter sends, Escape closes."""
+    """Hidden until opened; Enter passes the text on, Escape closes. Then the conversation gets the focus."""
 
     DEFAULT_CSS = """
     PurposeLine { display: none; border: none; height: 1; padding: 0 1; background: $boost; }
     PurposeLine.-open { display: block; }
     """
-
     app: "RetinueApp"
 
-    @dataclass
-    class Sent(Message):
-        """The text and its purpose."""
-
-        purpose: str
-        text: str
-
-    class Closed(Message):
-        """Closed without sending."""
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._purpose = ""
-
-    @property
-    def is_open(self) -> bool:
-        return self.has_class("-open")
-
-    def open(self, purpose: str, hint: str) -> None:
-        self._purpose, self.placeholder, self.value = purpose, hint, ""
+    def open(self, hint: str, done: Callable[[str], None]) -> None:
+        self._done, self.placeholder, self.value = done, hint, ""
         self.add_class("-open")
         self.focus()
 
-    def close(self) -> None:
+    def _close(self) -> None:
         self.remove_class("-open")
+        self.screen.query_one("Conversation").focus()
 
     async def _on_key(self, event: events.Key) -> None:
         if self.app.keys.means(event.key, "tui.select.cancel"):
             event.stop()
             event.prevent_default()
-            self.close()
-            self.post_message(self.Closed())
+            self._close()
             return
         await super()._on_key(event)
 
     async def action_submit(self) -> None:
-        self.close()
-        self.post_message(self.Sent(self._purpose, self.value))
+        self._close()
+        self._done(self.value)

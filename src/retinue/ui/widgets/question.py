@@ -45,9 +45,8 @@ def describe_size(text: str) -> str:
 
 def render_asker(question: Question) -> str:
     """Who asks, for example `Explore (run r-1)`; `the agent` for the main agent."""
-    return (
-        f"{clean_line(question.agent, 60)} (run {clean_line(question.run_id, 40)})" if question.agent else "the agent"
-    )
+    run = f"{clean_line(question.agent, 60)} (run {clean_line(question.run_id, 40)})"
+    return run if question.agent else "the agent"
 
 
 def find_letters(question: Question) -> dict[str, str]:
@@ -157,7 +156,7 @@ class QuestionBox(Vertical):
             return
         if is_new:
             self._open(first)
-        self._draw()
+        self.redraw()
 
     def fit(self, rows: int) -> None:
         """Leave room for the answers on a screen with `rows` rows: only the text to decide about scrolls."""
@@ -167,7 +166,7 @@ class QuestionBox(Vertical):
         self.query_one("#asked").styles.max_height = 1 if rows < 8 else 2 if is_tight else 4
         rest = 5 if is_tight else options + 11
         self._scroll.styles.max_height = max(1, min(rows // 2, rows - rest))
-        self._draw()
+        self.redraw()
 
     def take_key(self, key: str, *, is_printable: bool) -> bool:
         """Handle a key for the question; False if it is not for it."""
@@ -187,13 +186,13 @@ class QuestionBox(Vertical):
         self._was_answered = False
         if keys.means(key, "tui.select.cancel"):
             self._answer(question.default)
-        elif keys.means(key, "tui.select.up") or keys.means(key, "tui.select.down"):
-            self._lit = (self._lit + (-1 if keys.means(key, "tui.select.up") else 1)) % max(1, len(question.options))
-            self._draw()
+        elif step := keys.step(key, "tui.select.up", "tui.select.down"):
+            self._lit = (self._lit + step) % max(1, len(question.options))
+            self.redraw()
         elif keys.means(key, "tui.select.confirm"):
             self._confirm(question)
-        elif keys.means(key, "app.question.scrollUp") or keys.means(key, "app.question.scrollDown"):
-            self._scroll.scroll_relative(y=-1 if keys.means(key, "app.question.scrollUp") else 1, animate=False)
+        elif step := keys.step(key, "app.question.scrollUp", "app.question.scrollDown"):
+            self._scroll.scroll_relative(y=step, animate=False)
         elif answer := find_letters(question).get(key.lower()):
             self._answer(answer)
         else:
@@ -226,7 +225,7 @@ class QuestionBox(Vertical):
         self._answer(question.options[event.screen_y - answers.region.y])
 
     def on_resize(self, event: Resize) -> None:
-        self._draw()
+        self.redraw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
@@ -263,7 +262,7 @@ class QuestionBox(Vertical):
     def _set_aside(self, *, is_aside: bool) -> None:
         self._is_aside = is_aside
         self.set_class(is_aside, "-aside")
-        self._draw()
+        self.redraw()
 
     def _confirm(self, question: Question) -> None:
         # A user who was about to send a text has not read the question yet.
@@ -276,10 +275,6 @@ class QuestionBox(Vertical):
             self.post_message(self.Answered(self._question, answer))
 
     def redraw(self) -> None:
-        """Redraw because the theme has changed."""
-        self._draw()
-
-    def _draw(self) -> None:
         question = self._question
         if question is None or not self.is_mounted:
             return
@@ -313,9 +308,9 @@ class QuestionBox(Vertical):
     def _draw_hint(self, question: Question) -> str:
         aside, leave = self.app.keys.show("app.question.aside"), self.app.keys.show("tui.select.cancel")
         if self._is_aside:
-            return f"{aside} answers it"
+            return f"{aside}: answer"
         default = clean_line(question.default, 40) or "no answer"
         if not question.options:
-            return f"enter answers · {leave} {default}"
-        scroll = " · pgup/pgdn scroll" if question.text.count("\n") > 5 or len(question.text) > 400 else ""
-        return f"↑↓ enter · {leave} {default}{scroll} · {aside} write first"
+            return f"enter: answer · {leave}: {default}"
+        scroll = " · pgup/pgdn: scroll" if question.text.count("\n") > 5 or len(question.text) > 400 else ""
+        return f"↑↓ enter: answer · {leave}: {default}{scroll} · {aside}: write first"

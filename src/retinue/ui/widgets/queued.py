@@ -27,7 +27,7 @@ class QueuedLines(Static):
         super().__init__(id=id, markup=False)
         self._shown: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
-    def show(self, steering: list[str], follow_up: list[str], key: str = "alt+up") -> None:
+    def show(self, steering: list[str], follow_up: list[str], key: str) -> None:
         """Show the messages; `key` is the key that takes them back."""
         now = (tuple(steering), tuple(follow_up))
         if now == self._shown:
@@ -38,41 +38,34 @@ class QueuedLines(Static):
         lines += [f"↳ then: {clean_line(text, 200)}" for text in follow_up]
         more = len(lines) - _MOST
         lines = [*lines[:_MOST], f"  … {more} more"] if more > 0 else lines
-        self.update(
-            Text("\n".join([*lines, *([f"  {key} takes them back into the editor"] if key else [])]), style="dim")
-        )
+        lines += [f"  {key}: edit queued messages"] if key else []
+        self.update(Text("\n".join(lines), style="dim"))
 
 
-class QueuedMessages:
-    """The main agent's queued messages."""
+def take_back(screen: "MainScreen") -> None:
+    """Put the queued messages into the editor, before its text."""
+    if not screen.app.link.is_open:
+        return
+    steering, follow_up = screen.app.link.crew.take_back()
+    editor = screen.query_one(Editor)
+    words = [*steering, *follow_up, editor.words]
+    if steering or follow_up:
+        editor.put("\n\n".join(text for text in words if text.strip()))
 
-    def __init__(self, screen: "MainScreen") -> None:
-        self._screen = screen
-        self._link = screen.app.link
 
-    def take_back(self) -> None:
-        """Put them into the editor, before its text."""
-        if not self._link.is_open:
-            return
-        steering, follow_up = self._link.crew.take_back()
-        editor = self._screen.query_one(Editor)
-        words = [*steering, *follow_up, editor.words]
-        if steering or follow_up:
-            editor.put("\n\n".join(text for text in words if text.strip()))
-
-    async def resend(self) -> None:
-        """Stop the agent and send them at once; if that fails, put them into the editor."""
-        if not self._link.is_open or not self._link.state.is_busy:
-            return
-        crew = self._link.crew
-        steering, follow_up = crew.take_back()
-        crew.abort(spares_runs=True)
-        words = "\n\n".join([*steering, *follow_up])
-        if not words.strip():
-            return
-        await crew.rest()
-        try:
-            self._screen.app.speech.say(words)
-        except RetinueError as error:
-            self._screen.query_one(Editor).put(words)
-            self._screen.notify(str(error), severity="error", markup=False)
+async def resend(screen: "MainScreen") -> None:
+    """Stop the agent and send the queued messages at once; if that fails, put them into the editor."""
+    link = screen.app.link
+    if not link.is_open or not link.state.is_busy:
+        return
+    steering, follow_up = link.crew.take_back()
+    link.crew.abort(spares_runs=True)
+    words = "\n\n".join([*steering, *follow_up])
+    if not words.strip():
+        return
+    await link.crew.rest()
+    try:
+        screen.app.speech.say(words)
+    except RetinueError as error:
+        screen.query_one(Editor).put(words)
+        screen.notify(str(error), severity="error", markup=False)

@@ -1,12 +1,11 @@
-"""Search in a conversation: the input line and its results."""
+"""Search in the conversation of the main screen: the input line and its results."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Input, Static
 
@@ -19,33 +18,31 @@ if TYPE_CHECKING:
 
 PAUSE_S = 0.2
 """Seconds without typing before the search starts."""
+_STEPS = {
+    0: ("tui.altScreen.searchClose", "tui.select.cancel"),
+    1: ("tui.altScreen.searchNext", "tui.select.down"),
+    -1: ("tui.altScreen.searchPrevious", "tui.select.up"),
+}
 
 
 class SearchInput(TextLine):
-    """Handles search keys before the input does."""
+    """Handles search keys before the input does: 1 for next, -1 for previous, 0 to close."""
 
     app: "RetinueApp"
 
-    @dataclass
-    class Used(Message):
-        """A search key: 1 for next, -1 for previous, 0 to close."""
-
-        step: int
+    def __init__(self, on_step: Callable[[int], None], *, id: str) -> None:
+        super().__init__(id=id)
+        self._on_step = on_step
 
     async def _on_key(self, event: events.Key) -> None:
-        keys, key = self.app.keys, event.key
-        steps = (
-            (0, ("tui.altScreen.searchClose", "tui.select.cancel")),
-            (1, ("tui.altScreen.searchNext", "tui.select.down")),
-            (-1, ("tui.altScreen.searchPrevious", "tui.select.up")),
-        )
-        step = next((step for step, actions in steps if any(keys.means(key, each) for each in actions)), None)
+        means = self.app.keys.means
+        step = next((step for step, actions in _STEPS.items() if any(means(event.key, each) for each in actions)), None)
         if step is None:
             await super()._on_key(event)
             return
         event.stop()
         event.prevent_default()
-        self.post_message(self.Used(step))
+        self._on_step(step)
 
 
 class SearchLine(Horizontal):
@@ -60,109 +57,74 @@ class SearchLine(Horizontal):
     }
     """
 
-    @dataclass
-    class Changed(Message):
-        """The search text has changed."""
-
-        text: str
-
-    @dataclass
-    class Moved(Message):
-        """Go to the next or previous result."""
-
-        step: int
-
-    class Closed(Message):
-        """The search was closed."""
-
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._pause: Timer | None = None
+        self._reader: ConversationReader | None = None
 
     def compose(self) -> ComposeResult:
         yield Static("search", markup=False)
-        yield SearchInput(id="search-words")
+        yield SearchInput(self._step, id="search-words")
         yield Static("", id="search-found", markup=False)
 
     @property
     def is_open(self) -> bool:
         return self.has_class("-open")
 
-    def open(self) -> None:
+    def open(self, reader: ConversationReader) -> None:
         """Open with the last search text selected."""
+        self._reader = reader
         self.add_class("-open")
         words = self.query_one(SearchInput)
         words.focus()
         words.select_all()
-        self.tell("")
+        self._tell("")
 
     def close(self) -> None:
+        """Close and focus the editor; the last result stays visible."""
+        if self._reader is None:
+            return
         self.remove_class("-open")
         self._stop_waiting()
-
-    def tell(self, text: str) -> None:
-        """Show what was found."""
-        self.query_one("#search-found", Static).update(text)
+        self._reader.forget()
+        self._reader = None
+        self.screen.query_one(Editor).focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Search after a pause in typing."""
         event.stop()
         self._stop_waiting()
         if self.is_open:
-            self._pause = self.set_timer(PAUSE_S, self._send)
+            self._pause = self.set_timer(PAUSE_S, self._find)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Ignored: Enter is one of the search keys."""
         event.stop()
 
-    def on_search_input_used(self, event: SearchInput.Used) -> None:
-        event.stop()
-        if not event.step:
-            self.post_message(self.Closed())
+    def _step(self, step: int) -> None:
+        if not step:
+            self.close()
         elif self._pause is not None:
             self._stop_waiting()
-            self._send()
-        else:
-            self.post_message(self.Moved(event.step))
+            self._find()
+        elif self._reader is not None:
+            self._tell(self._reader.go_found(step))
 
-    def _send(self) -> None:
+    def _find(self) -> None:
         self._pause = None
-        self.post_message(self.Changed(self.query_one(SearchInput).value))
+        text = self.query_one(SearchInput).value
+        if self._reader is None:
+            return
+        if text.strip():
+            self._tell(self._reader.find(text))
+        else:
+            self._reader.forget()
+            self._tell("")
+
+    def _tell(self, text: str) -> None:
+        self.query_one("#search-found", Static).update(text)
 
     def _stop_waiting(self) -> None:
         if self._pause is not None:
             self._pause.stop()
             self._pause = None
-
-
-class ConversationSearch:
-    """Connects the search line with a conversation."""
-
-    def __init__(self, line: SearchLine, reading: ConversationReader, editor: Editor) -> None:
-        self._line = line
-        self._reading = reading
-        self._editor = editor
-
-    @property
-    def is_open(self) -> bool:
-        return self._line.is_open
-
-    def open(self) -> None:
-        self._line.open()
-
-    def find(self, text: str) -> None:
-        if text.strip():
-            self._line.tell(self._reading.find(text))
-        else:
-            self._reading.forget()
-            self._line.tell("")
-
-    def go(self, step: int) -> None:
-        self._line.tell(self._reading.go_found(step))
-
-    def close(self) -> None:
-        """Close and focus the editor; the last result stays visible."""
-        if self._line.is_open:
-            self._line.close()
-            self._reading.forget()
-            self._editor.focus()

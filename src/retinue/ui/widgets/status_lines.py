@@ -1,0 +1,173 @@
+"""The status lines of the main screen: the welcome text, what the agent is doing, and the footer."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+from rich.text import Text
+from textual.widgets import Static
+
+from retinue.core.figures import format_cost, format_duration, format_tokens
+from retinue.ui.formats import FRAME_S, SPINNER, clean_line, color_percent, find_percent
+from retinue.ui.state import State
+
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
+
+_PHASES = {"compacting": "summarising the conversation", "waiting": "waiting for subagents"}
+_RULES = "offline/rules"
+
+
+class Welcome(Static):
+    """Shown until the first message is sent, with a warning if there is one."""
+
+    DEFAULT_CSS = """
+    Welcome { height: auto; padding: 0 2 1 2; color: $text-muted; display: none; }
+    Welcome.-shown { display: block; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self._remark = ""
+
+    def show(self, model: str) -> None:
+        remark = f"{_RULES} is not a language model: it answers by fixed rules. Choose a model with /model."
+        remark = remark if model == _RULES else ""
+        if remark != self._remark or not self.has_class("-shown"):
+            self._remark = remark
+            self.redraw()
+        self.add_class("-shown")
+
+    def hide(self) -> None:
+        self.remove_class("-shown")
+
+    def redraw(self) -> None:
+        """Redraw because the theme has changed."""
+        colors = self.app.theme_variables
+        text = Text()
+        text.append("retinue", style=f"bold {colors.get('accent', '')}")
+        text.append("  What should I work on?")
+        if self._remark:
+            text.append(f"\n\n{self._remark}", style=colors.get("text-warning", ""))
+        self.update(text)
+
+
+class WorkingLine(Static):
+    """One line while the agent works, else hidden."""
+
+    DEFAULT_CSS = """
+    WorkingLine {
+        height: 1; padding: 0 2; display: none; text-wrap: nowrap; text-overflow: ellipsis;
+    }
+    WorkingLine.-busy { display: block; }
+    """
+
+    def show(self, state: State, now_ms: int, scope: str) -> None:
+        """Draw the line; `scope` says which key stops what."""
+        self.set_class(state.is_busy, "-busy")
+        if not state.is_busy:
+            return
+        frame = SPINNER[int(now_ms / 1000 / FRAME_S) % len(SPINNER)]
+        words = _PHASES.get(state.phase, state.phase)
+        if state.phase == "working" and state.tool:
+            words = f"running {clean_line(state.tool, 40)}"
+        line = Text()
+        line.append(f"{frame} ", style=self.app.theme_variables.get("accent", ""))
+        line.append(words)
+        if state.started_ms:
+            line.append(f" · {format_duration(max(0, now_ms - state.started_ms))}", style="dim")
+        line.append(f" · {scope}", style="dim")
+        self.update(line, layout=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FooterFacts:
+    folder: str = ""
+    model: str = ""
+    thinking: str = "off"
+    input: int = 0
+    output: int = 0
+    cost: float = 0.0
+    percent: int | None = None
+    window: int = 0
+    status: str = ""
+    """A status message, for example about a key or the number of agents."""
+
+
+def find_facts(app: "RetinueApp") -> FooterFacts:
+    """The current facts for the footer."""
+    link = app.link
+    if not link.is_open:
+        return FooterFacts(status="starting")
+    usage, model = link.state.usage, link.crew.model
+    return FooterFacts(
+        folder=app.shorten(Path.cwd()),
+        model=model.ref,
+        thinking=link.crew.selection.thinking,
+        input=usage.input + usage.cache_read + usage.cache_write,
+        output=usage.output,
+        cost=usage.cost.total,
+        percent=find_percent(link.state.context_tokens, model.context_window),
+        window=model.context_window,
+    )
+
+
+class StatusFooter(Static):
+    """Directory, model, thinking level, usage and context fill level."""
+
+    DEFAULT_CSS = """
+    StatusFooter { height: 1; padding: 0 2; color: $text-muted; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self.facts = FooterFacts()
+
+    def show(self, facts: FooterFacts) -> None:
+        if facts != self.facts:
+            self.facts = facts
+            self.refresh_line()
+
+    def on_resize(self) -> None:
+        self.refresh_line()
+
+    def refresh_line(self) -> None:
+        """Redraw; on a narrow screen the least important parts are left out, but never the status."""
+        facts, width = self.facts, max(0, self.size.width)
+        status = clean_line(facts.status, 200)
+        left = clean_line(facts.folder, 60)
+        needed = cell_len(status) + 2 if status else 0
+        parts = self._draw_parts()
+        while parts and needed + sum(part.cell_len for part in parts) > width and (needed or len(parts) > 1):
+            del parts[0]
+        right = Text.assemble(*parts)
+        room = width - right.cell_len - 2
+        if status:
+            left = f"{status}  {left}" if room - needed > 10 else status
+        if room < 8 and not status:
+            right.truncate(width, overflow="ellipsis")
+            self.update(right, layout=False)
+            return
+        line = Text(left)
+        line.truncate(max(0, room), overflow="ellipsis")
+        line.append(" " * max(2, width - line.cell_len - right.cell_len))
+        self.update(line.append_text(right), layout=False)
+
+    def _draw_parts(self) -> list[Text]:
+        """The parts on the right, least important first, the model last."""
+        facts = self.facts
+        parts = []
+        if facts.input or facts.output:
+            parts.append(Text(f"↑{format_tokens(facts.input)} ↓{format_tokens(facts.output)} "))
+        if cost := format_cost(facts.cost):
+            parts.append(Text(f"{cost} "))
+        if facts.percent is not None:
+            color = color_percent(facts.percent)
+            # The footer is already drawn in a muted colour.
+            style = "" if color == "dim" else self.app.theme_variables.get(color, "")
+            parts.append(Text(f"{facts.percent}%/{format_tokens(facts.window)} ", style=style))
+        model = Text(clean_line(facts.model, 60), style="bold")
+        if facts.thinking != "off":
+            model.append(f" • {facts.thinking}", style="not bold")
+        return [*parts, model]
