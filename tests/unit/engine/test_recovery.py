@@ -1,8 +1,9 @@
 import msgspec
+from msgspec.structs import replace
 
 from retinue.core.events import RunFinished, RunForgotten, RunQueued, RunRead, RunStarted, RunSteered
 from retinue.core.run import Outcome, Reason, Run, Status
-from retinue.engine.recovery import read_remains
+from retinue.engine.recovery import has_left_copies, read_remains
 from retinue.engine.request import RunRequest, store_request
 
 REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
@@ -70,3 +71,11 @@ def test_words_outlive_a_crash_and_no_other_end():
 def test_damaged_entries_are_counted():
     remains = read_remains([{"type": "RunStarted"}, None, msgspec.to_builtins(done("nobody"))])
     assert (remains.runs, remains.damaged) == ({}, 3)
+
+
+def test_only_interrupted_copies_are_left():
+    remains = read(queued("a"), queued("b"), RunStarted(run_id="a"))
+    remains.requests["b"] = replace(REQUEST, isolation="worktree")
+    assert not has_left_copies(remains)
+    remains.requests["a"] = replace(REQUEST, isolation="worktree")
+    assert has_left_copies(remains)

@@ -1,7 +1,7 @@
 from itertools import pairwise
 from pathlib import Path
 
-from retinue.sandbox.gitdirs import list_steering
+from retinue.sandbox.gitdirs import list_steering, read_settings
 
 
 def test_included_configuration_is_followed(tmp_path: Path) -> None:
@@ -25,3 +25,9 @@ def test_folder_beside_generated_hooks_counts(tmp_path: Path) -> None:
     path.write_text('[core]\n\thooksPath = .husky/_\n[includeIf "gitdir:~/x"]\n\tpath = ~/more\n')
     hooks, files = list_steering([str(path)], str(tmp_path), "/home/me")
     assert (hooks, files) == ((f"{tmp_path}/.husky", f"{tmp_path}/.husky/_"), ("/home/me/more",))
+
+
+def test_setting_may_follow_its_section_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("[core] hooksPath = steps ; as usual\n\tworktree = ../x\n")
+    assert list(read_settings(str(path))) == [("core.hookspath", "steps"), ("core.worktree", "../x")]
