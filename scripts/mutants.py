@@ -35,7 +35,7 @@ PLACES = ("engine", "sessions", "sandbox", "tools/policy.py")
 TESTS = ("tests/unit/**/test_*.py", "tests/surfaces/test_*.py", "tests/flows/test_*.py", "tests/frontends/test_*.py")
 # Tests of other parts, which run the changed code as a matter of course and say nothing about it.
 OTHERS = {
-    "tests/unit": "cli models testing tools/lsp features/mcp ui",
+    "tests/unit": "cli core definitions features/mcp models testing tools/lsp ui",
     "tests/flows": "certificates convert definitions lsp mcp odd_servers provider web wire workspaces worktree",
     "tests/frontends": "lsp mcp model provider toolkit web worker",
 }
@@ -436,7 +436,8 @@ def choose_tests(mutant: Mutant, recording: dict[str, dict[str, Any]]) -> list[t
     path = STARTED_BY.get(mutant.path, mutant.path)
     folder, _, name = mutant.path.removeprefix("src/retinue/").rpartition("/")
     own = "" if mutant.is_inside else f"tests/unit/{folder}/test_{name}::"
-    wanted = sum(1 << line for line in mutant.lines) if path == mutant.path else -1
+    everything = -1
+    wanted = (sum(1 << line for line in mutant.lines) if path == mutant.path else 0) or everything
     hits = [
         (entry["seconds"], test)
         for test, entry in recording.items()

@@ -259,3 +259,11 @@ def test_numbers_are_those_of_the_kernel() -> None:
         *(1, 24),
         0x20080522,
     ) == (forkserver._PR_SET_PDEATHSIG, forkserver._PR_CAPBSET_DROP, forkserver._CAPABILITY_VERSION)
+
+
+def test_ended_commands_leave_no_zombies(server: ForkServer) -> None:
+    wardens = [run(ServerSpawner(server), "/bin/true")[2] for _ in range(3)]
+    deadline = time.monotonic() + 5
+    while any(os.path.exists(f"/proc/{pid}") for pid in wardens) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [pid for pid in wardens if os.path.exists(f"/proc/{pid}")] == []
