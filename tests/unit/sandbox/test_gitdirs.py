@@ -1,7 +1,7 @@
 from itertools import pairwise
 from pathlib import Path
 
-from retinue.sandbox.gitdirs import list_steering, read_settings
+from retinue.sandbox.gitdirs import list_steering, read_lender, read_settings
 
 
 def test_included_configuration_is_followed(tmp_path: Path) -> None:
@@ -31,3 +31,13 @@ def test_setting_may_follow_its_section_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text("[core] hooksPath = steps ; as usual\n\tworktree = ../x\n")
     assert list(read_settings(str(path))) == [("core.hookspath", "steps"), ("core.worktree", "../x")]
+
+
+def test_borrowed_objects_lead_to_their_repository(tmp_path: Path) -> None:
+    own, lender = tmp_path / "own", tmp_path / "lender"
+    for folder in (own / "objects" / "info", lender / "objects", lender / "other"):
+        folder.mkdir(parents=True)
+    assert read_lender(str(own)) == ""
+    for name, found in (("objects", str(lender)), ("other", ""), ("missing", "")):
+        (own / "objects" / "info" / "alternates").write_text(f"{lender}/{name}\n")
+        assert read_lender(str(own)) == found

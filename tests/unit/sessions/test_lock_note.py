@@ -51,6 +51,16 @@ def test_process_is_told_by_its_start() -> None:
     assert read_start_time(2**22 + 1) == ""
 
 
+def test_process_of_another_user_is_alive() -> None:
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(61_899)
+    try:
+        assert LockHolder(1, "", HERE).is_alive
+    finally:
+        os.seteuid(before)
+
+
 def test_start_is_in_ticks_since_boot() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         started_s = int(read_start_time(process.pid)) / os.sysconf("SC_CLK_TCK")

@@ -59,3 +59,10 @@ def test_long_pieces_are_no_output(monkeypatch):
     monkeypatch.setattr(stream, "MAX_STDOUT", 1000)
     piece = json.dumps({"type": "message_update", "x": "y" * 500}).encode() + b"\n"
     assert read(*[piece] * 10)[2].exceeded == ""
+
+
+def test_long_errors_are_cut_off(monkeypatch):
+    monkeypatch.setattr(stream, "MAX_STDERR", 10)
+    made = Stream(lambda record: None, lambda kind, line: None)
+    assert [made.feed_error(b"x" * 10), made.feed_error(b"x")] == [False, True]
+    assert (made.exceeded, made.errors) == (stream._STDERR, "x" * 11)
