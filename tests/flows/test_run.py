@@ -461,6 +461,14 @@ async def test_full_context_is_summarised():
     assert any(isinstance(m, CompactionSummaryMessage) for m in run.session.context().messages)
 
 
+async def test_stored_session_is_summarised_before_its_first_prompt():
+    run, events = small_window([SUMMARY])
+    for _ in range(3):
+        run.session.append_message(UserMessage(LONG, 1))
+    assert await run.compact()
+    assert [(event.reason, event.error) for event in events.of(Compacted)] == [("manual", "")]
+
+
 async def test_context_is_summarised_between_turns():
     full = {"usage": {"input": 3600, "output": 500}, **calls(1)}
     run, events = small_window([SUMMARY, to("^one", text=LONG), to("^two$", **full), to("^two$", text="end")])

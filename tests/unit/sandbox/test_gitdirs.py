@@ -1,7 +1,9 @@
+import os
+import tempfile
 from itertools import pairwise
 from pathlib import Path
 
-from retinue.sandbox.gitdirs import list_steering, read_lender, read_settings
+from retinue.sandbox.gitdirs import is_hidden, list_steering, read_lender, read_settings
 
 
 def test_included_configuration_is_followed(tmp_path: Path) -> None:
@@ -41,3 +43,18 @@ def test_borrowed_objects_lead_to_their_repository(tmp_path: Path) -> None:
     for name, found in (("objects", str(lender)), ("other", ""), ("missing", "")):
         (own / "objects" / "info" / "alternates").write_text(f"{lender}/{name}\n")
         assert read_lender(str(own)) == found
+
+
+def test_only_an_unreadable_file_is_hidden() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path, before = Path(folder, "config"), os.geteuid()
+        path.touch()
+        assert not is_hidden(str(path))
+        path.chmod(0)
+        os.chmod(folder, 0o711)
+        if before == 0:  # no right is refused to root
+            os.seteuid(61_899)
+        try:
+            assert (is_hidden(str(path)), is_hidden(f"{folder}/missing")) == (True, False)
+        finally:
+            os.seteuid(before)
