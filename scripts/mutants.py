@@ -91,10 +91,12 @@ class Mutant(NamedTuple):
     """Those whose tests judge it."""
     is_inside: bool
     """Whether it is in a function; the rest runs with the import, which is of no test."""
+    where: str
+    """The class and function, such as `Journal.flush`; empty at the top of a file."""
 
     @property
     def key(self) -> str:
-        return f"{self.path}\t{self.code}\t{self.change}"
+        return f"{self.path}\t{self.where}\t{self.code}\t{self.change}"
 
     def apply(self, source: bytes) -> bytes:
         """The file with the change."""
@@ -115,6 +117,7 @@ class Finder:
         for line in self._source.splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))
         self._tree = ast.parse(self._source)
+        self._names: list[str] = []
         self._uses: dict[str, list[int]] = {}
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -136,12 +139,15 @@ class Finder:
         for target, new, change in self._change(node, is_inside=is_inside):
             yield self._make(target, new, change, statement, is_inside=is_inside)
         is_inside = is_inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        is_named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        self._names += [node.name] if is_named else []
         for name, value in ast.iter_fields(node):
             if name in UNTOUCHED or (isinstance(node, ast.ClassDef) and name != "body"):
                 continue
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):
                     yield from self._walk(child, statement, is_inside=is_inside)
+        del self._names[len(self._names) - is_named :]
 
     def _change(self, node: ast.AST, *, is_inside: bool) -> Iterator[tuple[ast.AST, str, str]]:
         """What to write instead of which part, and what that changes."""
@@ -182,7 +188,8 @@ class Finder:
             # It runs with the import; what it is about are the places that use it.
             names = {part.id for part in ast.walk(statement) if isinstance(part, ast.Name)}
             lines = {line for name in names for line in self._uses.get(name, ())} - lines
-        return Mutant(self._path, node.lineno, self._span(node), new, code, change, tuple(sorted(lines)), is_inside)
+        span, where = self._span(node), ".".join(self._names)
+        return Mutant(self._path, node.lineno, span, new, code, change, tuple(sorted(lines)), is_inside, where)
 
     def _text(self, node: ast.expr) -> str:
         start, end = self._span(node)
@@ -470,7 +477,8 @@ def choose_tests(mutant: Mutant, recording: dict[str, dict[str, Any]]) -> list[t
 def load_excuses() -> dict[str, str]:
     """Why no test can notice a change, by its key."""
     table = tomllib.loads(EXCUSES.read_text(encoding="utf-8")) if EXCUSES.exists() else {}
-    return {f"{item['path']}\t{item['code']}\t{item['change']}": item["reason"] for item in table.get("mutant", ())}
+    names = ("path", "where", "code", "change")
+    return {"\t".join(item[name] for name in names): item["reason"] for item in table.get("mutant", ())}
 
 
 def judge_all(mutants: list[Mutant], recording: dict[str, dict[str, Any]], jobs: int) -> Iterator[tuple[Mutant, str]]:

@@ -47,6 +47,7 @@ def test_each_limit_is_exact(monkeypatch):
     assert read(b"{}\n" * 3)[2].exceeded.startswith("persisted JSONL line")
     assert read(b'{"type":"message_start"}\n' * 2)[2].exceeded == ""
     assert read(b'{"type":"message_start"}\n' * 3)[2].exceeded.startswith("transient JSONL line")
+    assert [Stream(print, print).feed(b"{}\n" * count) for count in (2, 3)] == [False, True]
 
 
 def test_endless_line_is_cut_off(monkeypatch):
