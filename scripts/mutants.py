@@ -336,6 +336,7 @@ class Copy:
         place = self.root / "trace"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
+        place.chmod(0o777)  # some tests go on as another user
         try:
             chosen = ["-m", "not slow and not interop", "-p", "linetrace", "--timeout", "120"]
             self.run_tests([*chosen, *files], 3600, PYTHONDONTWRITEBYTECODE="")

@@ -42,7 +42,7 @@ def test_old_papers_of_the_dead_are_removed(tmp):
     dead = subprocess.Popen(["true"])
     dead.wait()
     names = [f"retinue-child-{dead.pid}-a", f"retinue-child-{dead.pid}-b", f"retinue-child-{os.getpid()}-c"]
-    names += ["retinue-child-x-d", f"{dead.pid}-e"]
+    names += ["retinue-child-x-d", f"{dead.pid}-e", f"retinue-child-{10**30}-f"]
     for name in names:
         (tmp / name).mkdir()
     for name in (names[0], *names[2:]):
