@@ -22,7 +22,10 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from difflib import SequenceMatcher
+from functools import reduce
 from itertools import islice
+from operator import or_
 from pathlib import Path
 from queue import Queue
 from typing import Any, NamedTuple
@@ -410,11 +413,36 @@ def open_copies(jobs: int) -> Queue[Copy]:
     return copies
 
 
-def load_recording(jobs: int) -> dict[str, dict[str, Any]]:
-    """Which tests execute which lines; only what has changed since the last time is run again."""
-    sources = digest(list_sources())
+def read_recording() -> dict[str, Any]:
+    """What was recorded last: for each test file its tests and their lines, as those are numbered now.
+
+    Where the code has changed since, tests count for the lines in place of those they executed. So a change may be
+    judged by too few tests, never by a test that would not notice it; `--again` records everything anew.
+    """
     known: dict[str, Any] = json.loads(RECORDING.read_text()) if RECORDING.exists() else {}
-    files = known.get("files", {}) if known.get("sources") == sources else {}
+    entries = [entry for item in known.get("files", {}).values() for entry in item["tests"].values()]
+    for name, before in known.get("sources", {}).items():
+        path = ROOT / name
+        if not path.exists() or (text := path.read_text(encoding="utf-8")) == before:
+            continue
+        moves: dict[int, int] = {}
+        matcher = SequenceMatcher(None, before.splitlines(), text.splitlines(), autojunk=False)
+        for kind, first, last, start, end in matcher.get_opcodes():
+            for line in range(first, last):
+                same = [start + line - first] if kind == "equal" else range(start, end)
+                moves[line + 1] = sum(1 << each + 1 for each in same)
+        for entry in entries:
+            if name in entry["lines"]:
+                mask = int(entry["lines"][name], 16)
+                moved = [moves.get(line, 0) for line in range(mask.bit_length()) if mask >> line & 1]
+                entry["lines"][name] = f"{reduce(or_, moved, 0):x}"
+    return known.get("files", {})
+
+
+def load_recording(jobs: int, *, again: bool = False) -> dict[str, dict[str, Any]]:
+    """Which tests execute which lines; only test files that have changed since the last time are run again."""
+    sources = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in list_sources()}
+    files = {} if again else read_recording()
     now = {name: digest([ROOT / name]) for name in list_tests()}
     files = {name: entry for name, entry in files.items() if now.get(name) == entry["digest"]}
     missing = sorted(set(now) - set(files))
@@ -507,6 +535,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="which ones")
     parser.add_argument("--jobs", type=int, default=2, help="how many at once")
     parser.add_argument("--only", nargs="+", default=[""], help="only those whose file, line or change has this in it")
+    parser.add_argument("--again", action="store_true", help="record anew which tests execute which lines")
     parser.add_argument("--list", action="store_true", help="only tell which ones")
     options = parser.parse_args()
     excuses = load_excuses()
@@ -517,7 +546,7 @@ def main() -> int:
         return 0
     CACHE.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()
-    recording = load_recording(options.jobs)
+    recording = load_recording(options.jobs, again=options.again)
     results: dict[Mutant, str] = {}
     for mutant, result in judge_all(
         [mutant for mutant in chosen if mutant.key not in excuses], recording, options.jobs
