@@ -98,4 +98,4 @@ def test_each_part_is_asked_for_in_its_words() -> None:
     whole, first = (render_prompt(part, make_messages(98), "", "tests") for part in ("history", "prefix"))
     assert (HISTORY_PROMPT in whole, PREFIX_PROMPT in whole) == (True, False)
     assert (HISTORY_PROMPT in first, PREFIX_PROMPT in first) == (False, True)
-    assert whole.endswith("special attention to: tests")
+    assert whole.endswith(": tests")
