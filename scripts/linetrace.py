@@ -79,6 +79,12 @@ def start() -> None:
         sys.settrace(recorder.enter)
 
 
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """The same test with another runner takes longer and runs the same code."""
+    runners = [getattr(item, "callspec", None) and item.callspec.params.get("crew_runner") for item in items]
+    items[:] = [item for item, runner in zip(items, runners, strict=True) if runner in (None, "inprocess")]
+
+
 def pytest_runtest_logstart(nodeid: str) -> None:
     _results[nodeid] = (True, 0.0)
     if recorder is not None:

@@ -5,7 +5,17 @@ from uuid import uuid4
 
 import pytest
 
-from retinue.core.events import Compacted, MessageFinished, RetryEnded, RunFinished, ToolFinished, TurnFinished
+from retinue.core.events import (
+    Compacted,
+    MessageDelta,
+    MessageFinished,
+    MessageStarted,
+    RetryEnded,
+    RunFinished,
+    ToolFinished,
+    TurnFinished,
+    TurnStarted,
+)
 from retinue.core.messages import (
     AssistantMessage,
     CompactionSummaryMessage,
@@ -417,6 +427,14 @@ async def test_user_words_come_after_the_prompt():
     assert roles[1:] == [UserMessage, AssistantMessage]
 
 
+async def test_streamed_reply_begins_once():
+    run, events = start([{"text": "Hello there, you"}])
+    await run.prompt("Hi")
+    kinds = [type(event) for event in events.events if isinstance(event, MessageStarted | MessageDelta)]
+    assert (kinds[0], kinds.count(MessageStarted)) == (MessageStarted, 1)
+    assert events.of(MessageStarted)[-1].message.content == []
+
+
 LONG = "word " * 400
 
 
@@ -443,6 +461,24 @@ async def test_full_context_is_summarised():
     assert any(isinstance(m, CompactionSummaryMessage) for m in run.session.context().messages)
 
 
+async def test_stored_session_is_summarised_before_its_first_prompt():
+    run, events = small_window([SUMMARY])
+    for _ in range(3):
+        run.session.append_message(UserMessage(LONG, 1))
+    assert await run.compact()
+    assert [(event.reason, event.error) for event in events.of(Compacted)] == [("manual", "")]
+
+
+async def test_context_is_summarised_between_turns():
+    full = {"usage": {"input": 3600, "output": 500}, **calls(1)}
+    run, events = small_window([SUMMARY, to("^one", text=LONG), to("^two$", **full), to("^two$", text="end")])
+    await run.prompt(f"one {LONG}")
+    await run.prompt("two")
+    order = [type(event) for event in events.events if isinstance(event, Compacted | TurnStarted)]
+    assert order[:4] == [TurnStarted, TurnStarted, Compacted, TurnStarted]
+    assert events.of(Compacted)[0].error == ""
+
+
 class Overflows:
     """A model that finds more than a few thousand characters too long."""
 
@@ -464,6 +500,23 @@ async def test_overflow_is_compacted_and_retried():
     outcome = await run.prompt(LONG)
     assert (outcome.status, outcome.text) == (Status.COMPLETED, "fits now")
     assert [event.will_retry for event in events.of(Compacted)] == [True]
+
+
+async def test_first_overflow_keeps_the_last_message():
+    run, _ = start(Overflows(), compaction=CompactionConfig(keep_recent_tokens=100))
+    await run.prompt(LONG)
+    await run.prompt(f"{LONG}last")
+    *_, last, answered = run.session.context().messages
+    assert (texts(last), answered.text) == (f"{LONG}last", "fits now")
+
+
+async def test_message_too_long_for_the_learnt_window_is_told():
+    overflow = {"error": {"kind": "overflow", "message": "maximum context length is 9000 tokens"}}
+    run, _ = small_window([to("^one$", text="fine"), to("^word", **overflow)], window=100_000)
+    assert (await run.prompt("one")).text == "fine"
+    outcome = await run.prompt(LONG * 90)
+    assert outcome.status is Status.FAILED
+    assert outcome.error.startswith("the message has 30000 tokens or more")
 
 
 async def test_overflow_that_stays_fails_clearly():

@@ -55,3 +55,16 @@ def test_ends_that_come_together_are_one_write(tmp_path: Path) -> None:
     told = [record["id"] for record in session.customs(RECORD)]
     assert (files.writes - before, told, len(session)) == (1, [end.run_id for end in ends], 1001)
     session.close()
+
+
+def test_pending_entries_are_written_in_order(tmp_path: Path) -> None:
+    session = Session.create(cwd="/", directory=tmp_path, clock=FakeClock(), new_id=lambda: "m")
+    told: list[str] = []
+    journal = Journal("m", session, told.append)
+    session.read_only = "of a test"
+    for number in range(3):
+        assert journal.write(lambda number=number: session.append_custom("any", number)) == ""  # type: ignore[misc]
+    session.read_only = ""
+    assert (journal.is_saved, bool(journal.flush()), journal.is_saved) == (False, True, True)
+    assert (list(session.customs("any")), len(told)) == ([0, 1, 2], 1)
+    session.close()

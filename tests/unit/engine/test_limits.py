@@ -21,7 +21,8 @@ def test_turn_limit_wraps_up_then_stops(turns, wrapping_up, verdict):
 
 
 def test_no_limit_goes_on():
-    assert judge_turn(Limits(), 10_000, Usage(total_tokens=10**9), wrapping_up=False) == GO_ON
+    verdict = judge_turn(Limits(), 10_000, Usage(total_tokens=10**9), wrapping_up=False)
+    assert (verdict, verdict.wrap_up, verdict.stop) == (GO_ON, False, None)
 
 
 @pytest.mark.parametrize(

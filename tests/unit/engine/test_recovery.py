@@ -1,9 +1,13 @@
 import msgspec
+from msgspec.structs import replace
 
 from retinue.core.events import RunFinished, RunForgotten, RunQueued, RunRead, RunStarted, RunSteered
+from retinue.core.messages import AssistantMessage, TextContent, Usage, UserMessage
 from retinue.core.run import Outcome, Reason, Run, Status
-from retinue.engine.recovery import ResumableRuns, read_remains
+from retinue.engine.recovery import CrashOutcomes, ResumableRuns, has_left_copies, read_remains
 from retinue.engine.request import RunRequest, store_request
+from retinue.sessions.log import Session
+from retinue.testing.clock import FakeClock
 
 REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
 
@@ -15,6 +19,10 @@ def queued(run_id, attempt=1):
 
 def done(run_id):
     return RunFinished(run_id=run_id, outcome=Outcome(Status.COMPLETED, Reason.DONE, "text"), at_ms=9)
+
+
+def answer(text, at_ms):
+    return AssistantMessage([TextContent(text)], "a", "p", "m", Usage(), "stop", at_ms)
 
 
 def read(*events):
@@ -91,3 +99,29 @@ def test_parent_at_work_is_not_waited_for():
 
 def test_unknown_run_keeps_nobody_waiting():
     assert list(ResumableRuns().settle("a")) == []
+
+
+def test_only_interrupted_copies_are_left():
+    remains = read(queued("a"), queued("b"), RunStarted(run_id="a"))
+    remains.requests["b"] = replace(REQUEST, isolation="worktree")
+    assert not has_left_copies(remains)
+    remains.requests["a"] = replace(REQUEST, isolation="worktree")
+    assert has_left_copies(remains)
+
+
+def test_outcome_of_a_dead_run_is_read_from_its_session(tmp_path):
+    clock = FakeClock(now_ms=10)
+    main = Session.create(cwd="/", directory=tmp_path, clock=clock, new_id=lambda: "main")
+    main.append_message(UserMessage("hello", 1))
+    path = main.tree.child_path("a")
+    child = Session.create(cwd="/", directory=None, path=path, clock=clock, new_id=lambda: "a", tree=main.tree)
+    for message in (UserMessage("t", 6), answer("before", 3), answer("then", 7), UserMessage("left", 8)):
+        child.append_message(message)
+    child.close()
+    remains = read(queued("a"), RunStarted(run_id="a", at_ms=5), queued("b"), RunStarted(run_id="b", at_ms=5))
+    outcomes = CrashOutcomes(main, clock, remains, {})
+    told = outcomes.judge(remains.runs["a"])
+    assert (told.reason, told.text, told.turns, told.is_unbegun) == (Reason.CRASH, "then", 1, False)
+    assert outcomes.read_words(remains.runs["a"]) == ["t", "left"]
+    assert (outcomes.judge(remains.runs["b"]).is_unbegun, outcomes.read_words(remains.runs["b"])) == (True, [])
+    main.close()

@@ -81,11 +81,11 @@ def test_runs_are_found_by_id_and_occasion():
 
 def test_newest_run_is_listed_first():
     book = Book()
-    times = {"old": (1, 0), "late": (2, 9), "new": (5, 0), "twin": (5, 0)}
+    times = {"old": (1, 0), "late": (2, 9), "new": (5, 0), "twin": (5, 0), "early": (3, 4)}
     for run_id, (queued_ms, started_ms) in times.items():
         run = Run(id=run_id, parent_id="main", depth=1, agent="a", description="d")
         book.runs.add(replace(run, queued_ms=queued_ms, started_ms=started_ms), REQUEST)
-    assert [run.id for run in book.runs.list_newest()] == ["late", "twin", "new", "old"]
+    assert [run.id for run in book.runs.list_newest()] == ["late", "twin", "new", "early", "old"]
 
 
 def test_active_runs_above_and_below_are_noticed():

@@ -5,6 +5,7 @@ from retinue.engine.window import (
     BOUND_TOKENS,
     LEAST_TOKENS,
     SMALL_TOKENS,
+    RunWindow,
     bound_result,
     count_head,
     explain_lack,
@@ -111,3 +112,12 @@ def test_message_must_fit_beside_the_head() -> None:
 )
 def test_limit_is_read_from_a_refusal(words: str, limit: int | None) -> None:
     assert read_limit(words) == limit
+
+
+def test_only_a_smaller_limit_is_learnt() -> None:
+    told: list[str] = []
+    window = RunWindow(lambda: INFO, told.append)
+    limits = ["too long", "maximum context length is 8192 tokens", "maximum context length is 4096 tokens"]
+    assert [window.learn(words) for words in limits] == [False, False, True]
+    assert (window.tokens, window.output_tokens, len(told)) == (4096, 1024, 1)
+    assert told[0].startswith("p/m takes 4096 tokens, not 8192")

@@ -165,3 +165,11 @@ def test_what_is_around_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     arguments = build(Profile(work, secrets=(hidden,)))
     assert find(arguments, "--tmpfs", hidden)[0] < find(arguments, "--ro-bind", work, work)[0]
     assert [bool(find(arguments, "--tmpfs", path)) for path in places] == [True, False, False]
+
+
+def test_folder_inside_a_protected_one_stays_protected(tmp_path: Path) -> None:
+    (tmp_path / ".pi" / "a" / "b").mkdir(parents=True)
+    protected = (str(tmp_path / ".pi"), str(tmp_path / ".pi" / "a" / "b"))
+    arguments = build(Profile(str(tmp_path), "workspace_write", protected=protected))
+    assert [bool(find(arguments, "--ro-bind", path, path)) for path in protected] == [True, True]
+    assert not find(arguments, "--bind", str(tmp_path / ".pi" / "a"))

@@ -204,9 +204,19 @@ def test_private_place_of_others_is_refused(kind: str, work: Path, private: Path
     place.unlink() if kind == "file" else place.rmdir()
 
 
+def test_others_may_only_pass_through_the_private_place(work: Path, private: Path) -> None:
+    box = open_sandbox(WHOLE["seatbelt"], Profile(str(work)))
+    with box.wrap(["/bin/true"], {}, str(work)):
+        place = private / f"retinue-{os.geteuid()}"
+        modes = [path.stat().st_mode & 0o777 for path in (place, *place.iterdir())]
+    assert modes == [0o711, 0o700]
+    box.close()
+
+
 def test_what_a_reader_may_not() -> None:
     reader, writer = Profile("/", tmp_bytes=5), Profile("/", "workspace_write", tmp_bytes=5)
     assert [list_limits(each) for each in (reader, writer)] == [{"RLIMIT_FSIZE": 5}, {}]
+    assert list_limits(Profile("/")) == {"RLIMIT_FSIZE": 256 * 1024 * 1024}
     found = [to_filter(each, namespaces=True) for each in (reader, writer)]
     assert [(each.sockets, each.tracing, each.metadata) for each in found] == [
         ("none", False, True),

@@ -259,3 +259,34 @@ def test_numbers_are_those_of_the_kernel() -> None:
         *(1, 24),
         0x20080522,
     ) == (forkserver._PR_SET_PDEATHSIG, forkserver._PR_CAPBSET_DROP, forkserver._CAPABILITY_VERSION)
+
+
+def test_ended_commands_leave_no_zombies(server: ForkServer) -> None:
+    wardens = [run(ServerSpawner(server), "/bin/true")[2] for _ in range(3)]
+    deadline = time.monotonic() + 5
+    while any(os.path.exists(f"/proc/{pid}") for pid in wardens) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [pid for pid in wardens if os.path.exists(f"/proc/{pid}")] == []
+
+
+def test_many_descriptors_are_passed(server: ForkServer, tmp_path: Path) -> None:
+    numbers = tuple(os.open(tmp_path, os.O_RDONLY) for _ in range(56))
+    code, text, _ = run(ServerSpawner(server), "/bin/ls", "/proc/self/fd", fds=numbers)
+    for number in numbers:
+        os.close(number)
+    assert (code, {*map(str, numbers)} - {*text.split()}) == (0, set())
+
+
+def test_warden_has_no_way_to_the_server(server: ForkServer) -> None:
+    held, lifeline = os.pipe()
+    reading, writing = os.pipe()
+    launch = Launch(["/bin/sh", "-c", "echo x; exec /bin/sleep 60"], {}, "/")
+    remote = ServerSpawner(server).spawn(launch, Stdio(writing, writing, held))
+    assert os.read(reading, 2) == b"x\n"
+    folder = f"/proc/{remote.pid}/fd"
+    targets = [os.readlink(f"{folder}/{name}") for name in os.listdir(folder)]
+    assert [target for target in targets if target.startswith("socket:")] == []
+    for handle in (held, lifeline, reading, writing):
+        os.close(handle)
+    assert wait_for(remote) == 137
+    remote.close()

@@ -1,7 +1,9 @@
+import os
+import tempfile
 from itertools import pairwise
 from pathlib import Path
 
-from retinue.sandbox.gitdirs import list_steering
+from retinue.sandbox.gitdirs import is_hidden, list_steering, read_lender, read_settings
 
 
 def test_included_configuration_is_followed(tmp_path: Path) -> None:
@@ -25,3 +27,34 @@ def test_folder_beside_generated_hooks_counts(tmp_path: Path) -> None:
     path.write_text('[core]\n\thooksPath = .husky/_\n[includeIf "gitdir:~/x"]\n\tpath = ~/more\n')
     hooks, files = list_steering([str(path)], str(tmp_path), "/home/me")
     assert (hooks, files) == ((f"{tmp_path}/.husky", f"{tmp_path}/.husky/_"), ("/home/me/more",))
+
+
+def test_setting_may_follow_its_section_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("[core] hooksPath = steps ; as usual\n\tworktree = ../x\n")
+    assert list(read_settings(str(path))) == [("core.hookspath", "steps"), ("core.worktree", "../x")]
+
+
+def test_borrowed_objects_lead_to_their_repository(tmp_path: Path) -> None:
+    own, lender = tmp_path / "own", tmp_path / "lender"
+    for folder in (own / "objects" / "info", lender / "objects", lender / "other"):
+        folder.mkdir(parents=True)
+    assert read_lender(str(own)) == ""
+    for name, found in (("objects", str(lender)), ("other", ""), ("missing", "")):
+        (own / "objects" / "info" / "alternates").write_text(f"{lender}/{name}\n")
+        assert read_lender(str(own)) == found
+
+
+def test_only_an_unreadable_file_is_hidden() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path, before = Path(folder, "config"), os.geteuid()
+        path.touch()
+        assert not is_hidden(str(path))
+        path.chmod(0)
+        os.chmod(folder, 0o711)
+        if before == 0:  # no right is refused to root
+            os.seteuid(61_899)
+        try:
+            assert (is_hidden(str(path)), is_hidden(f"{folder}/missing")) == (True, False)
+        finally:
+            os.seteuid(before)

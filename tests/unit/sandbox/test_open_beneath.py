@@ -3,7 +3,7 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,6 +60,22 @@ def test_first_failure_is_told(place: Path) -> None:
     with become_ordinary(), pytest.raises(PermissionError):
         remove_tree(str(place / "tree"))
     assert (place / "tree" / "inner" / "file").exists()
+
+
+def test_tree_that_changes_meanwhile_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tree" / "inner").mkdir(parents=True)
+    real, passes = shutil.rmtree, []
+
+    def remove(name: str, *, dir_fd: int, onerror: Callable[..., None]) -> None:
+        passes.append(name)
+        if len(passes) == 1:  # another process was quicker with one file, and made others
+            onerror(os.unlink, "tree/file", (FileNotFoundError, FileNotFoundError(), None))
+        else:
+            real(name, dir_fd=dir_fd, onerror=onerror)
+
+    monkeypatch.setattr(shutil, "rmtree", remove)
+    remove_tree(str(tmp_path / "tree"))
+    assert (passes, list(tmp_path.iterdir())) == (["tree", "tree"], [])
 
 
 def test_only_directories_are_trees(tmp_path: Path) -> None:

@@ -225,3 +225,17 @@ def test_missing_pointer_of_a_repository_is_forbidden(tmp_path: Path, wishes: Sa
     pointer.write_text(".\n")
     assert build_writing(repo, wishes).forbidden == ()
     assert build_writing(tmp_path, wishes).forbidden == ()
+
+
+def test_repository_of_a_copy_is_writable(tmp_path: Path, wishes: SandboxSettings, home: Path) -> None:
+    work, own = tmp_path / "work", home / ".pi" / "agent" / "retinue" / "worktrees" / "one.git"
+    work.mkdir()
+    for name in ("objects/info", "refs"):
+        (own / name).mkdir(parents=True)
+    (own / "HEAD").touch()
+    (own / "config").write_text(f"[core]\n\tworktree = {work}\n")
+    (work / ".git").write_text(f"gitdir: {own}\n")
+    profile = build_writing(work, wishes)
+    assert str(own) in profile.writable
+    protected = {os.path.relpath(path, own) for path in profile.protected if is_below(path, [str(own)])}
+    assert {"hooks", "config", "objects/info/alternates"} <= protected

@@ -1,8 +1,9 @@
 import os
+import sys
 
 import pytest
 
-from retinue.sandbox.server import ForkedProcess
+from retinue.sandbox.server import SYSTEM_PYTHONS, ForkedProcess, find_python
 
 
 def open_remote() -> tuple[ForkedProcess, int]:
@@ -50,3 +51,9 @@ def test_closed_pipe_is_closed_once() -> None:
     assert (taken, os.fstat(taken).st_rdev, remote.poll()) == (number, os.stat(os.devnull).st_rdev, None)
     os.close(taken)
     os.close(told)
+
+
+def test_own_python_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_python() == sys.executable
+    monkeypatch.setattr(sys, "executable", "/missing/python")
+    assert find_python() in (*SYSTEM_PYTHONS, "/missing/python")

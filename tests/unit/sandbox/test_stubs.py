@@ -183,3 +183,14 @@ def test_node_that_a_neighbour_takes_away_is_made_again(tmp_path: Path, monkeypa
     assert (len(made), is_stub(str(path)), stubs.is_holding) == (2, True, True)
     stubs.release()
     assert not path.exists()
+
+
+def test_program_ends_without_waiting_for_kept_stubs(tmp_path: Path) -> None:
+    lines = (
+        "from retinue.sandbox.stubs import KeptStubs",
+        "kept = KeptStubs(60)",
+        f"kept.hold([], [{str(tmp_path / 'folder')!r}])",
+        "kept.let_go()",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, timeout=20)
+    assert is_stub(str(tmp_path / "folder"))

@@ -102,8 +102,10 @@ def test_tools_leave_what_others_made(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "inner", {"a": "b"})
     (tmp_path / "x" / ".pi").mkdir(parents=True)
     (repo / ".git" / "config").write_text("[core]\n\thooksPath = steps\n")
+    (tmp_path / "x" / ".git").write_text("gitdir: ../inner/.git\n")
     made: set[str] = set()
     names = {
+        "x/.git": "x/.git",
         "x/.pi/a": "x/.pi",
         "x/a": "",
         "inner/.git/hooks/pre": "inner/.git/hooks",

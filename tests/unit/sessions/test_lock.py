@@ -51,6 +51,15 @@ def test_process_is_told_by_its_start() -> None:
     assert read_start_time(2**22 + 1) == ""
 
 
+def test_process_of_another_user_is_alive() -> None:
+    child = os.fork()
+    if child == 0:
+        if os.geteuid() == 0:  # who may signal every process
+            os.setresuid(61_899, 61_899, 61_899)
+        os._exit(0 if LockHolder(1, "", HERE).is_alive else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_start_is_in_ticks_since_boot() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         started_s = int(read_start_time(process.pid)) / os.sysconf("SC_CLK_TCK")

@@ -7,7 +7,14 @@ from retinue.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from retinue.sessions.summary import UPDATE_PROMPT, render_conversation, render_prompt, shorten
+from retinue.sessions.summary import (
+    HISTORY_PROMPT,
+    PREFIX_PROMPT,
+    UPDATE_PROMPT,
+    render_conversation,
+    render_prompt,
+    shorten,
+)
 
 
 def make_messages(*sizes: int) -> list[UserMessage]:
@@ -85,3 +92,10 @@ def test_previous_summary_takes_a_third() -> None:
     tight = render_prompt("history", messages, "p" * 149, "", 448)
     assert "parts are left out" in tight and "parts are left out" not in render_prompt("history", messages, "", "", 448)
     assert UPDATE_PROMPT not in render_prompt("history", messages, "", "")
+
+
+def test_each_part_is_asked_for_in_its_words() -> None:
+    whole, first = (render_prompt(part, make_messages(98), "", "tests") for part in ("history", "prefix"))
+    assert (HISTORY_PROMPT in whole, PREFIX_PROMPT in whole) == (True, False)
+    assert (HISTORY_PROMPT in first, PREFIX_PROMPT in first) == (False, True)
+    assert whole.endswith(": tests")

@@ -135,3 +135,10 @@ async def test_lost_parent_grants_nothing() -> None:
     await asyncio.sleep(0.01)
     ours.close()
     assert (await asyncio.wait_for(task, 5), await source.reserve(PRICE, 1, 1000)) == ((1, 0), (2, 0))
+
+
+async def test_numbers_are_bounded(child: Child) -> None:
+    await child.say(ask(10**15))
+    assert child.hear()["number"] == 10**15
+    await child.say(ask(10**15 + 1))
+    assert child.end.recv(4096) == b""

@@ -42,9 +42,10 @@ def test_old_papers_of_the_dead_are_removed(tmp):
     dead = subprocess.Popen(["true"])
     dead.wait()
     names = [f"retinue-child-{dead.pid}-a", f"retinue-child-{dead.pid}-b", f"retinue-child-{os.getpid()}-c"]
+    names += ["retinue-child-x-d", f"{dead.pid}-e", f"retinue-child-{10**30}-f"]
     for name in names:
         (tmp / name).mkdir()
-    for name in (names[0], names[2]):
+    for name in (names[0], *names[2:]):
         os.utime(tmp / name, (0, os.stat(tmp / name).st_mtime - STALE_S - 1))
     with open_papers("p", "t"):
         pass

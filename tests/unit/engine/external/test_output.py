@@ -47,6 +47,7 @@ def test_each_limit_is_exact(monkeypatch):
     assert read(b"{}\n" * 3)[2].exceeded.startswith("persisted JSONL line")
     assert read(b'{"type":"message_start"}\n' * 2)[2].exceeded == ""
     assert read(b'{"type":"message_start"}\n' * 3)[2].exceeded.startswith("transient JSONL line")
+    assert [Stream(print, print).feed(b"{}\n" * count) for count in (2, 3)] == [False, True]
 
 
 def test_endless_line_is_cut_off(monkeypatch):
@@ -59,3 +60,10 @@ def test_long_pieces_are_no_output(monkeypatch):
     monkeypatch.setattr(stream, "MAX_STDOUT", 1000)
     piece = json.dumps({"type": "message_update", "x": "y" * 500}).encode() + b"\n"
     assert read(*[piece] * 10)[2].exceeded == ""
+
+
+def test_long_errors_are_cut_off(monkeypatch):
+    monkeypatch.setattr(stream, "MAX_STDERR", 10)
+    made = Stream(lambda record: None, lambda kind, line: None)
+    assert [made.feed_error(b"x" * 10), made.feed_error(b"x")] == [False, True]
+    assert (made.exceeded, made.errors) == (stream._STDERR, "x" * 11)

@@ -100,3 +100,11 @@ def test_finalisation_must_be_valid(arguments, finalized):
 def test_nothing_said_is_described():
     assert ProcessReport().render("") == "(the child ended without output)"
     assert ProcessReport().render("plain") == "plain"
+
+
+def test_missing_answer_names_the_last_event():
+    assert fold().render("") == "(the child ended without output)"
+    told = fold({"type": "agent_start"}, {"type": "tool_execution_end"}).render("")
+    assert told == (
+        "(the child gave no final answer: its last event was tool_execution_end, and 1 tool executions were completed)"
+    )
