@@ -29,7 +29,7 @@ WORDS = re.compile(
 # Names that are stored, on the wire, or part of the Python examples.
 NAMES = re.compile(r"`[^`]*`|retinue\.crew|\bas crew\b|\bcrew[.=]|\"face\"|'face'")
 
-SQL = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "CREATE", "WHERE", "SET ", "--")
+SQL = re.compile(r"\b(SELECT|INSERT INTO|UPDATE retinue|DELETE FROM|CREATE TABLE|RETURNING|WHERE)\b")
 
 
 def find_words(text: str) -> Iterator[str]:
@@ -43,7 +43,7 @@ def list_messages(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in docstrings:
             continue
-        if " " in node.value.strip() and not node.value.lstrip().startswith(SQL):
+        if " " in node.value.strip() and not SQL.search(node.value):
             yield node.lineno, node.value
 
 

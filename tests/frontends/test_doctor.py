@@ -165,8 +165,8 @@ def test_waiting_durable_runs_are_told(doctor, ledger, place):
     main = f"{place.agent_dir}/main.jsonl"
     rows = [
         ("pass", "Record of durable runs usable", str(ledger.path)),
-        ("info", "1 durable run has not ended", f"at work now, or to go on with: retinue --session {main}"),
-        ("warn", "1 durable run cannot go on", f"not there any more: {place.agent_dir}/gone.jsonl"),
+        ("info", "1 durable run has not ended", f"working now, or to be resumed with: retinue --session {main}"),
+        ("warn", "1 durable run cannot continue", f"their sessions are gone: {place.agent_dir}/gone.jsonl"),
     ]
     before = ledger.path.read_bytes(), os.listdir(ledger.path.parent)
     assert read_record(doctor) == (0, rows)

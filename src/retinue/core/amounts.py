@@ -55,7 +55,7 @@ def check_task(task: object) -> None:
     else:
         raise UsageError(f"the task is {quote(task)}: expected a text")
     if not words.strip():
-        raise UsageError("the task is empty: say what is to be done")
+        raise UsageError("the task is empty; describe what the agent should do")
 
 
 def check_texts(**named: object) -> None:

@@ -27,8 +27,9 @@ def render_portrait(about: dict[str, Any]) -> str:
         lines += ["", *_render_tools(surfaces, answer, about)]
     wish = about["wishedModel"]
     remark = "" if not wish else " (preferred)" if about["model"] else f" ({wish} is preferred but not available)"
-    lines += ["", f"model     {about['model'] or "the caller's"}{remark}"]
-    lines.append(f"thinking  {about['thinking'] or "the caller's"}")
+    inherited = "the caller's"
+    lines += ["", f"model     {about['model'] or inherited}{remark}"]
+    lines.append(f"thinking  {about['thinking'] or inherited}")
     lines.append(f"turns     {'no limit' if not about['maxTurns'] else about['maxTurns']}")
     lines.append(f"prompt    {about['promptMode']}, {len(about['prompt'].splitlines())} lines")
     lines += [f"hides     {path}" for path in about["shadows"]]

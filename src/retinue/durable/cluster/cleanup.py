@@ -37,7 +37,7 @@ class PruneResult(msgspec.Struct, frozen=True):
 _FIND = f"""
 SELECT r.id, r.run, r.assignment->'leases', r.agent, s.heard, NOT s.home AND EXISTS (
     SELECT 1 FROM retinue.records c WHERE c.run = r.run AND c.kind = '{SNAPSHOT}' AND c.path = r.attempt::text),
-    -- What nobody has begun was taken back by the face that had sent it.
+    -- A run that no worker began was withdrawn by its front end.
     r.epoch > 0 AND NOT (s.heard AND s.home)
 FROM retinue.runs r CROSS JOIN LATERAL (
     -- A later attempt has all that an earlier one has left.

@@ -45,10 +45,10 @@ def _examine(path: Path) -> list[Item]:
     if here:
         told = _list_sessions(here, "retinue --session ")
         text = f"{_count(here)} not ended"
-        items.append(Item("info", "record", text, f"at work now, or to go on with: {told}"))
+        items.append(Item("info", "record", text, f"working now, or to be resumed with: {told}"))
     if gone:
-        text = f"{len(gone)} durable run{'' if len(gone) == 1 else 's'} cannot go on"
-        items.append(Item("warn", "record", text, f"not there any more: {_list_sessions(gone)}"))
+        text = f"{len(gone)} durable run{'' if len(gone) == 1 else 's'} cannot continue"
+        items.append(Item("warn", "record", text, f"their sessions are gone: {_list_sessions(gone)}"))
     return items
 
 

@@ -285,7 +285,7 @@ def _list_parameters(scheduling: bool) -> dict[str, Any]:
         "max_tokens_total": {"type": "integer", "minimum": 1, "description": "Tokens it may use, its own agents' too"},
         "max_cost": {"type": "number", "minimum": 0, "description": "US dollars it may cost, likewise"},
         "retry": {**text, "description": "Handle of a refused call; other arguments replace the saved ones"},
-        "resume": {**text, "description": "ID of a finished agent that goes on with this prompt"},
+        "resume": {**text, "description": "ID of a finished agent to resume with this prompt"},
         "isolated": {"type": "boolean", "description": "No extensions, MCP tools or skills"},
         "inherit_context": {"type": "boolean", "description": "Begin with what was said in this conversation"},
         "isolation": {**text, "enum": ["off", "worktree"], "description": "worktree: work on a copy of the repository"},

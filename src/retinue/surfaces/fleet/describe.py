@@ -98,12 +98,12 @@ MAX_TEMPLATE_BYTES = 100_000
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 _HERE = Path(__file__).parent
 _END = """\
-You are notified when the agent is done: go on with other work meanwhile, do not poll, and do not do the same \
+You are notified when the agent is done: continue with other work meanwhile, do not poll, and do not do the same \
 work yourself.
 - The notification holds the beginning of the result; get_subagent_result gives all of it, and can wait when you have \
 nothing else to do."""
 _END_UNTOLD = """\
-You are not notified when the agent is done: go on with other work meanwhile, then call get_subagent_result with \
+You are not notified when the agent is done: continue with other work meanwhile, then call get_subagent_result with \
 wait: true for its result. Do not do the same work yourself."""
 _END_COMPACT = "you are notified at the end: do not poll, do not repeat its work."
 _END_COMPACT_UNTOLD = "get_subagent_result with wait: true returns its result; do not repeat its work."

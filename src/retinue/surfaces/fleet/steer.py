@@ -23,7 +23,7 @@ class SteerTool:
     def spec(self) -> ToolSpec:
         properties = {
             "agent_id": {"type": "string", "description": "The whole ID, as Agent returned it"},
-            "message": {"type": "string", "minLength": 1, "description": "What it is told before its next reply"},
+            "message": {"type": "string", "minLength": 1, "description": "The message it gets before its next reply"},
         }
         parameters = {"type": "object", "properties": properties, "required": ["agent_id", "message"]}
         return ToolSpec("steer_subagent", load_description(__file__), parameters)

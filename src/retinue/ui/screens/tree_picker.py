@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
 FILTERS = ("default", "noTools", "userOnly", "labeledOnly", "all")
-_HIDDEN = ("system", "custom", "label", "session_info", "usage", "model_change", "thinking_level_change", "context_edit")
+_HIDDEN = (
+    "system",
+    "custom",
+    "label",
+    "session_info",
+    "usage",
+    "model_change",
+    "thinking_level_change",
+    "context_edit",
+)
 """Types of entries that are not shown to the user by default."""
 _MOST = 120
 
