@@ -87,7 +87,7 @@ class RemoteRun(LiveRun):
         self._request = remote_request
         self._purpose = ProcessPurpose(remote_request, setup.model.info.ref, setup.thinking)
         self._context = ports.build_premises(setup.cwd)
-        self._ports = ports
+        self._cluster_ports = ports
         self._cluster = cluster
         self._children = children
         self._content = content
@@ -188,7 +188,7 @@ class RemoteRun(LiveRun):
             priority=2 if request.is_background else 1,
             asks=self._has_user,
             judged=judged,
-            judged_below=self._ports.guards_below(),
+            judged_below=self._cluster_ports.guards_below(),
             tells_below=True,
             finalises=self._finalises,
         )
@@ -196,7 +196,7 @@ class RemoteRun(LiveRun):
     async def _accompany(self, sent: Assignment, judge: ApprovalJudge) -> Outcome:
         """Process events, messages and approvals until the run ends."""
         run, self._seq = sent.id, 0
-        listener = ApprovalListener(self._cluster, sent.id, judge, lambda: self._ports.desk.has_frontend)
+        listener = ApprovalListener(self._cluster, sent.id, judge, lambda: self._cluster_ports.desk.has_frontend)
         async with asyncio.TaskGroup() as group:
             speaking = group.create_task(self._speak(run))
             asked: dict[str, asyncio.Task[None]] = {}
@@ -237,7 +237,7 @@ class RemoteRun(LiveRun):
                 self._has_demand.clear()
                 known = dict(wants), below
                 merge_wants(wants, judge.wants)
-                below = below or self._ports.guards_below()
+                below = below or self._cluster_ports.guards_below()
                 if (wants, below) != known:
                     await self._cluster.say(sent.id, "judge", {"wants": wants, "below": below})
                 if (wants or below) and not listener.has_begun:
@@ -271,7 +271,7 @@ class RemoteRun(LiveRun):
         """Ask the local user a question of the run, under the run's name."""
         agent = self._request.definition.name
         mine = msgspec.structs.replace(question, run_id=self.setup.run_id, agent=agent)
-        answer = await self._ports.desk.ask(mine) if self._has_user else question.default
+        answer = await self._cluster_ports.desk.ask(mine) if self._has_user else question.default
         if question.kind == "approval" and answer in (ALLOW, ALLOW_AGAIN):
             judge.spare(question.tool, question.text)
         self._words.put_nowait(("answer", {"question": question.id, "answer": answer}))
