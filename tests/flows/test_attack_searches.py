@@ -65,6 +65,7 @@ def need(backend):
         need_status(backend)
 
 
+@pytest.mark.sample(7)
 @pytest.mark.attack("C4", "C7", "SEC-11")
 @pytest.mark.parametrize("path", ["top/dir", "top"])
 @pytest.mark.parametrize("backend", [*BACKENDS, NONE])

@@ -94,6 +94,7 @@ async def test_urls_are_converted(tmp_path):
         assert world.site.asked[0].headers["user-agent"] == "devkit-pi-convert/1.0"
 
 
+@pytest.mark.sample(9)
 @pytest.mark.spec("devkit:75")
 @pytest.mark.parametrize(
     ("arguments", "code"),
@@ -249,6 +250,7 @@ async def open_with_markitdown(folder, text, **files):
         yield world
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", DOCUMENTS)
 async def test_own_readers_come_first(tmp_path, name):
     data, markdown = DOCUMENTS[name]

@@ -47,6 +47,7 @@ def host(tmp_path):
     return HostedRun(job, Cluster("postgresql://nobody@127.0.0.1:9/none"), open_agent)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("word", WORDS)
 async def test_words_after_the_end_harm_nobody(tmp_path, word):
     hosted = host(tmp_path)
@@ -55,6 +56,7 @@ async def test_words_after_the_end_harm_nobody(tmp_path, word):
     assert (outcome.status, outcome.text) == (Status.COMPLETED, "Done.")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("word", WORDS)
 async def test_words_before_the_beginning_harm_nobody(tmp_path, word):
     hosted = host(tmp_path)

@@ -102,6 +102,7 @@ CALLS = {
 }
 
 
+@pytest.mark.sample(17)
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("finish", ["tool_calls", "tool_use", "stop", "eos", None])
 async def test_chat_calls_are_told_apart(name, finish):
@@ -533,6 +534,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("api", BEFORE)
 @pytest.mark.parametrize("name", ERRORS)
 async def test_errors_inside_a_stream_are_known(api, name):

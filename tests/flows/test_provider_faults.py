@@ -27,6 +27,7 @@ def faulty(**fault):
     return [{**REPLY, "fault": fault}]
 
 
+@pytest.mark.sample(15)
 @EVERY_API
 @MODES
 @pytest.mark.parametrize(
@@ -55,6 +56,7 @@ async def test_rate_limit_until_a_date():
     assert 27 < failure.retry_after_s <= 30
 
 
+@pytest.mark.sample(11)
 @EVERY_API
 @MODES
 @pytest.mark.parametrize("code", [500, 502, 503, 504, 529])
@@ -64,6 +66,7 @@ async def test_server_error_is_worth_repeating(api, stream, code):
     assert (failure.kind, failure.retryable, failure.status) == ("overloaded", True, code)
 
 
+@pytest.mark.sample(13)
 @EVERY_API
 @MODES
 @pytest.mark.parametrize(
@@ -138,6 +141,7 @@ async def test_missing_headers_time_out(api, stream):
     )
 
 
+@pytest.mark.sample(9)
 @EVERY_API
 @pytest.mark.parametrize("position", POSITIONS)
 async def test_silent_stream_is_stalled(api, position):
@@ -174,6 +178,7 @@ async def test_idle_limit_can_be_off(api):
     )
 
 
+@pytest.mark.sample(13)
 @EVERY_API
 @pytest.mark.parametrize("kind", ["reset", "close"])
 @pytest.mark.parametrize("position", POSITIONS)
@@ -183,6 +188,7 @@ async def test_broken_connection_keeps_partial_text(api, kind, position):
     _assert_broken(reply, "network", api, position)
 
 
+@pytest.mark.sample(7)
 @EVERY_API
 @pytest.mark.parametrize("kind", ["reset", "close"])
 @pytest.mark.parametrize("position", ["head", "first_byte", "last_byte"])
@@ -309,6 +315,7 @@ async def test_bad_arguments_become_a_fault(api, name):
     assert reply.message.stop_reason == "toolUse"
 
 
+@pytest.mark.sample(13)
 @EVERY_API
 @MODES
 @pytest.mark.parametrize("name", ["array", "string", "nan", "surrogate", "deep enough to send"])

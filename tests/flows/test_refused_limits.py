@@ -43,6 +43,7 @@ async def refuse(crew, *words, **limits) -> str:
     return str(caught.value)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("value", NUMBERS)
 @pytest.mark.parametrize("name", LIMITS)
 async def test_python_refuses_what_is_no_limit(work, name, value):
@@ -63,6 +64,7 @@ async def test_python_refuses_what_is_no_task(work, task):
             await crew.resume(done.id, task)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("value", NUMBERS)
 @pytest.mark.parametrize("name", ["tokens", "cost_usd"])
 async def test_settings_refuse_what_is_no_limit(work, name, value):
@@ -77,6 +79,7 @@ async def test_limits_of_the_main_agent_are_checked(work, value):
         open_crew(work, request=Request(limits=Limits(tokens=value)))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("value", ["1e999", "-1", '"many"', "true", '"60000"', "NaN"])
 @pytest.mark.parametrize("name", ["tokens", "costUsd"])
 async def test_no_run_starts_without_a_budget_that_was_meant(work, agent_dir, name, value):
@@ -134,6 +137,7 @@ async def test_call_without_a_task_is_refused(work, prompt):
     assert "started" not in text and ("prompt" in text or "task" in text)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("value", ["float('nan')", "float('inf')", "-1", "'many'"])
 @pytest.mark.parametrize("name", ["maxCost", "maxTokensTotal", "maxTurns"])
 async def test_extension_with_no_limit_is_refused(work, agent_dir, name, value):

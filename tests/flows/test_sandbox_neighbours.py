@@ -30,6 +30,7 @@ def open_neighbour(backend: Backend, who: Who, *, writing: bool) -> Iterator[tup
             neighbour.close()
 
 
+@pytest.mark.sample(7)
 @pytest.mark.attack("I9")
 @pytest.mark.parametrize("writing", [False, True])
 @pytest.mark.parametrize("place", ["usual", "elsewhere"])

@@ -1,7 +1,7 @@
 import os
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -291,39 +291,46 @@ async def reach(home: Path) -> AsyncIterator[Reach]:
     boundaries.machine.close()
 
 
+NESTED = [
+    *("a/repo/.git/hooks/pre-commit", "a/repo/.git/config", "a/repo/.git/commondir", "a/repo/.GIT/config"),
+    *("a/repo/.husky/pre-commit", "a/b/.git", "a/.vscode/tasks.json", "a/.mcp.json"),
+    *("store.git/config", "store.git/hooks/post-receive", "link/config"),
+    *("shared/pre-commit", "team.cfg", "top.cfg", "two/.git/config"),
+]
+
+
+async def list_changed(reach: Reach, tool: str, places: Mapping[str, dict[str, object]]) -> list[str]:
+    """The places that a tool does not refuse to change as protected, with the arguments for each."""
+    changed = []
+    for path, arguments in places.items():
+        try:
+            await build_tools(ToolOptions())[tool].call({"path": path, **arguments}, reach())
+            changed.append(path)
+        except ToolFailed as error:
+            if "is protected" not in str(error):
+                changed.append(f"{path}: {error}")
+    return changed
+
+
+# One world for all places: making it takes longer than asking for each of them.
 @pytest.mark.attack("I7", "C8")
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("a/repo/.git/hooks/pre-commit", "a/repo/.git/config", "a/repo/.git/commondir", "a/repo/.GIT/config"),
-        *("a/repo/.husky/pre-commit", "a/b/.git", "a/.vscode/tasks.json", "a/.mcp.json"),
-        *("store.git/config", "store.git/hooks/post-receive", "link/config"),
-        *("shared/pre-commit", "team.cfg", "top.cfg", "two/.git/config"),
-    ],
-)
-async def test_write_leaves_nested_places(reach: Reach, path: str) -> None:
+async def test_write_leaves_nested_places(reach: Reach) -> None:
     os.symlink("a/repo/.git", reach().cwd / "link")
-    if ".GIT" in path:
-        (reach().cwd / "a" / "repo" / ".GIT").mkdir()
-    with pytest.raises(ToolFailed, match="is protected"):
-        await build_tools(ToolOptions())["write"].call({"path": path, "content": "x"}, reach())
+    (reach().cwd / "a" / "repo" / ".GIT").mkdir()
+    assert await list_changed(reach, "write", {path: {"content": "x"} for path in NESTED}) == []
 
 
 @pytest.mark.attack("I7", "C8")
-@pytest.mark.parametrize("path", ["a/repo/.git/config", "a/b/.git", "a/.mcp.json", "store.git/config"])
-async def test_edit_leaves_nested_places(reach: Reach, path: str) -> None:
-    text = (reach().cwd / path).read_text()
-    with pytest.raises(ToolFailed, match="is protected"):
-        await build_tools(ToolOptions())["edit"].call(
-            {"path": path, "edits": [{"oldText": text, "newText": "x"}]}, reach()
-        )
-    assert (reach().cwd / path).read_text() == text
+async def test_edit_leaves_nested_places(reach: Reach) -> None:
+    paths = ["a/repo/.git/config", "a/b/.git", "a/.mcp.json", "store.git/config"]
+    texts = {path: (reach().cwd / path).read_text() for path in paths}
+    edits = {path: {"edits": [{"oldText": text, "newText": "x"}]} for path, text in texts.items()}
+    assert await list_changed(reach, "edit", edits) == []
+    assert {path: (reach().cwd / path).read_text() for path in paths} == texts
 
 
-@pytest.mark.parametrize(
-    "path", ["new/.vscode/tasks.json", "a/repo/f", "a/repo/src/hooks/config", "a/config", "config"]
-)
-async def test_write_makes_its_own_places(reach: Reach, path: str) -> None:
-    for text in ("one", "two"):
-        await build_tools(ToolOptions())["write"].call({"path": path, "content": text}, reach())
-    assert (reach().cwd / path).read_text() == "two"
+async def test_write_makes_its_own_places(reach: Reach) -> None:
+    for path in ("new/.vscode/tasks.json", "a/repo/f", "a/repo/src/hooks/config", "a/config", "config"):
+        for text in ("one", "two"):
+            await build_tools(ToolOptions())["write"].call({"path": path, "content": text}, reach())
+        assert (reach().cwd / path).read_text() == "two"

@@ -138,6 +138,7 @@ def reach(path: Path) -> str:
     return f"python3 -c \"import socket as s; s.socket(s.AF_UNIX).connect('{path}')\" && echo CONNECTED"
 
 
+@pytest.mark.sample(7)
 @pytest.mark.attack("I10")
 @pytest.mark.parametrize("way", ["plain", "relative", "renamed"])
 @pytest.mark.parametrize("place", [".agent.sock", "a/deep er/agent.sock", ".cache/agent.sock"])

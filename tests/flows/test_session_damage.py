@@ -64,6 +64,7 @@ def test_torn_end_goes_to_side_file(path: Path) -> None:
     assert path.with_name(path.name + ".damaged").read_bytes() == THREE[:60] + b"\n"
 
 
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("length", range(1, len(THREE)))
 def test_every_torn_length_is_survived(path: Path, length: int) -> None:
     write(path, HEADER, ONE, TWO, THREE[:length], end=b"")
@@ -127,6 +128,7 @@ def test_header_alone_is_enough(path: Path) -> None:
     check(write(path, HEADER), [], "")
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("length", range(1, len(HEADER)))
 def test_torn_header_becomes_session(path: Path, length: int) -> None:
     damage = f"damaged session: torn end of {length} bytes kept in {path.name}.damaged"
@@ -286,6 +288,7 @@ def test_read_only_opening_changes_nothing(path: Path) -> None:
     assert (path.read_bytes(), list(path.parent.iterdir())) == (before, [path])
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_damage_never_hides_intact_lines(path: Path, seed: int) -> None:
     dice = random.Random(seed)

@@ -150,6 +150,7 @@ def raise_error(code: int) -> Callable[[str, Callable[..., Any], Any], Any]:
     return fault
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("code", ERRORS)
 def test_failing_operation_loses_nothing(tmp_path: Path, code: int, persistent: bool) -> None:

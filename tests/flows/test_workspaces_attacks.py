@@ -27,6 +27,7 @@ def canary(tmp_path: Path) -> Canary:
     return Canary(tmp_path / "canary")
 
 
+@pytest.mark.sample(13)
 @pytest.mark.attack("G1", "G2", "G3", "G4")
 @pytest.mark.parametrize(("name", "scope"), spread_scopes())
 async def test_repository_runs_nothing(name: str, scope: str, tmp_path: Path, canary: Canary) -> None:
@@ -42,6 +43,7 @@ async def test_repository_runs_nothing(name: str, scope: str, tmp_path: Path, ca
     assert (await journey.land(first, await take(again)), canary.has_run) == (BRANCH, False)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.attack("G1", "G2", "G3", "G4")
 @pytest.mark.parametrize("name", VECTORS)
 async def test_agent_makes_us_run_nothing(name: str, tmp_path: Path, canary: Canary) -> None:

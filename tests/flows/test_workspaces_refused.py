@@ -18,6 +18,7 @@ from tests.flows.travel_world import BRANCH, CACHE, FILES, Journey, read_tree, t
 from tests.flows.worktree_world import git
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("change", "told"),
     [

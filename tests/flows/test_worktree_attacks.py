@@ -127,6 +127,7 @@ def canary(tmp_path: Path) -> Canary:
     return Canary(tmp_path / "canary")
 
 
+@pytest.mark.sample(7)
 @pytest.mark.attack("SEC-10")
 @pytest.mark.parametrize("name", VECTORS)
 def test_plain_git_runs_program(name: str, tmp_path: Path, canary: Canary) -> None:

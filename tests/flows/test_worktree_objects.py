@@ -76,6 +76,7 @@ async def run_agent(repo: Path, agent_dir: Path, command: str) -> tuple[str, str
     return outcome.branch, said
 
 
+@pytest.mark.sample(9)
 @pytest.mark.attack("I10")
 @pytest.mark.parametrize("how", SPOIL)
 async def test_copy_cannot_spoil_repository(how: str, backend: str, work: Path, agent_dir: Path) -> None:

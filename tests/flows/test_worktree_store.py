@@ -131,6 +131,7 @@ REFUSED: dict[str, Callable[[World, Copy], None]] = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.attack("I10")
 @pytest.mark.parametrize("how", REFUSED)
 async def test_unsound_commits_are_not_taken(how: str, world: World) -> None:
@@ -282,6 +283,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.sample(9)
 @pytest.mark.attack("I10")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", ["bring", "import", "head", "abandoned", "branch", "proof", "removal"])

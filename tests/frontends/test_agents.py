@@ -287,6 +287,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("in_project", [False, True])
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
 def test_broken_switches_switch_all_agents_off(place, agents, content, in_project):

@@ -85,6 +85,7 @@ def foretell(place, monkeypatch):
     return roster, {definition.name: definition.tools.aliases for definition in roster.read().definitions}
 
 
+@pytest.mark.sample(11)
 @pytest.mark.attack("I14")
 @pytest.mark.parametrize("surface", CALLS)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
@@ -107,6 +108,7 @@ def test_forecast_is_what_the_run_has(world, monkeypatch, settings, surface):
     }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.attack("I14")
 @pytest.mark.parametrize(
     ("settings", "agent", "tool", "surface", "said"),

@@ -67,6 +67,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.sample(7)
 @pytest.mark.attack("I13")
 @pytest.mark.parametrize(("change", "said"), MISTAKES.values(), ids=MISTAKES)
 def test_mistake_in_an_entry_refuses(place, change, said):
@@ -78,6 +79,7 @@ def test_mistake_in_an_entry_refuses(place, change, said):
     assert (status, any(f"hooks[1].{said}" in text for text in failures)) == (1, True)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.attack("I13")
 @pytest.mark.parametrize(
     "content",
@@ -179,6 +181,7 @@ def test_approved_guard_refuses_once_broken(place, content):
     assert (len(try_calls(place)), (place.work / "a.txt").exists()) == (2, False)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.attack("I13")
 @pytest.mark.parametrize(
     "fields",

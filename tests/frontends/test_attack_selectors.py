@@ -64,6 +64,7 @@ def test_unreadable_list_lets_nothing_in(servers, fields):
     assert [name for name in offered if name.startswith("mcp__") or name == "deploy"] == []
 
 
+@pytest.mark.sample(7)
 @pytest.mark.attack("I12")
 @pytest.mark.parametrize(
     ("word", "given"),
@@ -109,6 +110,7 @@ def ask_child(servers):
     return set(re.findall(r"Available: ([^\"\\]*)", text))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.attack("I12")
 @pytest.mark.parametrize(
     ("folder", "fields", "given"),
@@ -140,6 +142,7 @@ EMPTY = [
 ]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.attack("I12")
 @pytest.mark.parametrize(("fields", "given"), EMPTY)
 def test_empty_list_lets_in_what_is_named(servers, fields, given):
@@ -151,6 +154,7 @@ def test_empty_list_lets_in_what_is_named(servers, fields, given):
 ALL = ["the tools of the extension ops", "the tools of the server raw", "the tools of the server far-off"]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.attack("I14")
 @pytest.mark.parametrize(
     ("fields", "own", "more"),
@@ -236,6 +240,7 @@ def test_search_is_told_with_what_it_finds(servers):
     assert "can change things" in servers.run("why", "helper", "mcp__far-off__hi").stdout.splitlines()[0]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("asked", ["mcp__far_off__do_it", "mcp__far-off__do-it", "far-off:do-it"])
 @pytest.mark.parametrize("listed", ["mcp__far_off__do_it", "mcp__far-off__do-it", "far-off:do-it", "ext:mcp/do-it"])
 def test_every_spelling_is_explained_alike(servers, listed, asked):

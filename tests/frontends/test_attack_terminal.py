@@ -138,6 +138,7 @@ def test_runs_show_nothing_raw(place, where, measure):
     assert (find_unsafe(shown), len(shown) > 2) == ([], True)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.attack("H5", "H6", "SEC-9")
 @pytest.mark.parametrize(
     "words",

@@ -249,6 +249,7 @@ HIDDEN = (
 )
 
 
+@pytest.mark.sample(5)
 @pytest.mark.attack("A22")
 @pytest.mark.parametrize("words", HIDDEN)
 def test_options_hide_in_no_value(hostile, words):

@@ -12,6 +12,7 @@ from retinue.sessions.log import Session
 TEXT = {"text": "Hello"}
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -66,6 +67,7 @@ def test_prompt_that_is_not_utf8_is_refused(place):
     assert (result.status, "not UTF-8" in result.stderr) == (2, True)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("closing", [">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("words", ["--version", "run explorer look --json", "-p look"])
 def test_closed_streams_are_no_problem(place, closing, words):
@@ -149,6 +151,7 @@ def test_command_behind_options_is_no_prompt(place):
     assert (done.status, done.stdout, done.stderr) == (2, "", told)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("word", "command"),
     [

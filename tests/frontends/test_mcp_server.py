@@ -130,6 +130,7 @@ def wire(place):
         yield Wire(process)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("line", "code", "request_id"),
     [

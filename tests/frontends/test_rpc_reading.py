@@ -19,6 +19,7 @@ def patient(shared_place):
 SLOW = {"text": "Working", "calls": [{"name": "bash", "arguments": {"command": "sleep 47"}}]}
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(
     ("command", "error"),
     [
@@ -54,6 +55,7 @@ def test_mistakes_get_an_error_answer(patient, command, error):
     assert len(answer["error"]) < 600
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "line", ["{bad", "", "42", "null", "[]", '"text"', "\xff\xfe", '{"type": NaN}', "[" * 100_000, '{"a":' * 5000]
 )

@@ -83,6 +83,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(("command", "address"), WRONG)
 def test_wrong_address_stays_unseen(place, command, address):
     done = place.run(*command, env={"RETINUE_DATABASE": address})

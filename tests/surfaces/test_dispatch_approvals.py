@@ -190,6 +190,7 @@ def test_modes(mode, read, edit, run):
     assert [book.judge(subject(*case)).action for case in cases] == [read, edit, run]
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(
     ("command", "action"),
     [

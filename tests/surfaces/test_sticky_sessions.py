@@ -190,6 +190,7 @@ async def test_folder_is_known_by_its_real_path(world):
     assert one["details"]["results"][0]["sessionFile"] == two["details"]["results"][0]["sessionFile"]
 
 
+@pytest.mark.sample(9)
 @pytest.mark.spec("sticky:17")
 @pytest.mark.parametrize(
     "session_id",

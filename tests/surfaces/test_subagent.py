@@ -414,6 +414,7 @@ async def call_tool(world, arguments, **options):
     return next(event.result for event in world.events.events if type(event).__name__ == "ToolFinished")
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

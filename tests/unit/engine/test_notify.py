@@ -85,6 +85,7 @@ def is_active(run):
     return not run.status.is_final
 
 
+@pytest.mark.sample(10)
 @pytest.mark.spec("fleet:B60", "fleet:B61", "fleet:B62", "fleet:B63", "fleet:B64")
 @pytest.mark.parametrize("seed", range(40))
 async def test_every_unread_end_is_told_once(seed):

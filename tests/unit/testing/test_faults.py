@@ -33,6 +33,7 @@ def read_partial(body: bytes) -> str:
     return json.dumps([data for _, data in read_events(whole + b"\n\n")]) if whole else ""
 
 
+@pytest.mark.sample(17)
 @EVERY_API
 @pytest.mark.parametrize("kind", list(ENDS))
 @pytest.mark.parametrize("at", PLACES)

@@ -16,6 +16,7 @@ MESSAGES = [{"id": 1, "result": None}, {"method": "x", "params": {"text": "ä€
 STREAM = b"".join(map(frame, MESSAGES))
 
 
+@pytest.mark.sample(23)
 @pytest.mark.parametrize("cut", range(len(STREAM) + 1))
 def test_stream_is_cut_anywhere(cut):
     frames = Frames()
