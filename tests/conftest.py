@@ -27,6 +27,8 @@ from tests.runners import PROGRAM, use_runner
 from tests.standby import Standby, open_standby
 
 _numbers = itertools.count(1)
+_is_fresh = False
+"""Whether the test that runs starts programs as a user does."""
 
 # Examples that are thought up: a few with every run, many in `make soak`.
 settings.register_profile("sample", max_examples=25, deadline=None, print_blob=True)
@@ -121,13 +123,29 @@ def standby() -> Iterator[Standby]:
         yield opened
 
 
-@pytest.fixture(autouse=True)
-def quick_starts(request: pytest.FixtureRequest, standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs that a test starts have their imports already."""
-    is_fresh = request.node.get_closest_marker("fresh") is not None or os.environ.get("STANDBY") == "0"
-    if not is_fresh and hasattr(os, "pidfd_open"):
-        monkeypatch.setattr(process, "start", standby.start)
-        monkeypatch.setattr(terminal, "start", standby.start_there)
+@pytest.fixture(autouse=True, scope="session")
+def quick_starts(standby: Standby) -> Iterator[None]:
+    """Programs that a test starts have their imports already, unless it is marked `fresh`."""
+    if os.environ.get("STANDBY") == "0" or not hasattr(os, "pidfd_open"):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        for module, quick in ((process, standby.start), (terminal, standby.start_there)):
+            patch.setattr(module, "start", choose_start(module.start, quick))
+        yield
+
+
+def choose_start(usual: Callable[..., Any], quick: Callable[..., Any]) -> Callable[..., Any]:
+    def start(*arguments: Any, **named: Any) -> Any:
+        return (usual if _is_fresh else quick)(*arguments, **named)
+
+    return start
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    global _is_fresh
+    _is_fresh = item.get_closest_marker("fresh") is not None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.fresh
+# What these do is done with a program that was started as a user does, and not only with a fork.
+fresh = pytest.mark.fresh
 
 TEXT = {"text": "Hello"}
 
@@ -11,11 +12,13 @@ def roles(records, kind):
     return [record["message"]["role"] for record in records if record["type"] == kind]
 
 
+@fresh
 def test_print_gives_the_answer_only(place):
     result = place.run("-p", "Hi", replies=[TEXT])
     assert (result.status, result.stdout, result.stderr) == (0, "Hello\n", "")
 
 
+@fresh
 def test_json_mode_streams_events(place):
     result = place.run("--mode", "json", "-p", "Hi", replies=[{"text": "Hé\u2028llo"}])
     kinds = [record["type"] for record in result.lines if record["type"] != "message_update"]
@@ -36,6 +39,7 @@ def test_json_mode_streams_events(place):
     assert result.stdout.isascii()
 
 
+@fresh
 def test_tools_really_run(place):
     (place.work / "note.txt").write_text("the secret is 42\n")
     calls = {"calls": [{"name": "read", "arguments": {"path": "note.txt"}}]}
@@ -66,6 +70,7 @@ def test_each_word_is_a_prompt(place):
     assert result.stdout == "second\n"
 
 
+@fresh
 def test_continue_goes_on_in_the_newest_session(place):
     place.run("-p", "one", replies=[{"text": "first"}, {"text": "second"}])
     result = place.run("-c", "-p", "two", replies=[{"text": "first"}, {"text": "second"}])
@@ -133,6 +138,7 @@ def test_system_prompt_flag_replaces_the_text(place):
     assert list(sections) == ["preamble", "cwd"] and sections["preamble"] == "You are a parrot."
 
 
+@fresh
 def test_models_lists_the_default(place):
     listed = json.loads(place.run("models", "--json").stdout)
     assert listed["default"] == "offline/rules"
@@ -156,6 +162,7 @@ def test_sessions_lists_what_was_said(place):
     assert set(rows[0]) >= {"id", "path", "cwd", "created", "modified", "messages", "name", "parentSession"}
 
 
+@fresh
 def test_offline_model_answers_without_a_key(place):
     (place.work / "store.py").write_text("def save_session(path):\n    return path\n")
     result = place.run("-p", "Where is save_session defined?")
@@ -164,6 +171,7 @@ def test_offline_model_answers_without_a_key(place):
     assert result.stderr.count("\n") == 1 and "offline/rules" in result.stderr
 
 
+@fresh
 def test_help_and_version_exit_with_zero(place):
     shown = place.run("--help")
     assert (shown.status, "usage: retinue" in shown.stdout, place.run("-v").stdout.split()[0]) == (0, True, "retinue")

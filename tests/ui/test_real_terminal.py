@@ -8,7 +8,8 @@ import pytest
 from retinue.testing import run_cli
 from tests.ui.terminal_world import PROMPT, call, read
 
-pytestmark = pytest.mark.fresh
+# Programs in tmux are always started as a user does; of those in a pty, the ones that are looked at while they start.
+fresh = pytest.mark.fresh
 
 SLOW = {"text": "slow words " * 400, "chunk_ms": 30, "chunk_chars": 12}
 SLEEPS = [{"calls": [call("bash", command="trap '' TERM INT HUP; sleep 61")]}, {"text": "never said"}]
@@ -196,6 +197,7 @@ def test_storm_of_sizes_while_streaming(mocked):
 MOMENTS = [0.05, 0.15, 0.2, 0.3, 0.6, 0.9]
 
 
+@fresh
 @pytest.mark.parametrize("moment_s", [0.1, 0.4, *(pytest.param(each, marks=pytest.mark.slow) for each in MOMENTS)])
 def test_one_interrupt_while_starting_is_enough(world, moment_s):
     with world.open() as terminal:
@@ -208,6 +210,7 @@ def test_one_interrupt_while_starting_is_enough(world, moment_s):
     assert world.wait_until_alone() == []
 
 
+@fresh
 def test_key_while_starting_ends_it(world):
     with world.open() as terminal:
         before = terminal.attributes
@@ -248,6 +251,7 @@ def test_escape_at_the_trust_question_is_a_no(world):
     assert not (world.agent_dir / "trust.json").exists() and world.wait_until_alone() == []
 
 
+@fresh
 def test_signal_at_the_trust_question_ends_it(world):
     bring_agent(world)
     with world.open() as terminal:
@@ -344,6 +348,7 @@ def test_ctrl_c_at_a_question_stops_the_run(mocked):
     assert not (world.work / "made.txt").exists() and world.wait_until_alone() == []
 
 
+@fresh
 @pytest.mark.parametrize("stdin", [None, ""])
 def test_without_a_terminal_says_how(place_run, stdin):
     done = place_run(stdin)
@@ -361,6 +366,7 @@ def test_second_signal_ends_it_at_once(mocked):
         assert terminal.attributes == before
 
 
+@fresh
 def test_bad_model_leaves_the_terminal_alone(world):
     with world.open("--provider", "nobody") as terminal:
         before = terminal.attributes
@@ -369,6 +375,7 @@ def test_bad_model_leaves_the_terminal_alone(world):
         assert b"Traceback" not in terminal.output and b"nobody" in terminal.output
 
 
+@fresh
 def test_words_typed_while_starting_are_said(mocked):
     with mocked({"text": "heard you"}) as world, world.open() as terminal:
         terminal.wait_for(PROMPT)
@@ -384,6 +391,7 @@ def test_prompt_of_the_command_line_is_said(mocked):
 POOR = [{"TERM": "linux"}, {"TERM": "vt100"}]
 
 
+@fresh
 @pytest.mark.parametrize(
     "env", [{"TERM": "dumb"}, {"NO_COLOR": "1"}, *(pytest.param(each, marks=pytest.mark.slow) for each in POOR)]
 )
