@@ -51,6 +51,7 @@ async def work(world, tmp_path, *agents):
     return len(world.server.requests) * COST
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("digger", ["runner: process", "runner: inprocess\nmodel: mock/mock-2", "model: mock/mock-2"])
 async def test_budget_holds_below_workers(world, plain, tmp_path, digger):
     play(world, "runner: cluster", digger, budget={"tokens": BUDGET})
@@ -58,6 +59,7 @@ async def test_budget_holds_below_workers(world, plain, tmp_path, digger):
     assert BUDGET / 2 < await work(world, tmp_path, "lead", "lead") <= BUDGET
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("lead", ["runner: process", "runner: inprocess", "runner: inprocess\nmodel: mock/mock-2"])
 async def test_budget_holds_beside_workers(world, tmp_path, lead):
     play(world, lead, "runner: cluster", budget={"tokens": BUDGET}, runner="inprocess")

@@ -315,6 +315,7 @@ def test_doctor_looks_and_leaves_nothing(world, postgres):
     assert alone == [reachable, ("warn", "No worker is running")]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("address", "told"),
     [

@@ -289,6 +289,7 @@ async def test_servers_keep_a_run_of_the_fleet(dispatching, home, tmp_path):
     assert warned == ["agent 'helper': its MCP servers are those of this machine; it runs as inprocess"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("is_there", [pytest.param(True, marks=pytest.mark.slow), False])
 async def test_missing_tool_is_told(dispatching, plain, tmp_path, is_there):
     (tmp_path / "raw.py").write_text(PROGRAM)
@@ -331,6 +332,7 @@ async def test_dispatched_run_outlives_its_face(dispatching, plain, tmp_path):
     assert [label["agentName"] for label in find_labels(outcome.session_file)] == ["helper"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("is_dispatched", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_loss_counts_under_all_names(dispatching, plain, is_dispatched):
     dispatching.settings["approvals"] = "bypass" if is_dispatched else "never"

@@ -38,6 +38,7 @@ async def test_sender_chooses_no_settings(world, tmp_path):
     assert world.effects == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("kind", "data"),
     [

@@ -83,6 +83,7 @@ async def test_worker_names_no_files(world, impostor):
     assert (outcome.text, outcome.session_file, outcome.branch) == ("All done.", "", "")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("table", ["events", "cases"])
 async def test_nonsense_ends_its_run_alone(world, impostor, table):
     async with world.open_face() as face:
@@ -113,6 +114,7 @@ async def test_status_shows_no_control_characters(world, impostor):
     assert ("owned" in shown, sorted({char for char in shown if char < " "})) == (True, ["\n"])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [

@@ -259,6 +259,7 @@ def play_lead(world, *digging, runner=""):
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "runner", ["cluster", *(pytest.param(name, marks=pytest.mark.slow) for name in ("inprocess", "process"))]
 )
@@ -341,6 +342,7 @@ async def test_extension_changes_results(world, plain, tmp_path):
 LOCKED = {"approvalRules": [{"action": "deny", "tool": "write", "pattern": "*.lock"}]}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "settings", [pytest.param({}, id="unjudged", marks=pytest.mark.slow), pytest.param(LOCKED, id="judged")]
 )
@@ -374,6 +376,7 @@ async def test_loss_outlives_worker(world, plain):
     assert was_said(world, "bash can change things, and this agent was made read-only while it worked")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "runner",
     [pytest.param("cluster", marks=pytest.mark.slow), pytest.param("inprocess", marks=pytest.mark.slow), "process"],

@@ -84,6 +84,7 @@ def count_told(world):
     return sum("task-notification" in text for text in texts)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("runner", ["inprocess", "cluster"])
 def test_stream_tells_of_nested(world, runner):
     world.settings["runner"] = runner
@@ -102,6 +103,7 @@ def test_stream_tells_of_nested(world, runner):
     assert [f"-{worker.pid}-" in place for place in places] == ([True] if runner == "cluster" else [])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("runner", ["inprocess", "cluster"])
 def test_nested_sessions_come_home(world, tmp_path, runner):
     world.settings["runner"] = runner

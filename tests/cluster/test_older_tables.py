@@ -175,6 +175,7 @@ def test_face_of_newer_version_asks_for_worker(world):
     assert world.ask("SELECT version FROM retinue.meta") == [(1,)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("words", [("worker",), ("cluster", "status")])
 def test_older_program_is_refused(world, words):
     world.play(DONE)

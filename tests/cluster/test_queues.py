@@ -24,6 +24,7 @@ def wait_for_no_connection(database):
             time.sleep(0.02)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("delay_s", [0.0, 0.005, 0.02, 0.04, 0.06, 0.1])
 async def test_cut_off_sending_leaves_no_connection(database, delay_s):
     with warnings.catch_warnings(record=True) as caught:

@@ -130,6 +130,8 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+# All of them run in `make docs`, too.
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("example", pick("console"))
 def test_console_example_runs(example: Example, project: Path) -> None:
     for command in parse_console(example.text):

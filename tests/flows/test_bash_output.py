@@ -34,6 +34,7 @@ async def test_both_outputs_keep_order(bash: BashTool, tmp_path: Path) -> None:
     assert await run(bash, tmp_path, command) == ToolResult.of("out1\nerr1\nout2\nerr2\nout3\nerr3\n")
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("kind", ["namespace", "supervisor"])
 @pytest.mark.parametrize(
     ("command", "ending"),

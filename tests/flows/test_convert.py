@@ -200,6 +200,7 @@ async def test_own_converter_is_run(tmp_path):
         assert (found["provider"], found["content"]) == ("markitdown", f"{len(make_docx())} a_b.docx\n")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("program", "code", "part"),
     [
@@ -266,6 +267,7 @@ async def test_markitdown_reads_the_rest(tmp_path, name, data):
         assert (found["provider"], found["content"]) == ("markitdown", f"of {name}\n")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "data", "program", "part"),
     [

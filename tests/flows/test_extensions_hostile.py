@@ -30,6 +30,7 @@ async def fail(world, text, **options):
     return problem.line, problem.message.removeprefix(prefix)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(
     ("text", "line", "told"),
     [

@@ -89,6 +89,7 @@ async def test_strongest_of_one_tool_counts(world):
     assert problems(loaded) == [f"{world.user / 'b.py'}: {text}"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.spec("reliability:F11")
 @pytest.mark.parametrize(
     "wanted",

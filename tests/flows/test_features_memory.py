@@ -117,6 +117,7 @@ async def test_wide_index_is_cut_by_bytes(remember, project):
     assert f"é\n... (truncated at {MAX_BYTES} bytes)\n</memory_index>" in block
 
 
+@pytest.mark.sample(7)
 @pytest.mark.attack("C11")
 @pytest.mark.spec("fleet:B90")
 @pytest.mark.parametrize(

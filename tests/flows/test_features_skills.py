@@ -111,6 +111,7 @@ def test_linked_root_is_refused(tmp_path):
     assert body("x", tmp_path / "link") == f'(Skill "x" not found in {tmp_path}/link)'
 
 
+@pytest.mark.sample(7)
 @pytest.mark.spec("fleet:B91")
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "../x", "a/b", "a\\b", "-a", ".a", "a b", "a\n# H", "a\0", "é", "a" * 129, "%2e"]

@@ -125,6 +125,7 @@ async def test_server_sees_no_keys(tmp_path, monkeypatch):
     assert world.notes == ["", "start"]
 
 
+@pytest.mark.sample(7)
 @pytest.mark.spec("devkit:79")
 @pytest.mark.attack("C1", "C3")
 @pytest.mark.parametrize("name", ["/etc/passwd", "../outside.go", "link.go", "folder/outside.go", "~/x.go"])

@@ -99,6 +99,7 @@ class PythonWorld(World):
         return settings[0], {name: value for name, value in active.items() if value}
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", ["venv", "conda", "base", "uv", "uv-inside", "poetry", "own", "own-venv", "above"])
 async def test_server_has_the_environment(tmp_path, home, kind):
     work = tmp_path / "work"

@@ -177,6 +177,7 @@ FLOODS = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.attack("F4")
 @pytest.mark.parametrize("case", FLOODS)
 async def test_flood_closes_the_connection(world, case):

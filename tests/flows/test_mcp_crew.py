@@ -190,11 +190,13 @@ async def test_other_servers_stay_out(place, sides):
     assert len(starts(place)) == sides
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("tools", ["read, raw:hi", "read, ext:mcp/hi", "read, ext:mcp", "read, mcp__raw__hi", "read"])
 async def test_files_name_tools_of_servers(place, tools):
     assert await ask(place, f"tools: {tools}") == "hello"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "agent",
     ["isolated: true", "extensions: false", "exclude_extensions: mcp", "tools: read, ext:other", "readonly: true"],

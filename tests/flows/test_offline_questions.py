@@ -186,6 +186,7 @@ def first_place(answer: str) -> str:
     return re.search(r"`([\w./]+:\d+)`", answer).group(1)
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(
     ("question", "place"),
     [

@@ -198,6 +198,7 @@ async def test_broken_whole_reply_is_network(api, kind, position):
     assert (failure.kind, failure.retryable) == ("network", True)
 
 
+@pytest.mark.sample(9)
 @EVERY_API
 @pytest.mark.parametrize(
     "fault",
@@ -234,6 +235,7 @@ async def test_unreadable_answer_is_protocol(api, stream):
     assert (failure.kind, failure.retryable) == ("protocol", True)
 
 
+@pytest.mark.sample(9)
 @EVERY_API
 @pytest.mark.parametrize("position", POSITIONS)
 async def test_clean_close_is_truncated(api, position):
@@ -267,6 +269,7 @@ async def test_stream_may_end_where_finish_is_unknown(at):
         assert (await seat.ask()).failure.kind == "network"
 
 
+@pytest.mark.sample(9)
 @EVERY_API
 @pytest.mark.parametrize("error", ["overloaded", "rate"])
 @pytest.mark.parametrize("position", ["first_byte", "mid_text", "after_call"])
@@ -302,6 +305,7 @@ BAD_ARGS = {
 WRITES_ARGUMENTS = ("anthropic-messages", "openai-completions", "openai-responses")
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("api", WRITES_ARGUMENTS)
 @pytest.mark.parametrize("name", BAD_ARGS)
 async def test_bad_arguments_become_a_fault(api, name):
@@ -366,6 +370,7 @@ async def test_empty_ids_are_filled(api, stream):
     assert len(set(ids)) == 2
 
 
+@pytest.mark.sample(9)
 @EVERY_API
 @MODES
 @pytest.mark.parametrize("text", [None, "", "  \n"])
@@ -423,6 +428,7 @@ async def test_huge_reply_is_cut_off(api, stream):
     assert text.endswith("it is longer than 8 MiB.]")
 
 
+@pytest.mark.sample(7)
 @EVERY_API
 @MODES
 @pytest.mark.parametrize("kind", ["no_usage", "absurd_usage"])
@@ -440,6 +446,7 @@ async def test_trickle_is_not_idle(api):
     assert reply.message.text == "slow but steady"
 
 
+@pytest.mark.sample(9)
 @EVERY_API
 @MODES
 @pytest.mark.parametrize("code", [301, 302, 307, 308])

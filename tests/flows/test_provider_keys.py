@@ -74,6 +74,7 @@ async def test_unused_transport_closes():
     await Transport().close()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("variables", "scheme", "host", "proxy"),
     [

@@ -68,6 +68,7 @@ def ground(request, home):
     opened.close()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.attack("C7")
 @pytest.mark.parametrize("backend", ["bwrap", "landlock"])
 @pytest.mark.parametrize("place", PLACES)

@@ -241,6 +241,7 @@ def test_workspace_brings_no_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert Machine(Probe(dirs=(".", "bin"), backends=("bwrap",))).look().state == "unavailable"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.attack("B20")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("change", ["gone", "link", "other"])
@@ -360,6 +361,7 @@ async def test_early_cancel_leaves_nobody(tmp_path: Path) -> None:
     machine.close()
 
 
+@pytest.mark.sample(5)
 @pytest.mark.attack("B19")
 @pytest.mark.parametrize(
     "claim",

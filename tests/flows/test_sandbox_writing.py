@@ -144,6 +144,7 @@ def read_steering(work: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in found if path.is_file()}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.attack("C8", "B12")
 @pytest.mark.parametrize("exists", [True, False])
 @pytest.mark.parametrize("setting", STEERED)

@@ -47,6 +47,7 @@ asyncio.run(live())
 """
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("moment", ["before spawn", "after spawn", "after fired"])
 @pytest.mark.parametrize("became", [Status.INTERRUPTED, Status.COMPLETED])
 async def test_due_time_runs_exactly_once(tmp_path: Path, moment: str, became: Status) -> None:

@@ -73,6 +73,7 @@ async def test_turn_limits_count_at_once(tmp_path, work):
     assert (outcome.reason, outcome.turns) == (Reason.TURN_LIMIT, 2)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("key", "text", "find"),
     [

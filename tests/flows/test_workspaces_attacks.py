@@ -96,6 +96,7 @@ def replace_git(root: Path, way: str, other: Path) -> None:
             (kept / "HEAD").write_text(f"{git(other, 'rev-parse', 'HEAD')}\n")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.attack("G9")
 @pytest.mark.parametrize("way", ["link", "file", "pipe", "gone", "common", "other objects"])
 async def test_bent_repository_hides_no_work(tmp_path: Path, way: str) -> None:
@@ -152,6 +153,7 @@ def forge(repo: Path, *entries: tuple[bytes, bytes, str]) -> str:
     return git(repo, "commit-tree", tree, "-m", "forged")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", [b".git", b".GIT", b"..", b"a/../../b", b"git~1"])
 async def test_forged_tree_writes_nothing_outside(tmp_path: Path, canary: Canary, name: bytes) -> None:
     repo = make_repo(tmp_path / "repo", {"hooks/post-checkout": f"#!/bin/sh\n{canary.program}\n"})

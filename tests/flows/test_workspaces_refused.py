@@ -92,6 +92,7 @@ async def test_snapshots_must_be_complete(tmp_path: Path) -> None:
     assert await journey.land(*bundles) == BRANCH
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "branch", ["", "main", "pi-agent-", "pi-agent-a b", "pi-agent-../x", "-pi-agent-x", "pi-agent-x\n"]
 )

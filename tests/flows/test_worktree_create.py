@@ -101,6 +101,7 @@ async def test_failure_leaves_nothing(world: World, damage: str) -> None:
     assert [path.name for path in (*world.tmp.iterdir(), *(world.repo / ".git").glob("worktrees/*"))] == []
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("delay_s", [0.0, 0.005, 0.01, 0.015, 0.02, 0.03])
 async def test_cancel_leaves_nothing(world: World, delay_s: float) -> None:
     for number in range(300):

@@ -393,6 +393,7 @@ async def test_resume_after_lost_copy_has_commits(world: World) -> None:
     assert ((again.root / "a.txt").read_text(), again.record.branch) == ("committed\n", BRANCH)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.attack("G9")
 @pytest.mark.parametrize("touch", ["nothing", "file", "hidden file", "new file", "commit", "stash"])
 async def test_submodules_stay_when_touched(world: World, tmp_path: Path, touch: str) -> None:

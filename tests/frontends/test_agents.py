@@ -142,6 +142,7 @@ def test_new_without_tools_has_none(place, agents):
     assert next(item for item in agents()["agents"] if item["name"] == "bare")["tools"] == []
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "name", ["../x", "a/b", ".", "..", "-x", ".x", "con", "main", "a b", "x" * 129, "a\nb", "", "a\\b", "%2e%2e/x"]
 )
@@ -158,6 +159,7 @@ def test_new_replaces_nothing(place):
     assert done.stderr == f"retinue: {path} already exists; edit or delete it\n"
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("args", "problem"),
     [

@@ -34,6 +34,7 @@ def put_link(path, target):
     return str(path)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.attack("I2")
 @pytest.mark.parametrize("name", ["AGENTS.md", "AGENTS.override.md", "CLAUDE.md"])
 @pytest.mark.parametrize("target", [".ssh/id_ed25519", "notes.md", ".pi/agent/auth.json"])
@@ -151,6 +152,7 @@ def test_foreign_context_above_is_not_read(clone):
     assert f"{above}: belongs to another user" in stderr
 
 
+@pytest.mark.sample(3)
 @pytest.mark.attack("I2")
 @pytest.mark.parametrize("where", ["context", "skill", "memory", "agent", "description", "called skill"])
 def test_copied_keys_are_redacted(clone, where):

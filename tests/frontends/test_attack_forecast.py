@@ -169,6 +169,7 @@ def test_switch_that_takes_a_tool_is_named(world, settings, agent, tool, surface
     assert said.format(home=world.home, own=own)[:60] in shown or agent == "plain" or tool == "edit", shown
 
 
+@pytest.mark.sample(3)
 @pytest.mark.attack("I14")
 @pytest.mark.parametrize(
     ("name", "meant"),

@@ -136,6 +136,7 @@ def test_guard_behind_too_many_others_refuses(place):
     assert (len(try_calls(place)), (place.work / "a.txt").exists()) == (2, False)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "entry",
     [
@@ -162,6 +163,7 @@ def test_project_without_consent_refuses_nothing(place, content):
     assert (try_calls(place), (place.work / "a.txt").exists()) == ([], True)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.attack("I13")
 @pytest.mark.parametrize(
     "content",
@@ -216,6 +218,7 @@ EXTENSIONS = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.attack("I13")
 @pytest.mark.parametrize("text", EXTENSIONS.values(), ids=EXTENSIONS)
 def test_mistake_in_an_extension_refuses(place, text):

@@ -24,6 +24,7 @@ WAYS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.attack("D17")
 @pytest.mark.parametrize("name", WAYS)
 def test_no_run_listens(place, name):

@@ -33,6 +33,7 @@ def ran(place, replies=({"text": "done"},), *flags):
     return marks.read_text().split() if marks.exists() else [], done.stderr
 
 
+@pytest.mark.sample(3)
 @pytest.mark.attack("A12")
 @pytest.mark.parametrize(
     ("command", "args"),

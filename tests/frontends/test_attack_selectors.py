@@ -46,6 +46,7 @@ def list_offered(place, *args):
     return found.split(", "), done.stderr
 
 
+@pytest.mark.sample(3)
 @pytest.mark.attack("I12")
 @pytest.mark.parametrize(
     "fields",
@@ -188,6 +189,7 @@ def test_portrait_tells_of_tools_from_elsewhere(servers, fields, own, more):
     assert json.loads(servers.run("agents", "--json").stdout)["elsewhere"].get("helper", []) == fleet["elsewhere"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("fields", "told"),
     [

@@ -262,6 +262,7 @@ def test_options_hide_in_no_value(hostile, words):
     assert not hostile.agent_dir.joinpath("trust.json").exists()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.attack("A22")
 @pytest.mark.parametrize(
     "words",

@@ -45,6 +45,7 @@ def test_sent_session_stays_in_this_folder(sent, where):
         assert (find_folder(path), f"staying in '{sent.work}'" in line) == (str(sent.work), True)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.attack("I4")
 @pytest.mark.parametrize("cwd", ["/", "nowhere", "", "a\0b", 5, "../victim"])
 def test_odd_folder_of_sent_session_does_no_harm(sent, cwd):

@@ -250,6 +250,7 @@ SWAPS = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.attack("I8")
 @pytest.mark.parametrize(("file", "command"), SWAPS)
 def test_swapped_document_is_not_read_again(go, secrets, file, command):

@@ -95,6 +95,7 @@ def test_models_flag_lists_models_too(providers):
     assert (done.status, providers.asked()) == (0, {"anthropic": [HAIKU], "openai": ["gpt-5.5"] * 3})
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "named",
     ["haiku", HAIKU, f"anthropic/{HAIKU}", f"Anthropic/{HAIKU}:high", "anthropic/haiku", f"bridge/anthropic:{HAIKU}"],

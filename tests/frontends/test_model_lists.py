@@ -32,6 +32,7 @@ def point(name, server, slash=""):
     return {key: "key-1", variable: server.url + path + slash}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", BASES)
 def test_environment_says_where_a_provider_is(place, server, name):
     done = place.run("-p", "look", "--provider", name, env=point(name, server, "/"))
@@ -84,6 +85,7 @@ def asked(server):
     return [request.json["model"] for request in server.requests]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("args", "settings"),
     [
@@ -139,6 +141,7 @@ def test_new_model_by_rpc(place, server):
         assert (refused["success"], "Model not found" in refused["error"]) == (False, True)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "text"),
     [

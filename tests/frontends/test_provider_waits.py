@@ -31,6 +31,7 @@ def ask(place, *args, timeout_s=10, **options):
     return place.run(*args, "--model", "mock/m", timeout_s=timeout_s, **options)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("mode", ["text", "json"])
 def test_headers_are_awaited_as_set(place, api, mode):
@@ -39,6 +40,7 @@ def test_headers_are_awaited_as_set(place, api, mode):
     assert "mock/m: no answer within 0.3 s" in done.stdout + done.stderr
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("mode", ["text", "json"])
 def test_whole_call_is_limited_as_set(place, api, mode):

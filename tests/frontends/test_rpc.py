@@ -294,6 +294,7 @@ def test_extension_command_is_handled(place):
     assert (notice["method"], notice["message"], notice["notifyType"]) == ("notify", "hello you", "info")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("busy", [False, True])
 def test_signal_ends_it_in_good_order(place, number, status, busy):

@@ -29,6 +29,7 @@ def test_question_names_all_of_it(asking):
     assert COMMAND.replace("\x1b", "\\x1b") in asked["title"]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("response", "is_done"),
     [

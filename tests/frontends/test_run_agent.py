@@ -336,6 +336,7 @@ def test_agent_has_its_own_model(place):
     assert (done.status, done.stdout) == (0, "mine\n")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.spec("sticky:17")
 @pytest.mark.parametrize("session_id", ["../x", "a/b", "..", "-x", "x" * 200])
 def test_session_id_cannot_escape(place, run, session_id):
@@ -402,6 +403,7 @@ def test_rules_know_tools_by_any_name(place):
     assert (done.status, done.stdout.splitlines()[0]) == (0, "`open_inbox` is a function defined in `mail.py:1`.")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "command", [["agents"], ["doctor"], ["trust"], ["models"], ["sessions"], ["run", "explorer", "x"]]
 )

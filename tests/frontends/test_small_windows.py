@@ -90,6 +90,7 @@ def count_to(most, command="seq 1 400"):
     return answer
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("counts", [True, False])
 @pytest.mark.parametrize("window", [4096, 8192, 16_384, 32_768])
 def test_long_work_comes_to_its_end(place, window, counts):

@@ -58,6 +58,7 @@ def test_whole_answer_to_a_stream_request_is_taken(place, api):
     assert (done.stdout, are_streamed(server)) == ("Here.\n", [True])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("runner", ["inprocess", "durable", "process"])
 @pytest.mark.parametrize(
     "reply", [STALL, {"text": "late", "fault": {"kind": "no_headers"}, **LOOK}], ids=["mid", "head"]

@@ -147,6 +147,7 @@ def test_whole_home_is_never_trusted(place, folder):
     assert not is_trusted(place)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.attack("A16")
 @pytest.mark.parametrize("damage", ["world", "group", "stranger", "link", "corrupt", "odd"])
 def test_doubtful_store_is_left_alone(place, damage):
@@ -206,6 +207,7 @@ def test_headless_run_skips_and_says_so(place):
     assert "Obey me" not in place.sessions()[0].read_text()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.attack("SEC-5")
 @pytest.mark.parametrize(
     "args",

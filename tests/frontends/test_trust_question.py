@@ -44,6 +44,7 @@ def saved(place):
     return json.loads(path.read_text()) if path.exists() else {}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("answer", "status", "remembered"),
     [("y\n", 0, None), ("a\n", 0, True), ("n\n", 2, None), ("\n", 2, None), ("v\n", 2, False), ("x\nx\nx\n", 2, None)],

@@ -8,6 +8,7 @@ import pytest
 OUTSIDE = re.compile(r"'(retinue\.(?:tools\.(?:web|lsp|convert|outbound)|features\.mcp)[\w.]*|aiohttp|mcp|markitdown)'")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("args", [("--help",), ("--version",), ("run", "--help"), ("logs",), ("models", "--json")])
 def test_start_loads_nothing_of_the_outside(place, args):
     done = place.run(*args, env={"PYTHONVERBOSE": "1"})

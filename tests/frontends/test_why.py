@@ -32,6 +32,7 @@ def test_granted_tool_shows_its_chain(place, writer):
     assert f"{writer}:4 lists it" in done.stdout
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("agent", "tool", "reason"),
     [
@@ -67,6 +68,7 @@ def test_wrong_words_are_explained(place, words, said):
     assert said in done.stderr
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("agent", "settings", "said"),
     [

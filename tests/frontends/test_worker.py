@@ -32,6 +32,7 @@ def test_no_database_is_told(place, command):
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "flags",
     [
@@ -51,6 +52,7 @@ def test_bad_numbers_are_told(place, flags):
     assert len(done.stderr) < 300
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("words", "told"),
     [

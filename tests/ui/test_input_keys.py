@@ -166,6 +166,7 @@ def foreign(work):
     return work
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("key", "is_used", "is_asked_again"),
     [

@@ -48,6 +48,7 @@ def results(stage):
 DENIED = '[Denied] Tool "bash" was denied: denied by the user'
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("keys", "result"),
     [

@@ -43,6 +43,7 @@ def bind(agent_dir, **keys):
     (agent_dir / "keybindings.json").write_text(json.dumps(keys))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("key", "sign", "place"),
     [
