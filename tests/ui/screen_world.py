@@ -28,7 +28,7 @@ from retinue.sessions.log import Session
 from retinue.settings.request import SessionWish
 from retinue.testing import FakeClock
 from retinue.ui.app import RetinueApp
-from retinue.ui.widgets.footer import StatusFooter
+from retinue.ui.widgets.status_lines import StatusFooter
 from retinue.views.runs import SessionRuns
 from tests.ui.pilot_world import Stage
 

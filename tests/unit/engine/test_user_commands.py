@@ -3,7 +3,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from retinue.testing.runs import build_setup
 
 from retinue.core.errors import UsageError
 from retinue.core.messages import BashExecutionMessage
@@ -13,6 +12,7 @@ from retinue.engine.user_commands import Shell
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.tools.registry import ToolOptions
+from tests.run_setup import build_setup
 
 
 def open_shell(cwd: Path) -> tuple[Shell, LiveRun]:
