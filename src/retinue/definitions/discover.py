@@ -190,7 +190,7 @@ def load_file(
 def _load_entry(entry: os.DirEntry[str], root: Root, known_tools: Collection[str]) -> FoundAgent:
     path = entry.path
     if entry.is_symlink() and not os.path.exists(path):
-        return FoundAgent(path, _UNSETTLED, None, (_tell(path, "is a broken link", "link"),))
+        return _refuse(path, _UNSETTLED, "is a broken link", "link")
     return _load(path, root, known_tools, is_file=entry.is_file(follow_symlinks=False))
 
 
@@ -220,22 +220,24 @@ def _load(
             data, status, real = _read(path)
         else:
             kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-            return FoundAgent(path, _to_stamp(status), None, (_tell(path, f"is {kind}; it is skipped", "not-a-file"),))
+            return _refuse(path, _to_stamp(status), f"is {kind}; it is skipped", "not-a-file")
     except OSError as error:
-        return FoundAgent(
-            path, find_stamp(path), None, (_tell(path, f"cannot be read: {_explain(error)}", "unreadable"),)
-        )
+        return _refuse(path, find_stamp(path), f"cannot be read: {_explain(error)}", "unreadable")
     if real != path and root.source != "builtin" and (fault := _find_link_fault(real, status, root)):
-        return FoundAgent(path, _to_stamp(status), None, (_tell(path, fault, "link"),))
+        return _refuse(path, _to_stamp(status), fault, "link")
     stamp = _to_stamp(status) if time.time_ns() - status.st_mtime_ns > _SETTLE_NS else None
     if digest is not None and hashlib.sha256(data).hexdigest() != digest:
         text = f"has changed since you accepted it; to use it: retinue trust --file {shlex.quote(path)} --yes"
-        return FoundAgent(path, stamp, None, (_tell(path, text, "changed"),))
+        return _refuse(path, stamp, text, "changed")
     text, problem = decode(data, path)
     if problem is not None:
         return FoundAgent(path, stamp, None, (problem,))
     definition, diagnostics = PARSERS[root.dialect](text, path, root.source, known_tools=known_tools)
     return FoundAgent(path, stamp, definition, tuple(diagnostics))
+
+
+def _refuse(path: str, stamp: Stamp | None, text: str, code: str) -> FoundAgent:
+    return FoundAgent(path, stamp, None, (_tell(path, text, code),))
 
 
 def _read(path: str) -> tuple[bytes, os.stat_result, str]:

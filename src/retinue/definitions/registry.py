@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.collector import paused_collector
 from retinue.core.definition import Definition
@@ -194,9 +195,9 @@ def choose_winners(candidates: Iterable[Definition]) -> tuple[list[Definition], 
             _tell_clash(item, kept[0], "differ only by case; each is found by its exact spelling") for item in kept[1:]
         )
         paths = tuple(item.path for item in hidden)
-        winners.extend(_with_shadows(item, paths) for item in kept)
+        winners.extend(replace(item, shadows=paths) if paths else item for item in kept)
     told.extend(_find_look_alikes(winners))
-    winners.extend(_with_shadows(item, ()) for item in apart)
+    winners.extend(apart)
     winners.sort(key=lambda item: (_LEVELS[item.source], fold_name(item.name), item.name))
     return winners, told
 
@@ -223,12 +224,6 @@ def _find_look_alikes(winners: list[Definition]) -> list[Diagnostic]:
 def is_dispatch_only(item: Definition) -> bool:
     """Whether only the `dispatch` surface has this agent."""
     return item.source == "builtin" and item.dialect == "codingcode"
-
-
-def _with_shadows(item: Definition, paths: tuple[str, ...]) -> Definition:
-    from msgspec.structs import replace
-
-    return replace(item, shadows=paths) if paths else item
 
 
 def _tell_shadowed(item: Definition, winner: Definition) -> Diagnostic:

@@ -5,6 +5,7 @@ shared, not copied.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ MAX_NODES = 10_000
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CORE = "tag:yaml.org,2002:"
 _TEXT_TAGS = {"!", f"{_CORE}str"}
-_PLAIN_TAGS = {f"{_CORE}{name}" for name in ("bool", "int", "float", "null")}
+_SCALAR_TAGS = {None, *_TEXT_TAGS, *(f"{_CORE}{name}" for name in ("bool", "int", "float", "null"))}
 _GROUP_TAGS = {None, "!", f"{_CORE}seq", f"{_CORE}map"}
 # A description with a colon in it: the most common mistake that other programs accept and YAML does not.
 _LOOSE_TEXT = re.compile(r"(description|display_name)(: +)([^\s\"'\[\]{}|>&*!#%@`,?:-].*?)[ \t]*\Z")
@@ -31,10 +32,8 @@ def read_yaml(text: str, first: int) -> tuple[tuple[FrontmatterField, ...], tupl
         return _Builder(first).read(text), ()
     except BlockError:
         repaired, lines = _quote_loose(text, first)
-        if not lines:
-            raise
         try:
-            entries = _Builder(first).read(repaired)
+            entries = _Builder(first).read(repaired) if lines else None
         except BlockError:
             entries = None
         if entries is None:
@@ -91,7 +90,7 @@ class _Builder:
                 if documents > 1:
                     raise self._fail(event, "more than one YAML document; expected one")
             elif isinstance(event, yaml.MappingStartEvent):
-                self._check_group(event)
+                self._check_tag(event, _GROUP_TAGS)
                 entries = tuple(self._read_pairs(events, [event]))
             elif isinstance(event, yaml.ScalarEvent) and event.implicit[0] and not event.value:
                 continue  # only comments
@@ -131,18 +130,14 @@ class _Builder:
     def _read_node(self, event: Any, events: Iterator[Any], path: list[Any]) -> Value:
         if isinstance(event, yaml.ScalarEvent):
             return self._read_scalar(event)
-        self._check_group(event)
+        self._check_tag(event, _GROUP_TAGS)
         line = self.first + event.start_mark.line
         inside = [*path, event]
         if isinstance(event, yaml.MappingStartEvent):
             pairs = list(self._read_pairs(events, inside))
-            keys = [pair.key for pair in pairs]
-            if (
-                twice := next((key for key in keys if keys.count(key) > 1), None)
-                if len(set(keys)) < len(keys)
-                else None
-            ):
-                raise self._fail(event, f"{quote(twice, 60)} is given twice")
+            counts = Counter(pair.key for pair in pairs)
+            if len(counts) < len(pairs):
+                raise self._fail(event, f"{quote(counts.most_common(1)[0][0], 60)} is given twice")
             return YamlTable({pair.key: pair.value for pair in pairs}, line)
         values: list[Value] = []
         for item in events:
@@ -152,19 +147,13 @@ class _Builder:
         return Items(tuple(values), line)
 
     def _read_scalar(self, event: Any) -> Scalar:
-        line = self.first + event.start_mark.line
-        if event.tag is None or event.tag in _TEXT_TAGS:
-            return Scalar(event.value, line, is_quoted=bool(event.tag) or not event.implicit[0])
-        if event.tag in _PLAIN_TAGS:
-            return Scalar(event.value, line)
-        raise self._refuse_tag(event)
+        self._check_tag(event, _SCALAR_TAGS)
+        is_quoted = event.tag in _TEXT_TAGS or (event.tag is None and not event.implicit[0])
+        return Scalar(event.value, self.first + event.start_mark.line, is_quoted)
 
-    def _check_group(self, event: Any) -> None:
-        if event.tag not in _GROUP_TAGS:
-            raise self._refuse_tag(event)
-
-    def _refuse_tag(self, event: Any) -> BlockError:
-        return self._fail(event, f"the tag {quote(event.tag, 60)} is refused; expected plain values")
+    def _check_tag(self, event: Any, accepted: set[str | None]) -> None:
+        if event.tag not in accepted:
+            raise self._fail(event, f"the tag {quote(event.tag, 60)} is refused; expected plain values")
 
     def _fail(self, event: Any, message: str) -> BlockError:
         return BlockError(message, self.first + event.start_mark.line, "yaml")

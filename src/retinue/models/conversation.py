@@ -60,18 +60,14 @@ class WireConversation:
             tail = _join(tail, self._form.join_results(self._invent(self._open[0][1].calls)))
         return [self._settled, b",", tail] if self._settled and tail else [self._settled, tail]
 
-    @property
-    def image_chars(self) -> int:
-        """Characters of image data in the wire form, which do not indicate tokens."""
-        return self._image_chars
-
     def _reset(self) -> None:
         self._seen: list[Message] = []
         self._settled = bytearray()
         self._open: list[tuple[Message, WireMessage]] = []
         self._pending: tuple[tuple[str, str], ...] = ()
         self._after_results = False
-        self._image_chars = 0
+        self.image_chars = 0
+        """Characters of image data in the wire form, which do not indicate tokens."""
 
     def _add_all(self, messages: Sequence[Message]) -> None:
         to_piece = self._form.to_piece
@@ -84,7 +80,7 @@ class WireConversation:
             if type(content) is list:
                 for block in content:
                     if type(block) is ImageContent:
-                        self._image_chars += len(block.data)
+                        self.image_chars += len(block.data)
             if not (piece.role == "result" and self._open and self._open[0][1].role == "result"):
                 self._settle()
             self._open.append((message, piece))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
+from msgspec import structs
 
 from retinue.core.model import Failure, FailureKind, ModelInfo
 
@@ -140,18 +141,12 @@ def parse_retry_after(headers: Mapping[str, str], now_s: float | None = None) ->
     return None
 
 
-def redact(text: str, secrets: tuple[str, ...]) -> str:
+def redact_failure(failure: Failure, secrets: tuple[str, ...]) -> Failure:
+    message = failure.message
     for secret in secrets:
         if len(secret) >= 4:
-            text = text.replace(secret, "[key]")
-    return text
-
-
-def redact_failure(failure: Failure, secrets: tuple[str, ...]) -> Failure:
-    message = redact(failure.message, secrets)
-    if message == failure.message:
-        return failure
-    return Failure(failure.kind, message, failure.retryable, failure.status, failure.retry_after_s)
+            message = message.replace(secret, "[key]")
+    return structs.replace(failure, message=message)
 
 
 def _fail_by_kind(

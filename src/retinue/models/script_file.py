@@ -50,20 +50,9 @@ FAULT_FIELDS: dict[str, tuple[str, ...]] = {
 }
 
 _REPLY_FIELDS = (
-    "text",
-    "thinking",
-    "calls",
-    "blocks",
-    "usage",
-    "stop",
-    "raw_stop",
-    "error",
-    "delay_ms",
-    "chunk_ms",
-    "chunk_chars",
-    "match",
-    "fault",
-)
+    "text", "thinking", "calls", "blocks", "usage", "stop", "raw_stop", "error", "delay_ms", "chunk_ms", "chunk_chars",
+    "match", "fault",
+)  # fmt: skip
 
 
 def load_script(path: str | Path) -> Script:

@@ -52,13 +52,9 @@ class ScriptedModel:
     ) -> None:
         name = Path(script.source).name
         self._script = script
-        self._info = info or ModelInfo(provider="scripted", id=name, api="scripted", name=f"script {name}")
+        self.info = info or ModelInfo(provider="scripted", id=name, api="scripted", name=f"script {name}")
         self._sleep = sleep
         self._attempts: dict[tuple[int, int, object], int] = {}
-
-    @property
-    def info(self) -> ModelInfo:
-        return self._info
 
     async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         exchange = read_exchange(request)
@@ -121,7 +117,7 @@ class ScriptedModel:
             if isinstance(block, ScriptCall) and bad is not None:
                 faults[call_id if block.id is None else block.id] = "the arguments are not valid JSON"
         used = reply.usage_or_default
-        draft.usage = to_usage(self._info.cost, used.input, used.output, used.cache_read, used.cache_write)
+        draft.usage = to_usage(self.info.cost, used.input, used.output, used.cache_read, used.cache_write)
         return faults
 
     async def _pause(self, milliseconds: float) -> None:

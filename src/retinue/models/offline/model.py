@@ -38,15 +38,11 @@ _RENDER = {
 
 class OfflineModel:
     def __init__(self, info: ModelInfo = INFO) -> None:
-        self._info = info
-
-    @property
-    def info(self) -> ModelInfo:
-        return self._info
+        self.info = info
 
     async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         """Answer with tool calls or with the final text; never fails."""
-        turn = Turn(request, self._info.ref)
+        turn = Turn(request, self.info.ref)
         text, calls = turn.take()
         if not calls and any(tool.name == FINALIZE for tool in request.tools):
             text, calls = turn.deliver(text)
