@@ -118,12 +118,12 @@ def render_run(finish: FinishedCall, settings: SubagentSettings) -> dict[str, An
         result["displayItems"] = watch.items
     if outcome.reason in TIMEOUTS:
         result["timeoutReason"] = TIMEOUTS[outcome.reason]
-    text = report
     if status:
         result["error"] = report
         details["error"] = {"code": _choose_code(outcome), "message": report}
     if finish.session_id:
         details["sessionId"] = finish.session_id
+    text = report
     if finish.finalises:
         text = f"{_render_header(outcome, finish.session_id)}{report}"
         if outcome.finalized is not None:
