@@ -23,8 +23,6 @@ Prepare: TypeAlias = "Callable[[SubagentCall], tuple[Definition, RunRequest, str
 
 @dataclass(frozen=True, slots=True)
 class SubagentSettings:
-    """The user's settings that the surface needs."""
-
     is_enabled: bool
     max_depth: int
     base_depth: int
@@ -34,7 +32,6 @@ class SubagentSettings:
     max_attempts: int
     """Including the first one."""
     allow_write: bool
-    """Whether agents may write if the call does not say."""
     home: str
     """Shown as `~`; empty if there is none."""
 
@@ -65,8 +62,6 @@ SPARED = ("task", "sessionFile", "sessionId", "runId", "displayItems")
 
 @dataclass(frozen=True, slots=True)
 class FinishedCall:
-    """A call whose run has ended."""
-
     run: Run
     task: str
     watch: AttemptWatch
