@@ -28,7 +28,6 @@ class ProjectPlace(Struct, frozen=True):
 
     project: Path
     cwd: Path
-    """Where programs are started."""
     home: Path | None = None
     spared: tuple[Path, ...] = ()
     """Folders in the project that no agent can write; needed if the project is the home directory."""

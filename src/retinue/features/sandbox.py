@@ -160,7 +160,7 @@ class Boundaries:
         if not self.is_off and not status.is_usable:
             self._tell(
                 "there is no sandbox on this machine: commands of agents that may write have all your rights "
-                f"({' '.join(status.reason.split())}); retinue doctor says more"
+                f"({' '.join(status.reason.split())}); see retinue doctor"
             )
 
     def build_wishes(self) -> "SandboxSettings":

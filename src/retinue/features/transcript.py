@@ -67,7 +67,6 @@ class TranscriptFile:
         self._warn = warn
         self._opening: str | None = None
         self._asked: tuple[str, int] | None = None
-        """The task and its time, until written."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_ready = False
         self._is_broken = False

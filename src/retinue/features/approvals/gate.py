@@ -47,8 +47,6 @@ _READING = frozenset(list_aliases(row.name for row in TOOLS if row.effect in (Ef
 
 
 class LayerDecision(Struct, frozen=True):
-    """The decision of one layer about a call."""
-
     action: Action
     layer: Layer
     reason: str = ""

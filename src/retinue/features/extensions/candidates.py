@@ -34,7 +34,6 @@ class Candidate(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """The file or entry point, for messages."""
         return self.path or self.entry
 
 

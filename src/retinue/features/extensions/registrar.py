@@ -55,9 +55,7 @@ class Registrations(Struct, frozen=True):
     commands: tuple[ExtensionCommand, ...] = ()
     hooks: tuple[CallHook, ...] = ()
     points: tuple[ExtensionPoint, ...] = ()
-    """Functions at hook points of a run."""
     features: tuple[Callable[[], Feature], ...] = ()
-    """Factories that create a feature for one run."""
     surfaces: tuple[ExtensionSurface, ...] = ()
     renderers: tuple[Renderer, ...] = ()
     handlers: tuple[Handler, ...] = ()

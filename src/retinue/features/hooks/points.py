@@ -53,11 +53,9 @@ class HookDecision(Struct, frozen=True):
     reason: str = ""
     injection: str = ""
     hook: str = ""
-    """The name of the hook."""
     is_own: bool = True
     """From a hook of the user, not of a project."""
     key: str = ""
-    """Identifies the hook uniquely."""
     modified_input: dict[str, Any] | None = None
     """Arguments that replace those of the call."""
     modified_output: str | None = None

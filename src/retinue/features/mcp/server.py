@@ -37,7 +37,6 @@ class McpServer:
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     concurrency: int = CONCURRENCY
-    """Maximum number of concurrent calls."""
     auto_reconnect: bool = True
     timeout_s: float = CALL_S
     """For one call; progress notifications restart it."""
@@ -53,7 +52,6 @@ class McpServer:
     """Exceptions from `deferred_tools`."""
     level: Level = "user"
     path: str = ""
-    """The configuration file."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Project files that it runs, with their digests when the user approved it."""
 

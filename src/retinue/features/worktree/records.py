@@ -35,7 +35,6 @@ class CopyRecord(Struct, frozen=True, kw_only=True):
     run_id: str
     state: State
     path: str
-    """The worktree's directory."""
     top: str
     """The checkout it was made from."""
     common: str

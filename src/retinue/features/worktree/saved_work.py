@@ -59,9 +59,7 @@ class KeptCopy:
     path: str = ""
     """The worktree, if it could not be removed."""
     problem: str = ""
-    """Why it could not be removed."""
     notes: tuple[str, ...] = ()
-    """Other notes for the user."""
 
 
 async def keep_work(record: CopyRecord, records: Records) -> KeptCopy:

@@ -52,15 +52,12 @@ class DispatchPorts:
     find: Callable[[str], Definition | None]
     """Returns the agent of this name, even a disabled one."""
     is_enabled: Callable[[], bool]
-    """Whether the tool is enabled at all."""
     is_disabled: Callable[[str], bool]
-    """Whether an agent is disabled by its name."""
     find_model: Callable[[str], ModelChoice | None]
     """Returns the model of a profile (`model@API_KEY_ENV`, an id or a name), None if unknown. Raises OutOfReach."""
     open_model: Callable[[ModelInfo], Any]
     """Raises RetinueError if the model cannot be asked because its key is missing."""
     board: Callable[[], HookTable]
-    """Returns the hooks of the calling run."""
     max_steps: int
     """For agents without a limit of their own."""
     base_depth: int = 0

@@ -21,7 +21,6 @@ from retinue.tools.registry import build_family
 
 KEEP_S = 600.0
 MAX_KEPT = 200
-"""Maximum number of saved calls."""
 DescriptionMode = Literal["full", "compact", "custom"]
 
 
@@ -80,8 +79,6 @@ class ScheduleRequest(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ScheduledCall:
-    """A job that was created."""
-
     id: str
     name: str
     kind: Literal["cron", "once", "interval"]

@@ -108,8 +108,6 @@ def roll_up(runs: Iterable[Run]) -> dict[str, Usage]:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Measurements of a run."""
-
     tokens: int
     percent: int | None
     """How full its context is; None if unknown, such as after a compaction."""

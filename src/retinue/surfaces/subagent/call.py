@@ -6,7 +6,8 @@ Callers rely on the order of the checks. Used by the tool and by `retinue run`.
 import asyncio
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from retinue.core.definition import Definition
@@ -34,30 +35,28 @@ PASSING = re.compile(
     re.IGNORECASE,
 )
 """Error texts of temporary failures."""
+_CODES: Mapping[type[RetinueError], str] = {
+    UnknownAgent: "UNKNOWN_AGENT",
+    DisabledAgent: "SUBAGENT_DISABLED",
+    UsageError: "INVALID_INPUT",
+    RetinueError: "SUBAGENT_FAILED",
+}
 
 
-def ignore_update(result: dict[str, Any]) -> None:
-    """A Progress that ignores updates."""
-
-
-async def make_call(call: SubagentCall, ports: SubagentPorts, progress: Progress = ignore_update) -> dict[str, Any]:
+async def make_call(
+    call: SubagentCall, ports: SubagentPorts, progress: Progress = lambda result: None
+) -> dict[str, Any]:
     """Execute a call and return its result, even if it fails. Cancelling it stops the run."""
-    home = ports.settings.home
     try:
         if (refusal := check_call(call, ports)) is not None:
             return refusal
         definition, request, session_id = ports.prepare(call)
         if not ports.caller.may_start(definition.name):
             raise DisabledAgent(f"Agent {quote(definition.name)} is not open to this agent (allowed_subagents)")
-        return await _Attempts(call, ports, definition, request, session_id).run(progress)
-    except UnknownAgent as error:
-        return render_error("UNKNOWN_AGENT", str(error), home=home)
-    except DisabledAgent as error:
-        return render_error("SUBAGENT_DISABLED", str(error), home=home)
-    except UsageError as error:
-        return render_error("INVALID_INPUT", str(error), home=home)
+        return await _run(call, ports, definition, request, session_id, progress)
     except RetinueError as error:
-        return render_error("SUBAGENT_FAILED", str(error), home=home)
+        code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
+        return render_error(code, str(error), home=ports.settings.home)
 
 
 def check_call(call: SubagentCall, ports: SubagentPorts) -> dict[str, Any] | None:
@@ -81,57 +80,42 @@ def is_passing(outcome: Outcome) -> bool:
     return is_failed and outcome.finalized is None and PASSING.search(outcome.error) is not None
 
 
-class _Attempts:
-    """The attempts of one call: one run, with a new session per attempt unless it continues a session."""
+async def _run(
+    call: SubagentCall,
+    ports: SubagentPorts,
+    definition: Definition,
+    request: RunRequest,
+    session_id: str,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Start the run and repeat it after a temporary failure, in a new session unless callers can continue it."""
+    settings, caller = ports.settings, ports.caller
+    manager, attempts, note = caller.manager, 1, ""
+    if fold_name(call.agent.strip()) != fold_name(definition.name):
+        note = f'Note: there is no agent "{call.agent.strip()}"; {definition.name} was used instead (fallbackSubagent).'
+        caller.warn(note)
 
-    def __init__(
-        self, call: SubagentCall, ports: SubagentPorts, definition: Definition, request: RunRequest, session_id: str
-    ) -> None:
-        self._call = call
-        self._ports = ports
-        self._definition = definition
-        self._request = request
-        self._session_id = session_id
+    def follow(run: Run) -> AttemptWatch:
+        clean = partial(sanitise_all, home=settings.home)
+        return AttemptWatch(manager, run.id, clean, lambda watch: progress(render_update(watch)))
 
-    async def run(self, progress: Progress) -> dict[str, Any]:
-        settings, caller = self._ports.settings, self._ports.caller
-        manager, attempts = caller.manager, 1
-        note = self._find_note()
-        if note:
-            caller.warn(note)
-
-        def follow(run: Run) -> AttemptWatch:
-            return AttemptWatch(
-                manager,
-                run.id,
-                lambda value: sanitise_all(value, settings.home),
-                lambda watch: progress(render_update(watch)),
-            )
-
-        run = manager.spawn(self._request, caller.run_id)
-        watch = follow(run)
-        try:
-            outcome = await _wait(manager, run)
-            while is_passing(outcome) and attempts < settings.max_attempts:
-                attempts += 1
-                watch.close()
-                # A session that callers can continue stays one file, whatever happened in it.
-                path = self._request.session_file if self._session_id else _name_attempt(outcome, attempts)
-                run = manager.resume(run.id, self._call.task, session_file=path)
-                watch = follow(run)
-                outcome = await _wait(manager, run)
-        finally:
+    run = manager.spawn(request, caller.run_id)
+    watch = follow(run)
+    try:
+        outcome = await _wait(manager, run)
+        while is_passing(outcome) and attempts < settings.max_attempts:
+            attempts += 1
             watch.close()
-        manager.read(run.id, by_call=self._call.call_id)
-        finalises = self._definition.completion == "finalize"
-        finish = FinishedCall(run, self._call.task, watch, attempts, self._session_id, finalises, note)
-        return render_run(finish, settings)
-
-    def _find_note(self) -> str:
-        asked, used = self._call.agent.strip(), self._definition.name
-        if fold_name(asked) == fold_name(used):
-            return ""
-        return f'Note: there is no agent "{asked}"; {used} was used instead (fallbackSubagent).'
+            # A session that callers can continue stays one file, whatever happened in it.
+            path = request.session_file if session_id else _name_attempt(outcome, attempts)
+            run = manager.resume(run.id, call.task, session_file=path)
+            watch = follow(run)
+            outcome = await _wait(manager, run)
+    finally:
+        watch.close()
+    manager.read(run.id, by_call=call.call_id)
+    finalises = definition.completion == "finalize"
+    return render_run(FinishedCall(run, call.task, watch, attempts, session_id, finalises, note), settings)
 
 
 async def _wait(manager: Manager, run: Run) -> Outcome:

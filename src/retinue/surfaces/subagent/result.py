@@ -23,8 +23,6 @@ Prepare: TypeAlias = "Callable[[SubagentCall], tuple[Definition, RunRequest, str
 
 @dataclass(frozen=True, slots=True)
 class SubagentSettings:
-    """The user's settings that the surface needs."""
-
     is_enabled: bool
     max_depth: int
     base_depth: int
@@ -34,7 +32,6 @@ class SubagentSettings:
     max_attempts: int
     """Including the first one."""
     allow_write: bool
-    """Whether agents may write if the call does not say."""
     home: str
     """Shown as `~`; empty if there is none."""
 
@@ -65,8 +62,6 @@ SPARED = ("task", "sessionFile", "sessionId", "runId", "displayItems")
 
 @dataclass(frozen=True, slots=True)
 class FinishedCall:
-    """A call whose run has ended."""
-
     run: Run
     task: str
     watch: AttemptWatch
@@ -118,12 +113,12 @@ def render_run(finish: FinishedCall, settings: SubagentSettings) -> dict[str, An
         result["displayItems"] = watch.items
     if outcome.reason in TIMEOUTS:
         result["timeoutReason"] = TIMEOUTS[outcome.reason]
-    text = report
     if status:
         result["error"] = report
         details["error"] = {"code": _choose_code(outcome), "message": report}
     if finish.session_id:
         details["sessionId"] = finish.session_id
+    text = report
     if finish.finalises:
         text = f"{_render_header(outcome, finish.session_id)}{report}"
         if outcome.finalized is not None:

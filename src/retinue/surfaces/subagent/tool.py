@@ -67,10 +67,8 @@ def _render_agent(definition: Definition, settings: SubagentSettings) -> str:
     text = " ".join((definition.description or definition.name).split())
     text = text if len(text) <= MAX_DESCRIPTION_CHARS else f"{text[: MAX_DESCRIPTION_CHARS - 1]}…"
     terms = Terms(available=OFFERS, allow_write=settings.allow_write)
-    marks = [
-        *(("read-only",) if reads_only(decide_tools(definition, terms)) else ()),
-        *(("can be continued by sessionId",) if definition.completion == "finalize" else ()),
-    ]
+    marks = ["read-only"] if reads_only(decide_tools(definition, terms)) else []
+    marks += ["can be continued by sessionId"] if definition.completion == "finalize" else []
     mark = f" ({', '.join(marks)})" if marks else ""
     return f"- {definition.name}{mark}: {text}"
 
