@@ -40,11 +40,11 @@ TESTS = ("tests/unit/**/test_*.py", "tests/surfaces/test_*.py", "tests/flows/tes
 OTHERS = {
     "tests/unit": "cli core definitions features/mcp models testing tools/lsp ui",
     "tests/flows": "activity attack_names attack_searches bash certificates convert definitions extensions hooks lsp "
-    "mcp model odd_servers offline pi_settings provider read_results result_order reviewers schedule servers settings "
+    "mcp odd_servers offline pi_settings provider read_results result_order reviewers schedule servers settings "
     "shared tool_faults web wire workspaces worktree",
-    "tests/frontends": "agent_labels attack_cmdline attack_context attack_hook attack_late attack_listening "
+    "tests/frontends": "agent_labels attack_cmdline attack_context attack_forecast attack_hook attack_late attack_listening "
     "attack_selectors attack_servers attack_terminal bad_input builtin changed export golden hooks live_line lsp mcp "
-    "model null_fields provider rpc_storm skills streaming toolkit trust_hooks web why worker",
+    "model_lists null_fields provider rpc_storm skills streaming toolkit trust_hooks web why worker",
 }
 GOAL, MOST_EXCUSED = 0.95, 0.05
 # How long a test and all tests of a change may take when they are quick, and when those noticed nothing.
