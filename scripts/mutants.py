@@ -42,9 +42,9 @@ OTHERS = {
     "tests/flows": "activity attack_names attack_searches bash certificates convert definitions extensions hooks lsp "
     "mcp odd_servers offline pi_settings provider read_results result_order reviewers schedule servers settings "
     "shared tool_faults web wire workspaces worktree",
-    "tests/frontends": "agent_labels attack_cmdline attack_context attack_forecast attack_hook attack_late attack_listening "
-    "attack_selectors attack_servers attack_terminal bad_input builtin changed export golden hooks live_line lsp mcp "
-    "model_lists null_fields provider rpc_storm skills streaming toolkit trust_hooks web why worker",
+    "tests/frontends": "agent_labels attack_cmdline attack_context attack_forecast attack_hook attack_late "
+    "attack_listening attack_selectors attack_servers attack_terminal bad_input builtin changed export golden hooks "
+    "live_line lsp mcp model_lists null_fields provider rpc_storm skills streaming toolkit trust_hooks web why worker",
 }
 GOAL, MOST_EXCUSED = 0.95, 0.05
 # How long a test and all tests of a change may take when they are quick, and when those noticed nothing.
