@@ -40,11 +40,11 @@ TESTS = ("tests/unit/**/test_*.py", "tests/surfaces/test_*.py", "tests/flows/tes
 OTHERS = {
     "tests/unit": "cli core definitions features/mcp models testing tools/lsp ui",
     "tests/flows": "activity attack_names attack_searches bash certificates convert definitions extensions hooks lsp "
-    "mcp model odd_servers offline pi_settings provider read_results result_order reviewers schedule servers settings "
+    "mcp odd_servers offline pi_settings provider read_results result_order reviewers schedule servers settings "
     "shared tool_faults web wire workspaces worktree",
-    "tests/frontends": "agent_labels attack_cmdline attack_context attack_hook attack_late attack_listening "
-    "attack_selectors attack_servers attack_terminal bad_input builtin changed export golden hooks live_line lsp mcp "
-    "model null_fields provider rpc_storm skills streaming toolkit trust_hooks web why worker",
+    "tests/frontends": "agent_labels attack_cmdline attack_context attack_forecast attack_hook attack_late "
+    "attack_listening attack_selectors attack_servers attack_terminal bad_input builtin changed export golden hooks "
+    "live_line lsp mcp model_lists null_fields provider rpc_storm skills streaming toolkit trust_hooks web why worker",
 }
 GOAL, MOST_EXCUSED = 0.95, 0.05
 # How long a test and all tests of a change may take when they are quick, and when those noticed nothing.
@@ -475,20 +475,21 @@ def choose_tests(mutant: Mutant, recording: dict[str, dict[str, Any]]) -> list[t
     """
     path = STARTED_BY.get(mutant.path, mutant.path)
     folder, _, name = mutant.path.removeprefix("src/retinue/").rpartition("/")
-    own = "" if mutant.is_inside else f"tests/unit/{folder}/test_{name}::"
-    everything = -1
+    units, everything = f"tests/unit/{folder}/test_", -1
     wanted = (sum(1 << line for line in mutant.lines) if path == mutant.path else 0) or everything
     hits = [
         (entry["seconds"], test)
         for test, entry in recording.items()
-        if (own and test.startswith(own)) or int(entry["lines"].get(path, "0"), 16) & wanted
+        if int(entry["lines"].get(path, "0"), 16) & wanted
+        # A constant runs with the import, and other files may use it.
+        or (not mutant.is_inside and test.startswith(units) and (path in entry["lines"] or f"/test_{name}::" in test))
     ]
     ranks: Counter[str] = Counter()
     order: list[tuple[int, float, str]] = []
     for seconds, test in sorted(hits):
         rank = ranks[test.partition("[")[0]]
         ranks[test.partition("[")[0]] += 1
-        order.append((-1 if test.startswith(f"tests/unit/{folder}/test_") else rank, seconds, test))
+        order.append((-1 if test.startswith(units) else rank, seconds, test))
     order.sort()
     looks: list[tuple[list[str], float]] = []
     for longest_s, most_s in LOOKS:

@@ -552,6 +552,25 @@ class NarrowSummaries(Overflows):
         return await super().reply(request, draft)
 
 
+class NoSummaries(Overflows):
+    """The same, and it cannot sum up."""
+
+    async def reply(self, request, draft):
+        if not request.tools:
+            return Reply(draft.finish("error", error="broken"), Failure("request", "broken"))
+        return await super().reply(request, draft)
+
+
+async def test_older_part_is_left_out_when_it_cannot_be_summed_up():
+    run, events = start(NoSummaries(), compaction=CompactionConfig(keep_recent_tokens=300))
+    prompts = [LONG, "x" * 300, "y" * 900]
+    outcomes = [await run.prompt(prompt) for prompt in prompts]
+    assert [outcome.text for outcome in outcomes] == ["fits now"] * 3
+    assert [(event.error, event.will_retry) for event in events.of(Compacted)] == [("", True)]
+    kept = [texts(message) for message in run.session.context().messages if isinstance(message, UserMessage)]
+    assert kept == prompts[1:]
+
+
 async def test_summary_that_is_too_long_is_asked_of_less():
     model = NarrowSummaries()
     model.info = ModelInfo(provider="scripted", id="short", api="scripted", context_window=40_000, max_tokens=1000)

@@ -5,8 +5,12 @@ from retinue.core.definition import Definition
 from retinue.core.errors import ModelError
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Draft, ModelInfo, ModelRequest, Reply
-from retinue.engine.model_choice import CurrentModel, NamedModel, UnaskedModel, choose_model
+from retinue.engine.model_choice import CurrentModel, NamedModel, UnaskedModel, choose_main_model, choose_model
 from retinue.engine.request import RunRequest
+from retinue.models.auth import Keys
+from retinue.models.catalog import Provider
+from retinue.models.registry import ModelRegistry
+from retinue.models.resolve import ModelChoice
 from retinue.models.scripted import ScriptedModel, parse_script
 
 REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
@@ -74,3 +78,26 @@ async def test_unasked_model_says_why() -> None:
     assert reply.failure is not None
     assert (reply.failure.kind, reply.failure.message) == ("request", "too small")
     assert (reply.message.stop_reason, reply.message.error_message) == ("error", "too small")
+
+
+def choose_main(model: str, **fields: object) -> ModelChoice | None:
+    infos = {name: ModelInfo(name, "m1", "openai-completions") for name in ("home", "other")}
+    providers = {
+        name: Provider(name, name, info.api, "http://127.0.0.1:1", lambda info=info: (info,), needs_key=False)  # type: ignore[misc]
+        for name, info in infos.items()
+    }
+    definition = replace(DEFINITION, model=model, **fields)
+    return choose_main_model(definition, ModelRegistry(providers, Keys({})), lambda: ModelChoice(infos["home"]), ())
+
+
+def test_file_of_the_user_may_choose_a_provider() -> None:
+    chosen = choose_main("other/m1")
+    assert chosen is not None and (chosen.info.ref, chosen.is_chosen) == ("other/m1", True)
+    builtin = choose_main("other/m1", source="builtin")
+    assert builtin is not None and (builtin.info.ref, builtin.is_chosen) == ("home/m1", False)
+
+
+def test_unknown_model_of_a_file_names_the_agent() -> None:
+    with pytest.raises(ModelError, match="agent 'a': "):
+        choose_main("missing-model")
+    assert (choose_main("missing-model", is_model_wish=True), choose_main("inherit")) == (None, None)
