@@ -411,4 +411,4 @@ async def test_agent_knows_what_is_missing(world, plain):
     world.start_worker("--approve", **plain())
     async with world.open_face() as face:
         await (await face.spawn("general-purpose", "Work.")).wait()
-    assert was_said(world, "Git repositories inside of this one are not sent")
+    assert was_said(world, "Git repositories inside this one are not sent")
