@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from retinue.core.model import FailureKind
 from retinue.models.script import (
-    FaultKind,
     ScriptCall,
     ScriptError,
     ScriptFault,
@@ -41,7 +40,7 @@ from retinue.testing.wire.base import Spoken, SpokenBlock, WireEvent, WireFormat
 
 _STATUSES: dict[FailureKind, int] = {"rate": 429, "overloaded": 503, "auth": 401, "missing": 404}
 _KINDS: dict[int, FailureKind] = {401: "auth", 403: "auth", 404: "missing", 429: "rate"}
-_FAULTS: dict[FailureKind, FaultKind] = {
+_FAULTS: dict[FailureKind, str] = {
     "network": "reset",
     "timeout": "no_headers",
     "stalled": "stall",

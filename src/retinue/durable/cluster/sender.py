@@ -169,7 +169,7 @@ class Cluster:
         await self._waiting.add(assignment)
         return assignment
 
-    def find_purse(self, keys: Sequence[str], run_id: str) -> RemainingBudget | None:
+    def find_budget(self, keys: Sequence[str], run_id: str) -> RemainingBudget | None:
         """Return the budget that local runs share with sent ones; None if no sent run draws on these leases."""
         shared = self.find_shared(keys)
         return RemainingBudget(self._database, run_id, shared) if shared else None
