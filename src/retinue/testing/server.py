@@ -29,7 +29,11 @@ from retinue.testing.wire.chat import ChatWire
 from retinue.testing.wire.google import GoogleWire
 from retinue.testing.wire.responses import ResponsesWire
 
-_ROUTES = {b"/chat/completions": ChatWire(), b"/messages": AnthropicWire(), b"/responses": ResponsesWire()}
+_ROUTES: dict[bytes, WireFormat] = {
+    b"/chat/completions": ChatWire(),
+    b"/messages": AnthropicWire(),
+    b"/responses": ResponsesWire(),
+}
 _GOOGLE = GoogleWire()
 _NOT_FOUND = ResponsePlan(render_response(404, b'{"error": {"message": "no such path", "type": "not_found_error"}}'))
 _BASE_PATHS = {
