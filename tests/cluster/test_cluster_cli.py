@@ -294,7 +294,7 @@ def test_role_without_rights_is_told(world):
         connection.execute("DROP ROLE looker")
     assert ([done.status for done in told], looked.status) == ([2, 2, 1], 0)
     for done in told:
-        assert "permission denied for table" in done.stderr and "connect as the role that owns it" in done.stderr
+        assert "permission denied for table" in done.stderr and "as the role that owns the tables" in done.stderr
         assert "internal error" not in done.stderr and "InsufficientPrivilege" not in done.stderr
 
 

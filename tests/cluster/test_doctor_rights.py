@@ -35,7 +35,7 @@ def test_role_that_only_reads_fails(world, looker):
     status, [_, (state, message, details), *_] = check(world)
     lacks = "role 'looker' lacks insert update delete on dbos.workflow_status, insert update delete on retinue.cases, "
     assert (status, state, message) == (1, "fail", "The cluster's database cannot be written")
-    assert details.startswith(lacks) and " more; connect as the role that owns them" in details
+    assert details.startswith(lacks) and " more; connect as the role that owns the tables" in details
 
 
 def test_role_with_rights_passes(world, looker):

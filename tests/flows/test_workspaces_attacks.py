@@ -138,9 +138,7 @@ async def test_subfolder_leads_nowhere_else(tmp_path: Path) -> None:
     (repo / "away").symlink_to(tmp_path)
     journey = await Journey.begin(tmp_path, repo)
     journey.parcel = msgspec.structs.replace(journey.parcel, subfolder="away/victim")
-    with pytest.raises(
-        RetinueError, match="the folder 'away/victim' of the run is a link to a place outside its repository"
-    ):
+    with pytest.raises(RetinueError, match="'away/victim' of the run is a link to a place outside its repository"):
         await journey.open()
     assert not (tmp_path / "victim").exists()
 

@@ -26,7 +26,7 @@ from tests.flows.worktree_world import git
         ({"base": "-x"}, "base is '-x', expected a commit id"),
         ({"known": ("0" * 40,)}, "known is '000"),
         ({"remote": "ext::sh -c x", "known": ("0" * 40,)}, "cannot be used, 'ext::sh -c x'; expected an https"),
-        ({"subfolder": "../x"}, "subfolder is '../x', expected a folder inside of the repository"),
+        ({"subfolder": "../x"}, "subfolder is '../x', expected a folder inside the repository"),
         ({"subfolder": "/etc"}, "subfolder is '/etc', expected"),
         ({"subfolder": ".git/hooks"}, "subfolder is '.git/hooks', expected"),
         ({"subfolder": "a.txt"}, "the folder 'a.txt' of the run is a file in its repository"),
@@ -53,7 +53,7 @@ async def test_wrong_bundle_is_refused(tmp_path: Path) -> None:
             await Checkout.open(parcel, data, tmp_path / "worker")
     with pytest.raises(RetinueError, match=r"expected '[0-9a-f]{64}'; send the run again"):
         await Checkout.open(journey.parcel, None, tmp_path / "worker")
-    with pytest.raises(BundleTooLarge, match=r"has 0.4 kB, at most 0.1 kB are taken; push the commit to a remote"):
+    with pytest.raises(BundleTooLarge, match=r"has 0.4 kB, the limit is 0.1 kB; push the commit to a remote"):
         await Checkout.open(journey.parcel, journey.bundle, tmp_path / "worker", max_bytes=100)
     await (await journey.open()).close()
     assert journey.left() == CACHE
@@ -105,11 +105,11 @@ async def test_missing_places_are_named(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo", FILES)
     with pytest.raises(RetinueError, match="nowhere' is not a directory"):
         await pack(tmp_path / "nowhere")
-    with pytest.raises(RetinueError, match=r"there is no branch 'x' in .*; start a new run"):
+    with pytest.raises(RetinueError, match=r"unknown branch 'x' in .*; start a new run"):
         await pack(repo, branch="x")
     with pytest.raises(RetinueError, match="cannot be sent with a run: fatal: cannot use bare repository"):
         await pack(repo / ".git")
     (tmp_path / "file").touch()
     journey = await Journey.begin(tmp_path, repo)
-    with pytest.raises(RetinueError, match="cannot be made: "):
+    with pytest.raises(RetinueError, match="cannot create "):
         await journey.open(worker="file")

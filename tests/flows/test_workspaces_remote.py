@@ -20,7 +20,7 @@ from retinue.testing import make_repo
 from tests.flows.travel_world import BRANCH, FILES, Journey, read_tree, take
 from tests.flows.worktree_world import git
 
-OR_ALL = "or send all of it with the run: cluster.useRemote false in subagents.json where it comes from"
+OR_ALL = "or send everything with the run: set cluster.useRemote to false in the sender's subagents.json"
 
 
 class Hub:

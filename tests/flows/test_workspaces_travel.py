@@ -125,7 +125,7 @@ async def test_folder_without_repository_is_empty(tmp_path: Path) -> None:
     assert (journey.parcel.commit, journey.bundle, journey.parcel.notes[0].partition(": ")[2]) == (
         "",
         b"",
-        "the run begins in an empty folder. Run `git init` and commit, to send them with the next one.",
+        "the run begins in an empty folder. Run `git init` and commit to send them with the next run.",
     )
     checkout = await journey.open()
     assert (read_tree(checkout.root), await checkout.snapshot()) == ({}, None)
@@ -328,7 +328,7 @@ async def test_inner_repositories_stay_out(tmp_path: Path) -> None:
     journey = await Journey.begin(tmp_path, repo)
     assert journey.parcel.notes == (
         "Submodules are not sent; their folders are empty: 'sub'",
-        "Git repositories inside of this one are not sent: 'vendor', 'void'",
+        "Git repositories inside this one are not sent: 'vendor', 'void'",
     )
     checkout = await journey.open()
     git(checkout.root, "init", "-q", "inner")
@@ -365,7 +365,7 @@ async def test_large_workspace_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BundleTooLarge) as caught:
         await pack(repo, max_bytes=100 * 1024)
     assert re.sub(r"29\d\.\d", "293.7", str(caught.value)) == (
-        f"the workspace {str(repo)!r} is too large to be sent: it is about 293.7 kB, and at most 100.0 kB are carried "
+        f"the workspace {str(repo)!r} is too large to be sent: it is about 293.7 kB, and at most 100.0 kB can be sent "
         "with a run; let git ignore large new files, or push the commit to a remote, and try again"
     )
     assert git(repo, "for-each-ref", "--format=%(refname)") == "refs/heads/main"

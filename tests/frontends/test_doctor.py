@@ -42,7 +42,7 @@ def test_fresh_home_is_fine(doctor):
         item["category"] for item in items
     }
     assert of(items, "config") == [("info", "Using default configuration")]
-    assert of(items, "models") == [("warn", "No language model; only the built-in rules answer")]
+    assert of(items, "models") == [("warn", "No language model, only the built-in rules")]
     assert of(items, "agents") == [("pass", "11 builtin agents discovered")]
 
 
@@ -147,7 +147,7 @@ def test_record_is_told_where_wanted(place, doctor):
     assert read_record(doctor) == (0, [])
     (place.agent_dir / "subagents.json").write_text('{"runner": "durable"}')
     where = f"{place.agent_dir}/retinue/runs.db"
-    assert read_record(doctor) == (0, [("pass", "No durable run on record", f"{where} is made with the first one")])
+    assert read_record(doctor) == (0, [("pass", "No durable run on record", f"{where} is created with the first one")])
     assert not (place.agent_dir / "retinue").exists()
 
 
@@ -165,8 +165,8 @@ def test_waiting_durable_runs_are_told(doctor, ledger, place):
     main = f"{place.agent_dir}/main.jsonl"
     rows = [
         ("pass", "Record of durable runs usable", str(ledger.path)),
-        ("info", "1 durable run has not ended", f"working now, or to be resumed with: retinue --session {main}"),
-        ("warn", "1 durable run cannot continue", f"their sessions are gone: {place.agent_dir}/gone.jsonl"),
+        ("info", "1 durable run has not ended", f"running now, or resumed by: retinue --session {main}"),
+        ("warn", "1 durable run cannot be resumed", f"missing sessions: {place.agent_dir}/gone.jsonl"),
     ]
     before = ledger.path.read_bytes(), os.listdir(ledger.path.parent)
     assert read_record(doctor) == (0, rows)
@@ -180,7 +180,7 @@ def test_damaged_record_fails(doctor, ledger):
     status, [(kind, message, details)] = read_record(doctor)
     assert (status, kind, message) == (1, "fail", "Record of durable runs cannot be used")
     assert details.startswith(f"cannot record runs in {ledger.path}: it is damaged (")
-    assert details.endswith("; move it away, and resume by hand what had not finished")
+    assert details.endswith("; move it away, and resume unfinished runs by hand")
 
 
 def test_held_record_is_told(doctor, ledger):
@@ -188,8 +188,8 @@ def test_held_record_is_told(doctor, ledger):
         holder.execute("BEGIN IMMEDIATE")
         status, [(kind, message, details)] = read_record(doctor)
     holder.close()
-    assert (status, kind, message) == (0, "warn", "Record of durable runs is held")
+    assert (status, kind, message) == (0, "warn", "Record of durable runs is locked")
     assert details == (
-        f"cannot record runs in {ledger.path}: another program has held it for more than 1 s; "
-        "end that one, or try again"
+        f"cannot record runs in {ledger.path}: another program has locked it for more than 1 s; "
+        "end that program, or try again"
     )

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from retinue.app.retinue import Retinue
     from retinue.app.session_parts import SessionParts
     from retinue.durable.cluster.assignment import Assignment
-    from retinue.durable.cluster.check import ClusterState
-    from retinue.durable.cluster.cleanup import PruneResult
+    from retinue.durable.cluster.check import ClusterState, PruneResult
     from retinue.durable.cluster.remote_approvals import RemoteApprovals
     from retinue.durable.cluster.sender import Cluster
     from retinue.durable.cluster.worker import WorkerJob

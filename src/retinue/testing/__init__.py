@@ -28,24 +28,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "APIS": "retinue.testing.server",
-    "CliResult": "retinue.testing.process",
-    "EventCollector": "retinue.testing.clock",
-    "FakeClock": "retinue.testing.clock",
-    "MockServer": "retinue.testing.server",
-    "ScriptedModel": "retinue.models.scripted",
-    "fresh_home": "retinue.testing.process",
-    "load_script": "retinue.models.scripted",
-    "make_repo": "retinue.testing.process",
-    "open_cli": "retinue.testing.process",
-    "parse_script": "retinue.models.scripted",
-    "run_cli": "retinue.testing.process",
+    "retinue.models.scripted": ("ScriptedModel", "load_script", "parse_script"),
+    "retinue.testing.clock": ("EventCollector", "FakeClock"),
+    "retinue.testing.process": ("CliResult", "fresh_home", "make_repo", "open_cli", "run_cli"),
+    "retinue.testing.server": ("APIS", "MockServer"),
 }
 
 
 def __getattr__(name: str) -> Any:
     # Lazy, because `python -m retinue.testing.server` must not find its module already loaded.
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -40,6 +40,13 @@ from retinue.testing.wire.base import Spoken, SpokenBlock, WireEvent, WireFormat
 
 _STATUSES: dict[FailureKind, int] = {"rate": 429, "overloaded": 503, "auth": 401, "missing": 404}
 _KINDS: dict[int, FailureKind] = {401: "auth", 403: "auth", 404: "missing", 429: "rate"}
+_FAULTS: dict[FailureKind, str] = {
+    "network": "reset",
+    "timeout": "no_headers",
+    "stalled": "stall",
+    "truncated": "no_terminal",
+    "protocol": "garbage",
+}
 _COMMENT = ": still here\n\n"
 _RESET_DELAY_S = 0.01
 """Wait before a reset, which would otherwise overtake bytes that the client has not read yet."""
@@ -92,18 +99,22 @@ def build_plan(
         trouble, spoken, place = _to_fault(wire, trouble, spoken, has_content=bool(reply.blocks), stream=stream)
     else:
         place = None if trouble is None else trouble.at
-    start = [Wait(reply.delay_ms / 1000)] if reply.delay_ms else []
     if trouble is None:
-        return ResponsePlan.of([*start, *_build_body(wire, reply, spoken, stream=stream)])
-    refusal = _build_refusal(wire, trouble)
-    if refusal is not None:
-        return ResponsePlan.of([*start, *refusal])
-    if place == "head":
-        return ResponsePlan.of([*start, *_build_break(trouble)])
-    if trouble.kind == "huge":
-        return ResponsePlan.of([*start, *_build_huge(wire, spoken, trouble, stream=stream)])
-    spoken = _spoil(spoken, trouble)
-    return _build_faulty(wire, reply, spoken, trouble, place, start, stream=stream)
+        steps = _build_body(wire, reply, spoken, stream=stream)
+    elif (refusal := _build_refusal(wire, trouble)) is not None:
+        steps = refusal
+    elif place == "head":
+        steps = _build_break(trouble)
+    elif trouble.kind == "huge":
+        steps = _build_huge(wire, spoken, trouble, stream=stream)
+    else:
+        steps = _build_faulty(wire, reply, _spoil(spoken, trouble), trouble, place, stream=stream)
+    if reply.delay_ms:
+        steps = [Wait(reply.delay_ms / 1000), *steps]
+    if trouble is not None and trouble.kind in ("split", "trickle"):
+        # The number of writes matters here, so they are not joined.
+        return ResponsePlan(steps=tuple(steps))
+    return ResponsePlan.of(steps)
 
 
 def build_error(wire: WireFormat, kind: FailureKind, status: int, message: str) -> ResponsePlan:
@@ -119,16 +130,8 @@ def _to_fault(
     kind = error.kind
     if kind == "refused":
         return None, replace(spoken, stop="refusal"), None
-    if kind == "network":
-        return ScriptFault(kind="reset"), spoken, place if place == "end" else "head"
-    if kind == "timeout":
-        return ScriptFault(kind="no_headers"), spoken, None
-    if kind == "stalled":
-        return ScriptFault(kind="stall"), spoken, place
-    if kind == "truncated":
-        return ScriptFault(kind="no_terminal"), spoken, place
-    if kind == "protocol":
-        return ScriptFault(kind="garbage"), spoken, place
+    if kind in _FAULTS:
+        return ScriptFault(kind=_FAULTS[kind]), spoken, "head" if kind == "network" and place != "end" else place
     if place == "end" and stream:
         return ScriptFault(kind="error_event", error=kind, message=error.message), spoken, place
     code = error.status or _STATUSES.get(kind, 400)
@@ -150,7 +153,7 @@ def _build_refusal(wire: WireFormat, fault: ScriptFault) -> list[Step] | None:
         message = f"scripted status {code}"
         body = wire.render_error(kind, code, message) if fault.body is None else fault.body.encode()
         headers = [(name.encode(), value.encode()) for name, value in fault.headers.items()]
-        return [Write(render_response(code, body, [(wire.request_id_header(), b"req_mock"), *headers]))]
+        return [Write(render_response(code, body, [(wire.request_id, b"req_mock"), *headers]))]
     return None
 
 
@@ -203,14 +206,14 @@ def _stream_head(wire: WireFormat, spoken: Spoken) -> bytes:
         [
             (b"content-type", b"text/event-stream; charset=utf-8"),
             (b"cache-control", b"no-cache"),
-            (wire.request_id_header(), b"req_mock_%d" % spoken.position),
+            (wire.request_id, b"req_mock_%d" % spoken.position),
             (b"transfer-encoding", b"chunked"),
         ],
     )
 
 
 def _plain_response(wire: WireFormat, spoken: Spoken, body: bytes) -> bytes:
-    return render_response(200, body, [(wire.request_id_header(), b"req_mock_%d" % spoken.position)])
+    return render_response(200, body, [(wire.request_id, b"req_mock_%d" % spoken.position)])
 
 
 def _build_body(wire: WireFormat, reply: ScriptReply, spoken: Spoken, *, stream: bool) -> list[Step]:
@@ -278,10 +281,9 @@ def _build_faulty(
     spoken: Spoken,
     fault: ScriptFault,
     place: Place | None,
-    start: list[Wait],
     *,
     stream: bool,
-) -> ResponsePlan:
+) -> list[Step]:
     """Build a reply with a fault in its body."""
     events = wire.render_stream(spoken) if stream else [WireEvent(wire.render_plain(spoken), "last", True)]
     if fault.kind == "bom":
@@ -293,41 +295,34 @@ def _build_faulty(
         place = "end" if place is None else sum(len(event.data) for event in events[:-1])
     before, after = cut_events(events, find_offset(events, "first_byte" if place is None else place))
     if not stream:
-        return _build_faulty_plain(wire, spoken, fault, before, after, start)
-    steps: list[Step] = [*start, Write(_stream_head(wire, spoken))]
+        return _build_faulty_plain(wire, spoken, fault, before, after)
+    steps: list[Step] = [Write(_stream_head(wire, spoken))]
     steps += _pace(((frame_chunk(event.data), event.is_piece) for event in before), reply.chunk_ms)
+    if fault.kind not in ("split", "trickle"):
+        return [*steps, *_build_rest(wire, fault, after)]
     rest = b"".join(event.data for event in after)
-    if fault.kind == "split":
-        pieces = split_body(rest, fault.sizes, fault.seed)
-        for piece in pieces:
-            # Without a pause the kernel would join the pieces again.
-            steps += [Write(frame_chunk(piece)), Wait(fault.interval_ms / 1000)]
-        # The number of writes matters here, so they are not joined.
-        return ResponsePlan(steps=(*steps, Write(LAST_CHUNK)))
-    if fault.kind == "trickle":
-        interval_s = (fault.interval_ms or 1000) / 1000
-        for at in range(len(rest)):
-            steps += [Write(frame_chunk(rest[at : at + 1])), Wait(interval_s)]
-        return ResponsePlan.of([*steps, Write(LAST_CHUNK)])
-    steps += _build_rest(wire, fault, after)
-    return ResponsePlan.of(steps)
+    is_split = fault.kind == "split"
+    for piece in split_body(rest, fault.sizes if is_split else 1, fault.seed if is_split else None):
+        # Without a pause the kernel would join the pieces again.
+        steps += [Write(frame_chunk(piece)), Wait(_find_pause_s(fault))]
+    return [*steps, Write(LAST_CHUNK)]
+
+
+def _find_pause_s(fault: ScriptFault) -> float:
+    return (fault.interval_ms or (1000 if fault.kind == "trickle" else 0)) / 1000
 
 
 def _build_rest(wire: WireFormat, fault: ScriptFault, after: list[WireEvent]) -> list[Step]:
     """Return the steps of a stream after the place of its fault."""
-    if fault.kind == "reset":
-        return [Wait(_RESET_DELAY_S), Reset()]
-    if fault.kind == "close":
-        return [Close()]
-    if fault.kind == "stall":
-        return [Stall()]
+    if fault.kind in ("reset", "close", "stall"):
+        return _build_break(fault)
     if fault.kind == "comments":
         return [Repeat(frame_chunk((fault.text or _COMMENT).encode()), interval_s=(fault.interval_ms or 50) / 1000)]
     if fault.kind == "no_terminal":
         return [Write(LAST_CHUNK)]
     if fault.kind == "error_event":
         code = _STATUSES.get(fault.error, 400)
-        events = wire.render_error_events(fault.error, code, fault.message or f"scripted failure: {fault.error}")
+        events = wire.render_error_events(fault.error, code, _find_message(fault))
         return [*(Write(frame_chunk(event)) for event in events), Write(LAST_CHUNK)]
     if fault.kind == "garbage":
         garbage = frame_chunk(_garbage(fault))
@@ -342,30 +337,29 @@ def _build_faulty_plain(
     fault: ScriptFault,
     before: list[WireEvent],
     after: list[WireEvent],
-    start: list[Wait],
-) -> ResponsePlan:
+) -> list[Step]:
     sent = b"".join(event.data for event in before)
     rest = b"".join(event.data for event in after)
     whole = _plain_response(wire, spoken, sent + rest)
     promised = whole[: len(whole) - len(rest)]
     if fault.kind in ("reset", "close", "stall", "comments"):
-        silent = fault.kind in ("stall", "comments")
-        return ResponsePlan.of([*start, Write(promised), *([Stall()] if silent else _build_break(fault))])
-    if fault.kind == "no_terminal":
-        return ResponsePlan.of([*start, Write(_plain_response(wire, spoken, sent))])
-    if fault.kind == "garbage":
-        kept = rest if fault.then == "continue" else b""
-        return ResponsePlan.of([*start, Write(_plain_response(wire, spoken, sent + _garbage(fault) + kept))])
-    if fault.kind == "error_event":
-        message = fault.message or f"scripted failure: {fault.error}"
-        error = wire.render_error(fault.error, _STATUSES.get(fault.error, 400), message)
-        return ResponsePlan.of([*start, Write(_plain_response(wire, spoken, error))])
+        return [Write(promised), *_build_break(fault)]
     if fault.kind in ("split", "trickle"):
-        is_split = fault.kind == "split"
-        interval_s = (fault.interval_ms or (0 if is_split else 1000)) / 1000
+        pause = Wait(_find_pause_s(fault))
         pieces = split_body(rest, fault.sizes, fault.seed)
-        return ResponsePlan(steps=(*start, Write(promised), *(s for p in pieces for s in (Write(p), Wait(interval_s)))))
-    return ResponsePlan.of([*start, Write(whole)])
+        return [Write(promised), *(step for piece in pieces for step in (Write(piece), pause))]
+    body = sent + rest
+    if fault.kind == "no_terminal":
+        body = sent
+    elif fault.kind == "garbage":
+        body = sent + _garbage(fault) + (rest if fault.then == "continue" else b"")
+    elif fault.kind == "error_event":
+        body = wire.render_error(fault.error, _STATUSES.get(fault.error, 400), _find_message(fault))
+    return [Write(_plain_response(wire, spoken, body))]
+
+
+def _find_message(fault: ScriptFault) -> str:
+    return fault.message or f"scripted failure: {fault.error}"
 
 
 def _garbage(fault: ScriptFault) -> bytes:

@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import orjson
@@ -30,7 +29,13 @@ from retinue.testing.wire.chat import ChatWire
 from retinue.testing.wire.google import GoogleWire
 from retinue.testing.wire.responses import ResponsesWire
 
-_ANTHROPIC, _CHAT, _RESPONSES, _GOOGLE = AnthropicWire(), ChatWire(), ResponsesWire(), GoogleWire()
+_ROUTES: dict[bytes, WireFormat] = {
+    b"/chat/completions": ChatWire(),
+    b"/messages": AnthropicWire(),
+    b"/responses": ResponsesWire(),
+}
+_GOOGLE = GoogleWire()
+_NOT_FOUND = ResponsePlan(render_response(404, b'{"error": {"message": "no such path", "type": "not_found_error"}}'))
 _BASE_PATHS = {
     "anthropic-messages": "",
     "openai-completions": "/v1",
@@ -119,9 +124,7 @@ class MockServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     @classmethod
@@ -150,16 +153,13 @@ class MockServer:
         route, _, _query = path.partition(b"?")
         if method == b"GET":
             return self._answer_get(route)
-        if route.endswith(b"/chat/completions"):
-            return self._reply(_CHAT, body)
-        if route.endswith(b"/messages"):
-            return self._reply(_ANTHROPIC, body)
-        if route.endswith(b"/responses"):
-            return self._reply(_RESPONSES, body)
+        for end, wire in _ROUTES.items():
+            if route.endswith(end):
+                return self._reply(wire, body)
         if route.endswith((b":generateContent", b":streamGenerateContent")):
             model, _, action = route.rpartition(b"/")[2].partition(b":")
             return self._reply(_GOOGLE, body, model.decode("latin-1"), stream=action.startswith(b"stream"))
-        return ResponsePlan(render_response(404, b'{"error": {"message": "no such path", "type": "not_found_error"}}'))
+        return _NOT_FOUND
 
     def _keep(self, request: RecordedRequest) -> None:
         if self._record:
@@ -184,7 +184,7 @@ class MockServer:
             return ResponsePlan(
                 render_response(200, orjson.dumps({"object": "list", "data": [{**entry, **dates}], **page}))
             )
-        return ResponsePlan(render_response(404, b'{"error": {"message": "no such path", "type": "not_found_error"}}'))
+        return _NOT_FOUND
 
     def _reply(self, wire: WireFormat, body: bytes, model: str = "", *, stream: bool = False) -> ResponsePlan:
         try:

@@ -39,7 +39,9 @@ class ApprovalJudge:
         """`setup` includes the local guards of the run; `open_below` builds the setup of its children."""
         self._own = RunHooks(setup)
         self._open_below = open_below
-        self._below: dict[str, _ChildHooks] = {}
+        self._below: dict[str, tuple[RunSetup, FeatureStack]] = {}
+        self._hooks: dict[str, RunHooks] = {}
+        """The hooks of children whose features are entered."""
         self._opening = asyncio.Lock()
 
     @property
@@ -70,38 +72,27 @@ class ApprovalJudge:
             await self._dismiss(run_id, Outcome(Status.INTERRUPTED, Reason.PARENT))
 
     async def _find_below(self, origin: Origin) -> "RunHooks | ApprovalDecision":
+        """Return the hooks of a child, after entering its features; a refusal if that fails."""
+        run_id = origin.run_id
         async with self._opening:
-            child = self._below.get(origin.run_id)
-            if child is None:
+            if run_id not in self._below:
                 assert self._open_below is not None, "the worker was not asked for requests of children"
-                child = self._below[origin.run_id] = _ChildHooks(await self._open_below(origin))
-            return await child.enter()
+                self._below[run_id] = await self._open_below(origin), FeatureStack()
+            if run_id not in self._hooks:
+                setup, features = self._below[run_id]
+                entered = await features.enter(setup)
+                if isinstance(entered, Ending):
+                    text = entered.error or "the hooks and approvals of the run could not be started"
+                    given = SentResult.of(ToolResult.of(text, {}, is_error=True))
+                    return ApprovalDecision(passes=False, given=given, words=text, wants=_ANY)
+                self._hooks[run_id] = RunHooks(entered)
+            return self._hooks[run_id]
 
     async def _dismiss(self, run_id: str, outcome: Outcome) -> None:
+        self._hooks.pop(run_id, None)
         if (child := self._below.pop(run_id, None)) is not None:
-            await child.leave(outcome)
-
-
-class _ChildHooks:
-    """The hooks of a child on a worker, with its features."""
-
-    def __init__(self, setup: RunSetup) -> None:
-        self._setup = setup
-        self._around = FeatureStack()
-        self._hooks: RunHooks | None = None
-
-    async def enter(self) -> "RunHooks | ApprovalDecision":
-        if self._hooks is None:
-            entered = await self._around.enter(self._setup)
-            if isinstance(entered, Ending):
-                text = entered.error or "the hooks and approvals of the run could not be started"
-                given = SentResult.of(ToolResult.of(text, {}, is_error=True))
-                return ApprovalDecision(passes=False, given=given, words=text, wants=_ANY)
-            self._hooks = RunHooks(entered)
-        return self._hooks
-
-    async def leave(self, outcome: Outcome) -> None:
-        await self._around.leave(outcome, self._setup.limits.cleanup_s)
+            setup, features = child
+            await features.leave(outcome, setup.limits.cleanup_s)
 
 
 class RunHooks:

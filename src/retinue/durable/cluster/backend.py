@@ -86,7 +86,7 @@ class ClusterBackend:
             if cluster.home is None:
                 from retinue.durable.cluster.shared_budget import SharedBudget
 
-                self._budget = SharedBudget(partial(cluster.find_purse, run_id=run_id), is_limit=False)
+                self._budget = SharedBudget(partial(cluster.find_budget, run_id=run_id), is_limit=False)
             manager.backend.start("cluster", cluster.listen())
             self._cluster = cluster
         return self._cluster

@@ -6,9 +6,11 @@ A workflow is only the id of a run; the run's record is ours (`record`).
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
+from operator import methodcaller
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -104,7 +106,7 @@ class WaitingRuns:
         for workflow in left:
             runs.setdefault(workflow.queue_name or QUEUES[0], []).append(workflow.workflow_id)
         for queue, ids in runs.items():
-            await self._do(partial(_resume, ids, queue))
+            await self._do(methodcaller("resume_workflows", ids, queue_name=queue))
         return [run for ids in runs.values() for run in ids]
 
     async def forget(self, runs: list[str]) -> None:
@@ -152,29 +154,33 @@ class WaitingRuns:
 
     def _open(self) -> "DBOSClient":
         with self._connecting:
-            if self._client is None:
-                made = self._connect()
-                if self._is_closed:
-                    made.destroy()
-                    raise DatabaseAway(f"the queues in {describe_address(self._url)} are closed")
-                self._client = made
-            return self._client
+            if self._client is not None:
+                return self._client
+            dbos = import_engine()  # takes half a second the first time, so not in the event loop
+            with _silence():  # the alarm already reports in one line that the database is away
+                client: DBOSClient = dbos.DBOSClient(
+                    system_database_url=self._url,
+                    serializer=dbos.DBOSPortableJSONSerializer(),
+                    application_name=NAME,
+                    system_database_pool_size=2,
+                    retry_connection_errors=False,  # it would wait silently, and longer each time
+                )
+            if self._is_closed:
+                client.destroy()
+                raise DatabaseAway(f"the queues in {describe_address(self._url)} are closed")
+            self._client = client
+            return client
 
-    def _connect(self) -> "DBOSClient":
-        dbos = import_engine()  # takes half a second the first time, so not in the event loop
-        logger = logging.getLogger("dbos")
-        logger.setLevel(logging.CRITICAL)  # the alarm already reports in one line that the database is away
-        try:
-            client: DBOSClient = dbos.DBOSClient(
-                system_database_url=self._url,
-                serializer=dbos.DBOSPortableJSONSerializer(),
-                application_name=NAME,
-                system_database_pool_size=2,
-                retry_connection_errors=False,  # it would wait silently, and longer each time
-            )
-        finally:
-            logger.setLevel(logging.ERROR)
-        return client
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Log nothing of DBOS, because we report its errors ourselves."""
+    logger = logging.getLogger("dbos")
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(logging.ERROR)
 
 
 class DatabaseRefused(Exception):
@@ -206,12 +212,12 @@ class WorkerQueues:
         from sqlalchemy.exc import DBAPIError
 
         try:
-            await self._open(slots, total)
+            await self._launch(slots, total)
         except DBAPIError as error:
             place = f"the database {describe_address(self._url)}"
             raise ConfigError(recognise(error.orig or error, place).text) from error
 
-    async def _open(self, slots: int, total: int | None) -> None:
+    async def _launch(self, slots: int, total: int | None) -> None:
         dbos = import_engine()
         perform = self._perform
         self._slots = self._most = slots
@@ -234,11 +240,9 @@ class WorkerQueues:
             }
         )
         dbos.DBOS.listen_queues([])  # take nothing before everything is set up
-        logger = logging.getLogger("dbos")
-        logger.setLevel(logging.CRITICAL)  # we report errors ourselves, in one line
-        # In the event loop's thread, because DBOS runs coroutines in the loop of the launching thread.
-        dbos.DBOS.launch()
-        logger.setLevel(logging.ERROR)
+        with _silence():
+            # In the event loop's thread, because DBOS runs coroutines in the loop of the launching thread.
+            dbos.DBOS.launch()
         self._keep_own_slots(engine)
         self._watch(engine)
         for name in QUEUES:
@@ -314,10 +318,6 @@ class WorkerQueues:
             self._alarm.clear(name)
 
 
-def _resume(ids: list[str], queue: str, client: "DBOSClient") -> None:
-    client.resume_workflows(ids, queue_name=queue)
-
-
 async def adopt_runs(connection: "Connection") -> None:
     """Let workers of this version take runs that were queued for an earlier one."""
     if await fetch_value(connection, "SELECT to_regclass(%s) IS NOT NULL", TABLE):
@@ -348,4 +348,4 @@ async def prepare_engine(url: str) -> None:
         await asyncio.to_thread(lambda: dbos.DBOS.migrate(system_database_url=url))
     except SQLAlchemyError as error:
         told = first_line(error.orig if isinstance(error, DBAPIError) and error.orig else error)
-        raise ConfigError(f"the database {describe_address(url)} cannot keep the queues: {told}") from error
+        raise ConfigError(f"cannot create the queues in the database {describe_address(url)}: {told}") from error

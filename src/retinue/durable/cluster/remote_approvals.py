@@ -57,7 +57,7 @@ class RemoteApprovals:
         self.wants: Wants = dict(wants or {})
         self.is_on = is_on
         self._below: list[RemoteApprovalFeature] = []
-        self._submit = submit
+        self.submit = submit
         self._waiting: dict[str, asyncio.Future[ApprovalDecision]] = {}
         self._spare: dict[str, list[RemoteVerdict]] = {}
         """Decisions for an earlier worker that died before it could use them."""
@@ -90,14 +90,10 @@ class RemoteApprovals:
         future: asyncio.Future[ApprovalDecision] = asyncio.get_running_loop().create_future()
         self._waiting[case.key] = future
         try:
-            await self._submit(case)
+            await self.submit(case)
             return await future
         finally:
             self._waiting.pop(case.key, None)
-
-    async def tell(self, case: ApprovalRequest) -> None:
-        """Notify the front end without waiting."""
-        await self._submit(case)
 
     def take(self, data: dict[str, Any]) -> None:
         """Receive a decision. MUST NOT raise."""
@@ -220,7 +216,9 @@ class ApprovalClient:
 
     async def tell(self, kind: Kind, **parts: Any) -> None:
         """Send a notice without waiting."""
-        await self._appeals.tell(ApprovalRequest(key=uuid4().hex, kind=kind, waits=False, origin=self._origin, **parts))
+        await self._appeals.submit(
+            ApprovalRequest(key=uuid4().hex, kind=kind, waits=False, origin=self._origin, **parts)
+        )
 
 
 class RemoteCallHook:

@@ -150,7 +150,7 @@ class Repository:
         measured = await self.ask("rev-list", "--objects", "--disk-usage", *scope)
         size = int(measured.text) if measured.ok and measured.text.isdigit() else 0
         told = f"about {render_size(size)}" if size > max_bytes else f"more than {render_size(max_bytes)}"
-        raise BundleTooLarge(f"it is {told}, and at most {render_size(max_bytes)} are carried with a run")
+        raise BundleTooLarge(f"it is {told}, and at most {render_size(max_bytes)} can be sent with a run")
 
     async def take_bundle(self, data: bytes) -> str:
         """Add a bundle's objects to the repository and return its commit. Raises RetinueError.

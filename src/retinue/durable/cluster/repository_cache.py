@@ -60,8 +60,7 @@ class RepositoryCache:
         return handle
 
     async def fill(self, bundle: bytes, *, timeout_s: float = FETCH_TIMEOUT_S) -> str:
-        """Fetch the bundle's commit with everything it needs; returns its tree. Raises RetinueError; the cache stays
-        valid.
+        """Fetch the bundle's commit with all it needs; returns its tree. Raises RetinueError; the cache stays valid.
 
         A commit that is there already needs neither git nor a lock: many runs start at the same commit at once.
         """
@@ -79,8 +78,10 @@ class RepositoryCache:
                 tree = await self._find_tree(parcel.commit)
                 await self._tidy()
             if not tree:
-                raise RetinueError(f"nothing that came with the run has its commit {parcel.commit}; send the run again")
-            self._remember(tree)
+                raise RetinueError(f"commit {parcel.commit} of the run did not come with it; send the run again")
+            path = self._place / _TREES / parcel.commit
+            make_private(path.parent)
+            _replace(path, tree.encode())
             return tree
 
     def read_config(self, *, bare: bool) -> bytes:
@@ -92,13 +93,6 @@ class RepositoryCache:
         tree = _read(self._place / _TREES / self._parcel.commit)
         is_usable = SHA.fullmatch(tree) and _read(self._config) == self._render_config()
         return tree if is_usable and _read(self._place / _BLANK / "config") else ""
-
-    def _remember(self, tree: str) -> None:
-        path = self._place / _TREES / self._parcel.commit
-        make_private(path.parent)
-        draft = path.with_name("draft")
-        draft.write_text(tree)
-        draft.replace(path)
 
     def _render_config(self) -> str:
         is_long = len(self._parcel.commit) == 64
@@ -166,7 +160,7 @@ class RepositoryCache:
         remedy = "check that this worker may read it" if problem.startswith("cannot") else "push the commit there"
         raise RetinueError(
             f"the remote {quote(self._parcel.remote, 200)} {problem}, git said {quote(lines, 400)}; "
-            f"{remedy}, or send all of it with the run: cluster.useRemote false in subagents.json where it comes from"
+            f"{remedy}, or send everything with the run: set cluster.useRemote to false in the sender's subagents.json"
         )
 
     async def _unpack(self, bundle: bytes) -> None:
@@ -209,22 +203,22 @@ async def make_repository(
     # First the files that git would otherwise miss if we were killed halfway.
     _write(os.path.join(git_dir, "objects", "info", "alternates"), alternates)
     _write(os.path.join(git_dir, "shallow"), shallow)
-    if config:
-        _lay_out(Path(git_dir), config)
+    if not config:
+        bare = () if repository.work_tree else ("--bare",)
+        kind = f"--object-format={'sha256' if id_length == 64 else 'sha1'}"
+        await repository.run("init", "--quiet", "--template=", "--initial-branch=main", kind, *bare)
         return
-    bare = () if repository.work_tree else ("--bare",)
-    kind = f"--object-format={'sha256' if id_length == 64 else 'sha1'}"
-    await repository.run("init", "--quiet", "--template=", "--initial-branch=main", kind, *bare)
-
-
-def _lay_out(git_dir: Path, config: bytes) -> None:
     for name in ("objects/pack", "refs/heads", "refs/tags"):
-        (git_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.makedirs(os.path.join(git_dir, name), mode=0o700, exist_ok=True)
     # The configuration last: it makes the repository valid.
     for name, content in (("HEAD", b"ref: refs/heads/main\n"), ("config", config)):
-        draft = git_dir / f"{name}.draft"
-        draft.write_bytes(content)
-        draft.replace(git_dir / name)
+        _replace(Path(git_dir, name), content)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    draft = path.with_name(f"{path.name}.draft")
+    draft.write_bytes(content)
+    draft.replace(path)
 
 
 def _write(path: str, rows: Sequence[str]) -> None:
@@ -251,7 +245,7 @@ async def take_lock(path: Path, *, shared: bool = False, patience_s: float = _PA
             return handle
         if time.monotonic() >= deadline_s:
             raise RetinueError(
-                f"{quote(str(path), 200)} was held by another process for {patience_s:g} s; see what that one does"
+                f"another process has locked {quote(str(path), 200)} for {patience_s:g} s; check that process"
             )
         await asyncio.sleep(0.02)
 
@@ -264,7 +258,7 @@ def _try_lock(path: Path, *, shared: bool = False) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise RetinueError(f"{quote(str(path), 200)} cannot be made: {error.strerror or error}") from error
+        raise RetinueError(f"cannot create {quote(str(path), 200)}: {error.strerror or error}") from error
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         # Another process may have moved it away to remove it.
@@ -275,7 +269,7 @@ def _try_lock(path: Path, *, shared: bool = False) -> int | None:
     except OSError as error:
         os.close(handle)
         raise RetinueError(
-            f"{quote(str(path), 200)} cannot be locked: {error.strerror or error}; choose a folder on a local disk"
+            f"cannot lock {quote(str(path), 200)}: {error.strerror or error}; choose a folder on a local disk"
         ) from error
     os.close(handle)
     return None

@@ -53,10 +53,6 @@ class NewEvents(msgspec.Struct, frozen=True):
     outcome: Outcome | None = None
 
 
-async def keep_nothing() -> None:
-    """Do nothing; for front ends without a record in the database."""
-
-
 class Cluster:
     """The cluster for the runs of one main agent."""
 
@@ -68,7 +64,7 @@ class Cluster:
         self._alarm = alarm or TroubleNotifier()
         self._use_remote = use_remote
         self.face = f"retinue_face_{secrets.token_hex(8)}"
-        self._before_send: Callable[[], Awaitable[None]] = keep_nothing
+        self._before_send: Callable[[], Awaitable[None]] | None = None
         self._above: tuple[str, ...] = ()
         self.home: SenderPlaces | None = None
         """Original places of the run that sends others from a worker; None at the first front end."""
@@ -148,7 +144,8 @@ class Cluster:
         if known:
             assignment = unpack_assignment(known[0][0])
         else:
-            await self._before_send()
+            if self._before_send is not None:
+                await self._before_send()
             parcel, bundle = await self._pack(cwd, branch)
             digest = parcel.digest
             if digest:
@@ -172,7 +169,7 @@ class Cluster:
         await self._waiting.add(assignment)
         return assignment
 
-    def find_purse(self, keys: Sequence[str], run_id: str) -> RemainingBudget | None:
+    def find_budget(self, keys: Sequence[str], run_id: str) -> RemainingBudget | None:
         """Return the budget that local runs share with sent ones; None if no sent run draws on these leases."""
         shared = self.find_shared(keys)
         return RemainingBudget(self._database, run_id, shared) if shared else None

@@ -118,7 +118,7 @@ class SenderSession:
             os.close(folder)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
-            raise OSError(errno.EINVAL, "it is no regular file")
+            raise OSError(errno.EINVAL, "it is not a regular file")
         return handle
 
     def _enter(self, *, create: bool) -> int:
@@ -135,9 +135,7 @@ class SenderSession:
             os.close(handle)
             if error.errno in (errno.ELOOP, errno.ENOTDIR):
                 where = quote(self._folder, 200)
-                raise SessionError(
-                    f"{where}, where the session was to be kept, is a link by now, or leads through one"
-                ) from error
+                raise SessionError(f"the folder of the session, {where}, is now a link or is below one") from error
             raise
         return handle
 
@@ -179,7 +177,7 @@ async def bring_files(pieces: Iterable[tuple[str, int, bytes]], session: str, fi
         try:
             await asyncio.to_thread(_write, path, data)
         except (OSError, RetinueError) as error:
-            problems.append(f"the session of run {run_id} could not be brought home: {error}")
+            problems.append(f"the session of run {run_id} could not be stored here: {error}")
     return problems
 
 

@@ -132,12 +132,12 @@ class RemainingBudget:
 class SharedBudget:
     """The leases in the database, for the root lease of a process to draw on."""
 
-    def __init__(self, find_purse: Callable[[Sequence[str]], RemainingBudget | None], *, is_limit: bool) -> None:
-        """`find_purse` receives the keys of local leases; it returns None if no other process draws on them.
+    def __init__(self, find_budget: Callable[[Sequence[str]], RemainingBudget | None], *, is_limit: bool) -> None:
+        """`find_budget` receives the keys of local leases; it returns None if no other process draws on them.
 
         `is_limit`: everything in this process draws on some lease.
         """
-        self._find_purse = find_purse
+        self._find_budget = find_budget
         self.is_limit = is_limit
         self.rest = (_INFINITE, _INFINITE)
         """Tokens and dollars that were left at the last query."""
@@ -146,26 +146,26 @@ class SharedBudget:
 
     async def reserve(self, price: Price, size: int, wanted: int, keys: Sequence[str]) -> tuple[int, int]:
         """Reserve the maximum cost of a reply; returns the reservation's number and the output tokens covered, or 0."""
-        purse = self._find_purse(keys)
-        if purse is None:
+        budget = self._find_budget(keys)
+        if budget is None:
             return 0, wanted
         hold = uuid4().hex
         try:
-            output = await purse.hold(hold, price, size, wanted)
+            output = await budget.hold(hold, price, size, wanted)
         except asyncio.CancelledError:
-            await purse.settle(hold, Usage())
+            await budget.settle(hold, Usage())
             raise
-        self.rest = purse.rest
+        self.rest = budget.rest
         if not output:
             return 0, 0
         self._last = number = self._last + 1
-        self._holds[number] = purse, hold
+        self._holds[number] = budget, hold
         return number, output
 
     async def settle(self, number: int, used: Usage) -> None:
         if (held := self._holds.pop(number, None)) is not None:
-            purse, hold = held
-            await purse.settle(hold, used)
+            budget, hold = held
+            await budget.settle(hold, used)
 
 
 def _find_least(rows: Sequence[Sequence[Any]]) -> tuple[float, float]:

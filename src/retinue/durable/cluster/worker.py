@@ -68,7 +68,7 @@ class WorkerJob:
     hear: Callable[[Event], None]
     submit: Callable[[ApprovalRequest], Awaitable[None]]
     """Sends an approval request to the front end."""
-    purse: RemainingBudget
+    budget: RemainingBudget
     """The budgets that it draws on."""
     former: tuple[str, ...] = ()
     """Workspaces on workers that had it before."""
@@ -207,14 +207,14 @@ class Worker:
 
     async def _work(self, database: Database, claim: Claim) -> None:
         assignment = claim.assignment
-        purse = RemainingBudget(database, assignment.id, assignment.leases, claim)
-        await purse.recover()
+        budget = RemainingBudget(database, assignment.id, assignment.leases, claim)
+        await budget.recover()
         teller = EventBatches(claim)
         folder = self._folder / "runs" / f"{assignment.id}-{claim.epoch}"
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(teller.run())
-                outcome = await self._contain(claim, self._work_in(database, claim, purse, teller, folder))
+                outcome = await self._contain(claim, self._work_in(database, claim, budget, teller, folder))
                 teller.end()
             await teller.flush(outcome)
             if outcome.status is Status.FAILED and is_ours(outcome.error):
@@ -239,7 +239,7 @@ class Worker:
         return Outcome(Status.FAILED, reason, error=f"on worker {self.name}: {told}")
 
     async def _work_in(
-        self, database: Database, claim: Claim, purse: RemainingBudget, teller: EventBatches, folder: Path
+        self, database: Database, claim: Claim, budget: RemainingBudget, teller: EventBatches, folder: Path
     ) -> Outcome:
         assignment = claim.assignment
         kept = await claim.read()
@@ -267,7 +267,7 @@ class Worker:
                 goes_on=goes_on,
                 hear=teller.hear,
                 submit=submit,
-                purse=purse,
+                budget=budget,
                 former=former,
                 surroundings={WORKER_DIR: str(self._folder), EXPOSED: "\n".join(exposed)},
             )

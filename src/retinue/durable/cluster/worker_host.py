@@ -128,7 +128,7 @@ class HostedRun:
         # Even without any approvals: the front end may return with rules.
         judged = RemoteApprovalFeature(self._appeals, wants=self._appeals.wants)
         features: list[Feature] = [*([FinalizeFeature()] if assignment.finalises else []), job.recorded, judged]
-        budget = SharedBudget(lambda keys: job.purse.join(cluster.find_shared(keys)), is_limit=bool(assignment.leases))
+        budget = SharedBudget(lambda keys: job.budget.join(cluster.find_shared(keys)), is_limit=bool(assignment.leases))
         self._retinue = open_agent(job, cluster, self._appeals, features, self._tell_missing, budget)
         self._relay: ChildEvents | None = None
         self._early: list[RunMessage] = []

@@ -86,7 +86,11 @@ async def pack(
     """
     workspace = await find_workspace(cwd)
     if workspace is None:
-        return WorkspaceBundle(notes=(_tell_empty(cwd),)), b""
+        note = (
+            f"{quote(str(cwd), 200)} is not in a git repository, so none of its files were sent: the run begins in an "
+            "empty folder. Run `git init` and commit to send them with the next run."
+        )
+        return WorkspaceBundle(notes=(note,)), b""
     subfolder = _check_subfolder(workspace.prefix)
     scratch = await asyncio.to_thread(tempfile.mkdtemp, prefix="retinue-pack-")
     try:
@@ -151,9 +155,7 @@ class _Packer:
         name = branch if _BRANCH.fullmatch(branch) else ""
         commit = await self._repository.find_commit(f"refs/heads/{name}") if name else ""
         if not commit:
-            raise RetinueError(
-                f"there is no branch {quote(branch)} in {quote(self._workspace.top, 200)}; start a new run"
-            )
+            raise RetinueError(f"unknown branch {quote(branch)} in {quote(self._workspace.top, 200)}; start a new run")
         return commit, commit
 
     async def _save_files(self) -> tuple[str, str]:
@@ -196,7 +198,7 @@ class _Packer:
         if found := [row.partition("\t")[2] for row in listed.fields if row.startswith("160000 ")]:
             self._notes.append(f"Submodules are not sent; their folders are empty: {list_some(found)}")
         if self._nested:
-            self._notes.append(f"Git repositories inside of this one are not sent: {list_some(self._nested)}")
+            self._notes.append(f"Git repositories inside this one are not sent: {list_some(self._nested)}")
 
     async def _find_remote(self, commit: str) -> tuple[str, tuple[str, ...]]:
         """Find a remote that has most of the commits, and the commits at which the rest begins."""
@@ -270,7 +272,7 @@ def check_parcel(parcel: WorkspaceBundle) -> None:
     if "\0" in parcel.subfolder or (
         parcel.subfolder and not all(part not in ("", ".", "..", ".git") for part in parts)
     ):
-        _refuse("subfolder", parcel.subfolder, "a folder inside of the repository")
+        _refuse("subfolder", parcel.subfolder, "a folder inside the repository")
 
 
 def _refuse(field: str, value: str, expected: str) -> NoReturn:
@@ -281,8 +283,8 @@ async def check_bundle(parcel: WorkspaceBundle, bundle: bytes, max_bytes: int) -
     """Raise RetinueError unless the bundle matches its description."""
     if len(bundle) > max_bytes:
         raise BundleTooLarge(
-            f"the bundle that came with the run has {render_size(len(bundle))}, at most {render_size(max_bytes)} are "
-            "taken; push the commit to a remote and try again"
+            f"the bundle that came with the run has {render_size(len(bundle))}, the limit is {render_size(max_bytes)}; "
+            "push the commit to a remote and try again"
         )
     digest = await asyncio.to_thread(_digest, bundle) if bundle else ""
     if digest != parcel.digest:
@@ -319,13 +321,6 @@ def _check_subfolder(prefix: str) -> str:
             f"the folder {quote(prefix, 200)} has a name that is not UTF-8 and cannot be sent; start the run elsewhere"
         ) from None
     return prefix.rstrip("/")
-
-
-def _tell_empty(cwd: Path) -> str:
-    return (
-        f"{quote(str(cwd), 200)} is not in a git repository, so none of its files were sent: the run begins in an "
-        "empty folder. Run `git init` and commit, to send them with the next one."
-    )
 
 
 PIECE = 8 * 1024 * 1024

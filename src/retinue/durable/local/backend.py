@@ -49,7 +49,7 @@ async def open_backend(
         try:
             await backend.take_over(remains, warn)
         except RetinueError as error:
-            warn(f"durable runs do not continue by themselves: {error}")
+            warn(f"durable runs cannot be resumed: {error}")
         except BaseException:
             await backend.close()
             raise

@@ -25,8 +25,8 @@ def check_record(path: Path, try_writing: Callable[[Path], str], *, is_wanted: C
     if not is_wanted():
         return []
     if problem := try_writing(path.parent):
-        return [Item("fail", "record", "Record of durable runs cannot be made", f"{path}: {problem}")]
-    return [Item("pass", "record", "No durable run on record", f"{path} is made with the first one")]
+        return [Item("fail", "record", "Record of durable runs cannot be created", f"{path}: {problem}")]
+    return [Item("pass", "record", "No durable run on record", f"{path} is created with the first one")]
 
 
 def _examine(path: Path) -> list[Item]:
@@ -36,24 +36,20 @@ def _examine(path: Path) -> list[Item]:
     try:
         entries = RunDatabase(path, busy_s=BUSY_S).check()
     except HeldError as error:
-        return [Item("warn", "record", "Record of durable runs is held", str(error))]
+        return [Item("warn", "record", "Record of durable runs is locked", str(error))]
     except RecordError as error:
         return [Item("fail", "record", "Record of durable runs cannot be used", str(error))]
     items = [Item("pass", "record", "Record of durable runs usable", str(path))]
     here = [entry for entry in entries if Path(entry.main).exists()]
     gone = [entry for entry in entries if entry not in here]
     if here:
+        text = f"{len(here)} durable run{' has' if len(here) == 1 else 's have'} not ended"
         told = _list_sessions(here, "retinue --session ")
-        text = f"{_count(here)} not ended"
-        items.append(Item("info", "record", text, f"working now, or to be resumed with: {told}"))
+        items.append(Item("info", "record", text, f"running now, or resumed by: {told}"))
     if gone:
-        text = f"{len(gone)} durable run{'' if len(gone) == 1 else 's'} cannot continue"
-        items.append(Item("warn", "record", text, f"their sessions are gone: {_list_sessions(gone)}"))
+        text = f"{len(gone)} durable run{'' if len(gone) == 1 else 's'} cannot be resumed"
+        items.append(Item("warn", "record", text, f"missing sessions: {_list_sessions(gone)}"))
     return items
-
-
-def _count(entries: "Sequence[RunRow]") -> str:
-    return f"{len(entries)} durable run{' has' if len(entries) == 1 else 's have'}"
 
 
 def _list_sessions(entries: "Sequence[RunRow]", before: str = "") -> str:

@@ -130,7 +130,7 @@ class RunDatabase:
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > VERSION:
             raise RecordError(
-                f"cannot record runs in {self.path}: it is of version {version}, written by a newer retinue; "
+                f"cannot record runs in {self.path}: it has version {version}, written by a newer retinue; "
                 f"this one knows version {VERSION}. Use the newer one, or move the file away"
             )
         return version
@@ -152,11 +152,11 @@ class RunDatabase:
         name = str(getattr(error, "sqlite_errorname", ""))
         said = quote(str(error), 200)
         if _is_busy(error):
-            return f"another program has held it for more than {self._busy_s:g} s; end that one, or try again"
+            return f"another program has locked it for more than {self._busy_s:g} s; end that program, or try again"
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             return _damage(str(error))
         if name.startswith("SQLITE_FULL"):
-            return "the disk is full; make room, and resume the run"
+            return "the disk is full; free some space, and resume the run"
         if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
             return f"it cannot be written ({said}); check the rights of the file and of its folder"
         return f"{said}; check the disk, or move the file away"
@@ -167,7 +167,7 @@ def _is_busy(error: Exception) -> bool:
 
 
 def _damage(said: str) -> str:
-    return f"it is damaged ({quote(said, 200)}); move it away, and resume by hand what had not finished"
+    return f"it is damaged ({quote(said, 200)}); move it away, and resume unfinished runs by hand"
 
 
 def _refuse_other(path: Path) -> None:

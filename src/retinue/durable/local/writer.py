@@ -146,6 +146,6 @@ def sync_files(paths: Iterable[Path]) -> None:
         try:
             os.fsync(handle)
         except OSError as error:
-            raise RecordError(f"cannot put {path} on the disk: {error.strerror}") from error
+            raise RecordError(f"cannot sync {path} to disk: {error.strerror}") from error
         finally:
             os.close(handle)

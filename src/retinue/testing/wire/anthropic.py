@@ -38,6 +38,8 @@ _BODY = Decoder(_Body)
 
 
 class AnthropicWire:
+    request_id = b"request-id"
+
     def parse_request(self, body: bytes, *, full: bool) -> WireRequest:
         asked = _BODY.decode(body)
         messages = asked.messages
@@ -82,9 +84,6 @@ class AnthropicWire:
     def render_text_piece(self, spoken: Spoken, piece: str) -> bytes:
         index = next((at for at, block in enumerate(spoken.blocks) if block.kind == "text"), 0)
         return _delta(index, {"type": "text_delta", "text": piece})
-
-    def request_id_header(self) -> bytes:
-        return b"request-id"
 
 
 def _read_exchange(asked: _Body) -> ScriptContext:

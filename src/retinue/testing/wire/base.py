@@ -66,6 +66,9 @@ class WireRequest(Struct, frozen=True):
 class WireFormat(Protocol):
     """The format of one model API."""
 
+    request_id: bytes
+    """The name of the header with the request id."""
+
     def parse_request(self, body: bytes, *, full: bool) -> WireRequest:
         """Parse a request; `full` includes the texts that a script matches on."""
         ...
@@ -74,20 +77,12 @@ class WireFormat(Protocol):
 
     def render_plain(self, spoken: Spoken) -> bytes: ...
 
-    def render_error(self, kind: FailureKind, status: int, message: str) -> bytes:
-        """Return the body of an error response."""
-        ...
+    def render_error(self, kind: FailureKind, status: int, message: str) -> bytes: ...
 
-    def render_error_events(self, kind: FailureKind, status: int, message: str) -> list[bytes]:
-        """Return an error inside a stream."""
-        ...
+    def render_error_events(self, kind: FailureKind, status: int, message: str) -> list[bytes]: ...
 
     def render_text_piece(self, spoken: Spoken, piece: str) -> bytes:
         """Return a text event that continues the first text of the reply."""
-        ...
-
-    def request_id_header(self) -> bytes:
-        """Return the name of the header with the request id."""
         ...
 
 

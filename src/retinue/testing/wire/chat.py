@@ -42,6 +42,8 @@ _BODY = Decoder(_Body)
 
 
 class ChatWire:
+    request_id = b"x-request-id"
+
     def parse_request(self, body: bytes, *, full: bool) -> WireRequest:
         asked = _BODY.decode(body)
         first = next((bytes(message.content) for message in asked.messages if message.role == "user"), b"")
@@ -108,9 +110,6 @@ class ChatWire:
 
     def render_text_piece(self, spoken: Spoken, piece: str) -> bytes:
         return _chunk(spoken, {"content": piece})
-
-    def request_id_header(self) -> bytes:
-        return b"x-request-id"
 
 
 def to_openai_error(kind: FailureKind, message: str) -> dict[str, Any]:

@@ -37,6 +37,8 @@ _BODY = Decoder(_Body)
 class GoogleWire:
     """`/v1beta/models/<id>:generateContent` and `:streamGenerateContent`; the path contains model and mode."""
 
+    request_id = b"x-request-id"
+
     def parse_request(self, body: bytes, *, full: bool) -> WireRequest:
         asked = _BODY.decode(body)
         first = b"".join(bytes(part) for part in asked.contents[0].parts) if asked.contents else b""
@@ -74,9 +76,6 @@ class GoogleWire:
 
     def render_text_piece(self, spoken: Spoken, piece: str) -> bytes:
         return to_sse(_chunk(spoken, [{"text": piece}]))
-
-    def request_id_header(self) -> bytes:
-        return b"x-request-id"
 
 
 def _read_exchange(asked: _Body) -> ScriptContext:

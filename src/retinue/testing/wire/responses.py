@@ -46,6 +46,8 @@ _BODY = Decoder(_Body)
 
 
 class ResponsesWire:
+    request_id = b"x-request-id"
+
     def parse_request(self, body: bytes, *, full: bool) -> WireRequest:
         asked = _BODY.decode(body)
         users, system, first = _read_items(asked, full=full)
@@ -95,9 +97,6 @@ class ResponsesWire:
         place = {"item_id": f"msg_mock_{spoken.position}_{index}", "output_index": index, "content_index": 0}
         delta = {"type": "response.output_text.delta", **place, "delta": piece, "logprobs": [], "sequence_number": 0}
         return to_sse(delta, "response.output_text.delta")
-
-    def request_id_header(self) -> bytes:
-        return b"x-request-id"
 
 
 class _Events:

@@ -15,6 +15,7 @@ from retinue.engine.run_config import Origin
 from retinue.features.approvals.gate import ApprovalFeature, GatePorts, RunRules
 from retinue.features.approvals.rules import Rule
 from retinue.features.hooks.feature import StopReview
+from retinue.features.hooks.hook_table import HookTable
 from retinue.models.script_file import parse_script
 from retinue.models.scripted import ScriptedModel
 from retinue.tools.registry import ToolOptions, build_tools
@@ -29,7 +30,9 @@ def make_setup(folder, *features, hooks=()):
 
 
 async def open_court(folder, *rules):
-    approving = ApprovalFeature(RunRules(rules, "open"), GatePorts(PendingQuestions(lambda event: None)))
+    board = HookTable([], print)
+    ports = GatePorts(PendingQuestions(lambda event: None), "", False, board.decide, board.tell)
+    approving = ApprovalFeature(RunRules(rules, "open"), ports)
 
     async def open_below(origin):
         return make_setup(folder, approving)

@@ -60,7 +60,7 @@ def test_moved_folder_gets_nothing(tmp_path: Path, file: Path, secret: Path, dep
     folder.rename(tmp_path / "away")
     (secret.parent / "sessions").mkdir()
     folder.symlink_to(secret.parent)
-    with pytest.raises(SessionError, match="is a link by now, or leads through one"):
+    with pytest.raises(SessionError, match="is now a link or is below one"):
         home.write(LINES)
     assert list_files(secret.parent) == ["secret"]
 
@@ -132,4 +132,4 @@ async def test_full_place_costs_no_run(tmp_path):
     problems = await bring_files(
         [("s/a/session.jsonl", 0, b"a\n")], "s.jsonl", lambda run_id: tmp_path / run_id / "session.jsonl"
     )
-    assert ["could not be brought home" in problem for problem in problems] == [True]
+    assert ["could not be stored here" in problem for problem in problems] == [True]

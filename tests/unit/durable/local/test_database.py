@@ -88,7 +88,7 @@ def test_what_is_gone_takes_no_room(tmp_path):
 def test_newer_version_is_refused(tmp_path):
     with sqlite3.connect(tmp_path / "runs.db") as database:
         database.execute("PRAGMA user_version = 7")
-    with pytest.raises(RecordError, match="of version 7, written by a newer retinue; this one knows version 1"):
+    with pytest.raises(RecordError, match="has version 7, written by a newer retinue; this one knows version 1"):
         RunDatabase(tmp_path / "runs.db").transact([read_runs])
 
 
@@ -97,7 +97,7 @@ def test_held_file_is_told(tmp_path):
     ledger.transact([read_runs])
     with sqlite3.connect(tmp_path / "runs.db", isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(RecordError, match=r"another program has held it for more than 0\.05 s"):
+        with pytest.raises(RecordError, match=r"another program has locked it for more than 0\.05 s"):
             ledger.transact([keep(piece(0))])
         other.execute("ROLLBACK")
     ledger.transact([keep(piece(0))])
