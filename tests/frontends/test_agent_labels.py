@@ -39,6 +39,6 @@ def test_missing_model_is_not_advertised(place, key, model):
     wish = (
         "model     haiku (preferred)"
         if model
-        else "model     that of the caller (haiku is preferred but not available)"
+        else "model     the caller's (haiku is preferred but not available)"
     )
     assert wish in shown.splitlines()
