@@ -117,7 +117,7 @@ def _check_sandbox(paths: Paths, own: Sandbox) -> Iterable[Item]:
         kind: State = "warn" if status.state == "partial" else "info" if status.weaker else "pass"
         yield Item(kind, "sandbox", f"Sandbox {status.state}", status.sentence)
         bound = find_bound((own.memory_mb or 0) << 20)
-        memory = f"{bound >> 20} MB of memory for one command, counted" if bound else "memory has no limit"
+        memory = f"at most {bound >> 20} MB of memory per command" if bound else "no memory limit"
         yield Item("info", "sandbox", "Limits of commands", f"{limits}; {memory}")
 
 
