@@ -164,7 +164,7 @@ def test_new_replaces_nothing(place):
     ("args", "problem"),
     [
         (["agents", "new", "x", "--prompt", "p"], "--description is missing"),
-        (["agents", "new", "x", "--description", "d"], "an agent needs instructions"),
+        (["agents", "new", "x", "--description", "d"], "the agent has no instructions"),
         (["agents", "new"], "retinue agents new needs a name"),
         (["agents", "new", "x", "--description", "d", "--prompt", "\udcff"], "--prompt is not UTF-8 text"),
         (["agents", "nwe", "x"], "unknown action 'nwe'"),
