@@ -87,7 +87,7 @@ def test_guide_works_as_written(guide, agent_dir, home):
         rest, _ = worker.communicate(timeout=60)
     assert (worker.returncode, rest) == (143, "")
     assert "1 worker running" in said[0]
-    assert "1 worker, 0 of 20 places taken" in said[0]
+    assert "1 worker, 0 of 20 slots busy" in said[0]
     assert "sessions/" in said[1]
     assert (home / ".pgpass").stat().st_mode & 0o777 == 0o600
     assert "nothing finished more than 7 days ago" in said[-1]

@@ -36,9 +36,5 @@ def test_agent_with_extensions_may_do_more(place):
 def test_missing_model_is_not_advertised(place, key, model):
     assert list_agents(place, **{key: "k"})["Explore"]["model"] == model
     shown = place.run("agents", "show", "Explore", env={key: "k"}).stdout
-    wish = (
-        "model     haiku (preferred)"
-        if model
-        else "model     that of the caller (haiku is preferred but not available)"
-    )
+    wish = "model     haiku (preferred)" if model else "model     the caller's (haiku is preferred but not available)"
     assert wish in shown.splitlines()

@@ -156,7 +156,7 @@ def test_new_replaces_nothing(place):
     path = write(place.agent_dir / "agents", "Finder.md")
     done = place.run("agents", "new", "finder", "--description", "d", "--prompt", "p")
     assert (done.status, path.read_text()) == (2, AGENT)
-    assert done.stderr == f"retinue: {path} already exists; edit or delete it\n"
+    assert done.stderr == f"retinue: {path} exists already; edit or delete it\n"
 
 
 @pytest.mark.sample(5)
@@ -164,7 +164,7 @@ def test_new_replaces_nothing(place):
     ("args", "problem"),
     [
         (["agents", "new", "x", "--prompt", "p"], "--description is missing"),
-        (["agents", "new", "x", "--description", "d"], "an agent needs instructions"),
+        (["agents", "new", "x", "--description", "d"], "the agent has no instructions"),
         (["agents", "new"], "retinue agents new needs a name"),
         (["agents", "new", "x", "--description", "d", "--prompt", "\udcff"], "--prompt is not UTF-8 text"),
         (["agents", "nwe", "x"], "unknown action 'nwe'"),
@@ -277,7 +277,7 @@ def test_codingcode_switches_are_listed(place, agents):
     assert [item["name"] for item in listed["agents"] if not item["enabled"]] == ["Plan", "plan", "scout"]
     assert [item["code"] for item in listed["diagnostics"]] == ["switches"]
     done = place.run("agents", "enable", "scout")
-    assert (done.status, "is switched off in .codingcode/config.yaml" in done.stderr) == (2, True)
+    assert (done.status, "disabled in .codingcode/config.yaml" in done.stderr) == (2, True)
 
 
 BROKEN = {

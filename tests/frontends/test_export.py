@@ -82,7 +82,7 @@ def test_page_is_private(exported):
 
 def test_existing_file_is_kept(place, exported):
     again = place.run("export")
-    assert (again.status, "exists already" in again.stderr) == (2, True)
+    assert (again.status, "already exists" in again.stderr) == (2, True)
     assert place.run("export", "-o", exported.name).status == 0
     assert place.run("export", "-o", "-").stdout.startswith("<!doctype html>")
 

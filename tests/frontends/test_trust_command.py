@@ -140,7 +140,7 @@ def test_whole_home_is_never_trusted(place, folder):
     path = {"/": "/", "home": str(place.home), "root": str(place.root)}[folder]
     done = place.run("trust", path, "--yes")
     assert (done.status, (place.agent_dir / "trust.json").exists()) == (2, False)
-    assert "holds your home directory; trust single projects instead" in done.stderr
+    assert "contains your home directory; trust single projects instead" in done.stderr
     fill(place.work)
     (place.agent_dir / "trust.json").write_text(json.dumps({path: True}))
     (place.agent_dir / "trust.json").chmod(0o600)

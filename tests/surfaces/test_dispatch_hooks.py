@@ -303,7 +303,7 @@ async def test_project_cannot_disarm_a_guard(world):
     paths = find_paths(world.work, os.environ)
     save_consent(paths, "hooks", "guard", load_hooks(paths, trusted=True).find("guard").entry)
     assert "the user said no" in await world.dispatch(look(text="never"))
-    assert any("a project cannot switch it off" in line for line in world.said)
+    assert any("a project cannot disable it" in line for line in world.said)
 
 
 async def test_hooks_stay_when_the_model_changes(world):

@@ -104,7 +104,7 @@ class MainTools:
     @cached_property
     def _beside(self) -> dict[str, Tool]:
         """Tools for the web, documents and language servers, if enabled."""
-        return {**self._parts.web.build(), **self._parts.languages.build_main()}
+        return {**self._parts.web.build(), **self._parts.languages.build(for_main=True)}
 
 
 class _MainBuilder:
@@ -205,7 +205,7 @@ class _MainBuilder:
     def _build_tools(self) -> dict[str, Tool]:
         parts = self._parts
         own = {**build_tools(parts.tool_options), **build_extra_tools(), **parts.web.build()}
-        return {**own, **parts.languages.build_main(), **parts.host.own.tools}
+        return {**own, **parts.languages.build(for_main=True), **parts.host.own.tools}
 
     def _choose_model(self, definition: Definition) -> tuple[Model, ThinkingLevel]:
         own, request, settings = self._host.own.model, self._host.request, self._config.loaded.settings

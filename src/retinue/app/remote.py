@@ -65,7 +65,7 @@ def open_remote(parts: "SessionParts", cluster: "Cluster | None" = None) -> "Rem
     if cluster is None and not find_database(config.crew.settings, environment):
         return None
     from retinue.durable.cluster.backend import ClusterBackend, ClusterPorts
-    from retinue.settings.process_config import build_premises
+    from retinue.settings.run_config import build_premises
 
     def connect(warn: Callable[[str], None]) -> "Cluster":
         return cluster or open_cluster(config.crew.settings, environment, warn)

@@ -66,7 +66,7 @@ class SessionParts:
             **build_tools(self.tool_options),
             **build_extra_tools(),
             **self.web.build(),
-            **self.languages.build_children(),
+            **self.languages.build(for_main=False),
             **self.host.own.tools,
         }
 

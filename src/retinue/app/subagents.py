@@ -245,7 +245,7 @@ def _send_out(tools: DelegationTools, setup: RunSetup, remote_request: RemoteReq
     if remote_request.runner == REMOTE and tools.remote is not None:
         return tools.remote.send(setup, remote_request, tools.find().manager)
     from retinue.engine.external.run import ProcessStarter  # slow import: most subagents work in this process
-    from retinue.settings.process_config import build_premises
+    from retinue.settings.run_config import build_premises
 
     host = parts.host
     premises = build_premises(parts.config, parts.child_models, host.environment, parts.child_tools, setup.cwd)

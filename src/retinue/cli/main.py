@@ -103,7 +103,10 @@ def _fail(text: str, status: int) -> int:
     from retinue.core.terminal import escape_text
 
     text = Redactor(collect_secrets(os.environ)).redact(text)
-    _silence_stdout_errors()
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        _silence()
     with suppress(OSError):
         sys.stderr.write(f"retinue: {escape_text(text)}\n")
         sys.stderr.flush()
@@ -119,13 +122,6 @@ def _crash(error: Exception) -> int:
     place = f"{os.path.basename(where.filename)}:{where.lineno}"
     text = f"internal error: {type(error).__name__}: {error} ({place}). RETINUE_DEBUG=1 shows more; please report it."
     return _fail(text, 1)
-
-
-def _silence_stdout_errors() -> None:
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        _silence()
 
 
 def _silence() -> None:

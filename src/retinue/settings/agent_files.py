@@ -21,7 +21,7 @@ from retinue.definitions.edit import (
 )
 from retinue.settings.consent import load_accepted
 from retinue.settings.entry_approval import accept_file, is_agent_file
-from retinue.settings.files import read_bounded
+from retinue.settings.files import read_text
 from retinue.settings.roster import Roster
 from retinue.settings.switches import load_switches
 from retinue.tools.atomic_write import replace_file
@@ -32,13 +32,9 @@ _FENCED = re.compile(r"```[a-z]*\n(---\n.*?\n)```", re.DOTALL)
 
 def read_manuscript(path: str) -> str:
     """Read an agent file. Raises ConfigError."""
-    data = read_bounded(Path(path), MAX_BYTES)
-    if data is None or len(data) > MAX_BYTES:
-        raise ConfigError(f"{path}: {'no longer exists' if data is None else f'is larger than {MAX_BYTES} bytes'}")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text") from None
+    if not Path(path).exists():
+        raise ConfigError(f"{path}: no longer exists")
+    return read_text(Path(path), MAX_BYTES)
 
 
 def write_manuscript(path: str, text: str) -> None:
@@ -97,7 +93,7 @@ class AgentFiles:
         check_name(name)
         folder = self._find_folder(in_project=in_project)
         if (folder / f"{name}.md").exists():
-            raise UsageError(f"{folder / name}.md already exists; edit or delete it")
+            raise UsageError(f"{folder / name}.md exists already; edit or delete it")
 
     def adopt(self, name: str, text: str, *, in_project: bool) -> str:
         """Write a text as a new agent file and return its path. Raises RetinueError if it is not an agent file."""

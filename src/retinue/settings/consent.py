@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import orjson
 from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError
 from retinue.features.approved import ProjectPlace
-from retinue.sessions.files import make_private
-from retinue.settings.decisions import hold_lock, replace_own
+from retinue.settings.decisions import load_own, open_change, write_own
 from retinue.settings.files import load_json
 from retinue.settings.paths import Paths
 from retinue.settings.trust import find_bindings_file, find_exposure
@@ -110,29 +108,16 @@ def save_consent(paths: Paths, kind: Kind, name: str, entry: Any) -> None:
     path = find_bindings_file(paths)
     if problem := find_exposure(path):
         raise ConfigError(f"{path}: {problem}; nothing is saved")
-    try:
-        make_private(path.parent)
-        # Our file is always written under the lock of pi's file.
-        with hold_lock(paths.trust_file):
-            _write(paths, path, kind, name, entry)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
-
-
-def _write(paths: Paths, path: Path, kind: Kind, name: str, entry: Any) -> None:
-    raw, problems = load_json(path)
-    if problems:
-        raise ConfigError(f"{problems[0].message}; repair or remove the file first")
-    content: dict[str, Any] = dict(raw or {"version": 1})
-    given = dict(_select(content, kind, paths.project))
-    given.pop(name, None)
-    if entry is not None:
-        given[name] = {"hash": digest_entry(name, entry), "entry": entry}
-    section = content.get(kind)
-    projects = dict(section) if isinstance(section, dict) else {}
-    projects[str(paths.project)] = given
-    kept = {folder: items for folder, items in projects.items() if items}
-    replace_own(path, orjson.dumps({**content, kind: kept}, option=orjson.OPT_INDENT_2) + b"\n")
+    # Our file is always written under the lock of pi's file.
+    with open_change(path, paths.trust_file):
+        content = load_own(path) or {"version": 1}
+        given = dict(_select(content, kind, paths.project))
+        given.pop(name, None)
+        if entry is not None:
+            given[name] = {"hash": digest_entry(name, entry), "entry": entry}
+        section = content.get(kind)
+        projects = {**(section if isinstance(section, dict) else {}), str(paths.project): given}
+        write_own(path, {**content, kind: {folder: items for folder, items in projects.items() if items}})
 
 
 def _select(content: Mapping[str, Any], kind: Kind, project: Path) -> Mapping[str, Any]:

@@ -6,15 +6,16 @@ Both programs may write at once, so the file is locked as pi locks it. Must not 
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError, UsageError, quote
 from retinue.sessions.files import make_private
-from retinue.settings.files import load_json
+from retinue.settings.files import FileBound, load_json
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import PROJECT_MARKS, Paths, expand_path, find_configs, find_paths
 from retinue.settings.trust import Trust, find_bindings_file, find_exposure, identify, is_too_wide, load_decisions
@@ -41,32 +42,18 @@ def save_decision(paths: Paths, folder: Path, decision: bool | None) -> None:
     path = paths.trust_file
     if problem := find_exposure(path):
         raise ConfigError(f"{path}: {problem}; nothing is saved")
-    try:
-        make_private(path.parent)
-        with hold_lock(path):
-            _write_bindings(paths, folder, decision)
-            _write_decisions(path, folder, decision)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
-
-
-def _write_decisions(path: Path, folder: Path, decision: bool | None) -> None:
-    raw, problems = load_json(path)
-    problems += load_decisions(path)[1]
-    if problems:
-        raise ConfigError(f"{problems[0].message}; repair or remove the file first")
-    kept = {name: value for name, value in (raw or {}).items() if name != str(folder)}
-    if decision is not None:
-        kept[str(folder)] = decision
-    replace_own(path, orjson.dumps(kept, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
+    with open_change(path):
+        _write_bindings(paths, folder, decision)
+        kept = load_own(path, load_decisions(path)[1])
+        kept.pop(str(folder), None)
+        if decision is not None:
+            kept[str(folder)] = decision
+        write_own(path, dict(sorted(kept.items())))
 
 
 def _write_bindings(paths: Paths, folder: Path, decision: bool | None) -> None:
     path = find_bindings_file(paths)
-    raw, problems = load_json(path)
-    if problems:
-        raise ConfigError(f"{problems[0].message}; repair or remove the file first")
-    content: dict[str, Any] = dict(raw or {"version": 1})
+    content = load_own(path) or {"version": 1}
     folders = content.get("folders")
     bound = dict(folders) if isinstance(folders, dict) else {}
     bound.pop(str(folder), None)
@@ -77,7 +64,7 @@ def _write_bindings(paths: Paths, folder: Path, decision: bool | None) -> None:
     if bound == (folders or {}):
         return
     make_private(path.parent)
-    replace_own(path, orjson.dumps({**content, "folders": bound}, option=orjson.OPT_INDENT_2) + b"\n")
+    write_own(path, {**content, "folders": bound})
 
 
 def list_configs(folder: Path) -> dict[str, int]:
@@ -93,6 +80,29 @@ def list_configs(folder: Path) -> dict[str, int]:
             found[os.path.relpath(path, folder)] = os.stat(path).st_ino
         names[:] = [name for name in names if name not in PROJECT_MARKS]
     return found
+
+
+@contextlib.contextmanager
+def open_change(path: Path, lock: Path | None = None) -> Iterator[None]:
+    """Hold the lock of a file, by default its own, while it is changed. Raises ConfigError if it cannot be written."""
+    try:
+        make_private(path.parent)
+        with hold_lock(lock or path):
+            yield
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+
+
+def load_own(path: Path, problems: Sequence[Diagnostic] = (), bound: FileBound | None = None) -> dict[str, Any]:
+    """Read a JSON file in order to change it; empty if there is none. Raises ConfigError if it has problems."""
+    raw, found = load_json(path, bound=bound)
+    if first := next(iter((*found, *problems)), None):
+        raise ConfigError(f"{first.message}; repair or remove the file first")
+    return raw or {}
+
+
+def write_own(path: Path, content: Mapping[str, Any]) -> None:
+    replace_own(path, orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
 
 
 def replace_own(path: Path, data: bytes) -> None:

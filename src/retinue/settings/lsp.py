@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from retinue.features.sandbox import Boundaries
     from retinue.sandbox.confinement import OpenConfinement
     from retinue.tools.lsp.pool import LspPool
-    from retinue.tools.lsp.tool import Permission
 
 
 class LanguageServers:
@@ -52,21 +51,20 @@ class LanguageServers:
         own = self._settings
         return own.enabled and own.lsp.enabled and own.lsp.tool.enabled
 
-    def build_main(self) -> dict[str, Tool]:
+    def build(self, *, for_main: bool) -> dict[str, Tool]:
+        """Build the tool of the main agent, or that of its children."""
         from retinue.tools.lsp.tool import Permission, permit_process
 
         own = self._settings
+        if not self.is_offered:
+            return {}
         if self._is_child:
-            return self._build(permit_process(self._environment, own.subagents.allowed_lsp_actions))
-        return self._build(Permission(allow_mutating=own.lsp.tool.allow_mutating_actions))
-
-    def build_children(self) -> dict[str, Tool]:
-        from retinue.tools.lsp.tool import Permission, permit_process
-
-        own = self._settings
-        if self._is_child:
-            return self._build(permit_process(self._environment, own.subagents.allowed_lsp_actions))
-        return self._build(Permission(True, own.has_child_lsp, own.subagents.allowed_lsp_actions))
+            permission = permit_process(self._environment, own.subagents.allowed_lsp_actions)
+        elif for_main:
+            permission = Permission(allow_mutating=own.lsp.tool.allow_mutating_actions)
+        else:
+            permission = Permission(True, own.has_child_lsp, own.subagents.allowed_lsp_actions)
+        return build_family("lsp", self.open_pool, permission)
 
     def surround_main(self) -> list[Feature]:
         """Return the feature that reports diagnostics of changed files to the main agent; a child process gets none."""
@@ -98,11 +96,6 @@ class LanguageServers:
     async def close(self) -> None:
         if self._pool is not None:
             await self._pool.close()
-
-    def _build(self, permission: "Permission") -> dict[str, Tool]:
-        if not self.is_offered:
-            return {}
-        return build_family("lsp", self.open_pool, permission)
 
     async def _draw(self, root: str, readonly: bool) -> "OpenConfinement | None":
         return (await self._boundaries.draw(Path(root), readonly=readonly))[0]

@@ -149,22 +149,16 @@ class _Reader:
             self._tell(".url", f"{quote(url)} is not encrypted; expected https:// for another machine", "warning")
 
     def _take_exposure(self, entry: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        hidden: list[str] = []
-        shown: list[str] = []
-        if entry.get("exposure") is not None:
-            self._check_exposure("exposure", entry["exposure"])
-            hidden += ["*"] if entry["exposure"] == "hidden" else []
         tools = entry.get("toolExposure")
         if tools is not None and not isinstance(tools, Mapping):
             self._refuse("toolExposure", tools, "an object of tool names")
-        for name, exposure in _drop_nulls(tools or {}).items():
-            self._check_exposure(f"toolExposure.{name}", exposure)
-            (hidden if exposure == "hidden" else shown).append(name)
-        return tuple(hidden), tuple(shown)
-
-    def _check_exposure(self, field: str, value: Any) -> None:
-        if value not in _EXPOSURES:
-            self._refuse(field, value, f"one of {', '.join(_EXPOSURES)}")
+        single = _drop_nulls(tools or {})
+        every, fields = entry.get("exposure"), {f"toolExposure.{name}": how for name, how in single.items()}
+        for field, value in _drop_nulls({"exposure": every, **fields}).items():
+            if value not in _EXPOSURES:
+                self._refuse(field, value, f"one of {', '.join(_EXPOSURES)}")
+        hidden = [*(["*"] if every == "hidden" else ()), *(name for name, how in single.items() if how == "hidden")]
+        return tuple(hidden), tuple(name for name, how in single.items() if how != "hidden")
 
     def _take_read_only(self, entry: Mapping[str, Any]) -> tuple[str, ...]:
         found = self._take_texts(entry, "readOnlyTools")

@@ -13,13 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import orjson
 from msgspec import Struct
 
-from retinue.core.errors import ConfigError, UsageError, quote
-from retinue.sessions.files import make_private
+from retinue.core.errors import UsageError, quote
 from retinue.settings.checks import Setting, read_field
-from retinue.settings.decisions import hold_lock, replace_own
+from retinue.settings.decisions import load_own, open_change, write_own
 from retinue.settings.files import FileBound, bind_project, load_json
 from retinue.settings.paths import Paths
 from retinue.settings.subagents import (
@@ -111,10 +109,8 @@ class Preferences:
 
     def find(self, key: str) -> Preference:
         """Return one setting. Raises UsageError."""
-        found = next((item for item in self.list() if item.key == key), None)
-        if found is None:
-            raise UsageError(f"unknown setting {quote(key)}")
-        return found
+        _find(key)
+        return next(item for item in self.list() if item.key == key)
 
     def read(self, key: str, text: str) -> tuple[Any, Any]:
         """Parse the user's text; returns the value for the file and the value for the program. Raises UsageError."""
@@ -195,21 +191,14 @@ def write_keys(
     path: Path, values: Mapping[str, Any], dropped: Iterable[str] = (), *, bound: FileBound | None = None
 ) -> None:
     """Set and remove keys of a file without changing the rest. Raises ConfigError."""
-    try:
-        make_private(path.parent)
-        with hold_lock(path):
-            raw, problems = load_json(path, bound=bound)
-            if problems:
-                raise ConfigError(f"{problems[0].message}; repair or remove the file first")
-            content = raw or {}
-            for key, value in values.items():
-                content = _set(content, key.split("."), value, is_kept=True)
-            for key in dropped:
-                content = _set(content, key.split("."), None, is_kept=False)
-            if content != (raw or {}):
-                replace_own(path, orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+    with open_change(path):
+        before = content = load_own(path, bound=bound)
+        for key, value in values.items():
+            content = _set(content, key.split("."), value, is_kept=True)
+        for key in dropped:
+            content = _set(content, key.split("."), None, is_kept=False)
+        if content != before:
+            write_own(path, content)
 
 
 def show(value: Any) -> str:

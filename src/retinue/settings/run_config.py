@@ -1,24 +1,33 @@
-"""Builds the RunConfig for the runs of one main agent from the user's files."""
+"""Builds the RunConfig for the runs of one main agent, and the context of runs in separate processes."""
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from retinue.core.errors import UsageError, quote
 from retinue.core.tool import Tool
+from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.engine.limits import Limits
 from retinue.engine.run_config import Policy, RunConfig, RunPlan, SurfaceRules
 from retinue.engine.setup import Feature
 from retinue.features.registry import ConfigFolders, build_features
 from retinue.features.worktree.worktrees import WorktreeFactory
 from retinue.settings.context import PromptFiles
-from retinue.settings.paths import find_session_dir
+from retinue.settings.paths import find_configs, find_project, find_session_dir
 from retinue.settings.request import Request
 from retinue.settings.roster import Roster, find_runnable
 from retinue.settings.schema import Settings
 from retinue.settings.subagents import SubagentsConfig
 from retinue.tools.policy import SUBAGENT_READONLY
+
+if TYPE_CHECKING:
+    from retinue.engine.external.program import ProcessContext
+    from retinue.models.pool import ChildModels
+    from retinue.settings.config import Config
 
 FLEET_DEPTH = 4
 """Maximum nesting depth of background agents."""
@@ -119,3 +128,43 @@ def find_depth_left(environment: Mapping[str, str]) -> int:
     is_bound = environment.get("PI_SUBAGENT_CHILD") == "1" and text.isascii() and text.isdigit()
     most = min(FLEET_DEPTH, int(text[:9])) if is_bound else FLEET_DEPTH
     return max(0, most - find_own_depth(environment))
+
+
+def build_premises(
+    config: "Config", models: "ChildModels", environment: Mapping[str, str], tools: Iterable[str], cwd: Path
+) -> "ProcessContext":
+    """Build what a child process in `cwd` needs; `tools` are the names of all existing tools."""
+    from retinue.engine.external.program import ProcessContext
+    from retinue.settings.web import export_search_keys
+
+    settings = config.crew.settings
+    return ProcessContext(
+        environment=environment,
+        workspace=config.paths.project,
+        pi_command=settings.pi_command,
+        marks={
+            "PI_SUBAGENT_ALLOW_LSP": "1" if settings.has_child_lsp else "0",
+            "PI_SUBAGENT_LSP_ACTIONS": ",".join(settings.subagents.allowed_lsp_actions),
+        },
+        export_key=models.registry.export_key,
+        export_tools=lambda tools: export_search_keys(settings, environment, tools),
+        trusted=decide_child_trust(config, cwd),
+        private_tools=frozenset(tools) - frozenset(KNOWN_TOOLS),
+    )
+
+
+def decide_child_trust(config: "Config", cwd: Path) -> bool | None:
+    """Return whether a child may use the project's configuration; None if the child must decide itself."""
+    if config.loaded.trust.is_open:
+        return None
+    project = config.paths.project
+    has_new = not set(find_configs(project)) <= set(config.paths.configs)
+    return config.is_trusted and not has_new and is_own_folder(config, cwd)
+
+
+def is_own_folder(config: "Config", cwd: Path) -> bool:
+    """Return whether a folder belongs to the project that the user decided about, not to another project.
+
+    A copy of the project is another folder: its content is under the control of its agent.
+    """
+    return find_project(Path(os.path.realpath(cwd)), config.paths.home) == config.paths.project

@@ -16,7 +16,6 @@ from retinue.sessions.entry import check_session_id
 from retinue.sessions.files import make_private
 from retinue.settings.paths import Paths
 from retinue.settings.roster import Roster
-from retinue.settings.subagents import SubagentsConfig
 
 HASH_CHARS = 16
 MAX_NAME_BYTES = 240
@@ -46,14 +45,7 @@ def prepare_run(
         session_id = new_id()
     if session_id is not None:
         path = find_sticky_file(roster.paths, definition.name, session_id)
-    return definition, build_request(definition, asked, roster.crew, path), session_id or ""
-
-
-def build_request(
-    definition: Definition, asked: SubagentRequest, crew: SubagentsConfig, session_file: str = ""
-) -> RunRequest:
-    own = crew.subagents
-    return RunRequest(
+    request = RunRequest(
         agent=definition.name,
         task=asked.task,
         description=" ".join(asked.task.split())[:_SHOWN_CHARS],
@@ -61,12 +53,13 @@ def build_request(
         model=asked.model,
         is_model_chosen=asked.model is not None,
         isolation="worktree" if definition.isolation == "worktree" else None,
-        allow_write=asked.write or own.allow_write,
+        allow_write=asked.write or roster.crew.subagents.allow_write,
         is_background=False,
-        session_file=session_file,
+        session_file=path,
         call_id=asked.call_id,
-        limits=crew.limit_call(),
+        limits=roster.crew.limit_call(),
     )
+    return definition, request, session_id or ""
 
 
 def find_sticky_file(paths: Paths, agent: str, session_id: str) -> str:

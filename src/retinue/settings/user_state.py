@@ -20,7 +20,7 @@ from retinue.core.messages import ThinkingLevel
 from retinue.core.model import ModelInfo
 from retinue.models.resolve import Names, match_pattern
 from retinue.sessions.files import make_private
-from retinue.settings.decisions import replace_own
+from retinue.settings.decisions import replace_own, write_own
 from retinue.settings.files import load_json, read_bounded
 from retinue.settings.layers import LoadedSettings
 from retinue.settings.paths import Paths, find_paths
@@ -184,8 +184,7 @@ class UserState:
         raw, problems = load_json(self._theme_file)
         with suppress(OSError, RetinueError):
             make_private(self._theme_file.parent)
-            kept = {} if problems else dict(raw or {})
-            replace_own(self._theme_file, orjson.dumps({**kept, "theme": name}, option=orjson.OPT_INDENT_2) + b"\n")
+            write_own(self._theme_file, {**({} if problems else raw or {}), "theme": name})
 
     @property
     def _theme_file(self) -> Path:

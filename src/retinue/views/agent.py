@@ -28,8 +28,7 @@ def render_portrait(about: dict[str, Any]) -> str:
     wish = about["wishedModel"]
     remark = "" if not wish else " (preferred)" if about["model"] else f" ({wish} is preferred but not available)"
     inherited = "the caller's"
-    lines += ["", f"model     {about['model'] or inherited}{remark}"]
-    lines.append(f"thinking  {about['thinking'] or inherited}")
+    lines += ["", f"model     {about['model'] or inherited}{remark}", f"thinking  {about['thinking'] or inherited}"]
     lines.append(f"turns     {'no limit' if not about['maxTurns'] else about['maxTurns']}")
     lines.append(f"prompt    {about['promptMode']}, {len(about['prompt'].splitlines())} lines")
     lines += [f"hides     {path}" for path in about["shadows"]]

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
@@ -14,11 +14,13 @@ from retinue.core.messages import (
     TextContent,
     ToolResultMessage,
     Usage,
-    UserContent,
     UserMessage,
 )
 from retinue.core.run import Run
 from retinue.settings.request import Request
+
+if TYPE_CHECKING:
+    from retinue.sessions.log import Session
 
 Kind = Literal["waiting", "model", "tool"]
 
@@ -175,12 +177,10 @@ def _read_run(run: Run, main: Path, *, is_own: bool) -> ConversationReport:
     return chapter
 
 
-def _read_session(session: object, chapter: ConversationReport) -> None:
+def _read_session(session: "Session", chapter: ConversationReport) -> None:
     """Fill a chapter with everything on the session's branch, including what was compacted."""
-    from retinue.sessions.log import Session
     from retinue.sessions.view import parse_time_ms, to_messages
 
-    assert isinstance(session, Session)
     used, begun = Usage(), dict[str, int]()
     for entry in session.entries():
         at_ms = parse_time_ms(entry.timestamp)
@@ -203,10 +203,7 @@ def _read_session(session: object, chapter: ConversationReport) -> None:
 def _find_title(messages: Iterable[Message]) -> str:
     for message in messages:
         if isinstance(message, UserMessage):
-            text = message.content if isinstance(message.content, str) else _join(message.content)
-            return " ".join(text.split())[:80]
+            content = message.content
+            texts = [content] if isinstance(content, str) else [b.text for b in content if isinstance(b, TextContent)]
+            return " ".join(" ".join(texts).split())[:80]
     return "empty session"
-
-
-def _join(content: Iterable[UserContent]) -> str:
-    return " ".join(block.text if isinstance(block, TextContent) else "" for block in content)

@@ -58,16 +58,27 @@ class Toolkit:
     def answer(self, words: str) -> ToolkitAnswer:
         """Run a command; an unknown one gets the help text. MUST NOT raise for a broken file."""
         name, *rest = words.split() or ["help"]
-        ways: dict[str, Callable[[list[str]], ToolkitAnswer]] = {
-            "agents": self._list_agents,
-            "doctor": self._examine,
-            "logs": self._list_logs,
-            "activity": self._count,
-            "modules": self._list_modules,
-            "lsp": self._describe_lsp,
-        }
         try:
-            return ways.get(name.lower(), render_help)(rest)
+            match name.lower():
+                case "agents":
+                    rows = open_roster(self._request, lambda text: None).list_rows()["agents"]
+                    return ToolkitAnswer(f"Toolkit Agents ({len(rows)})", render_agents(rows))
+                case "doctor":
+                    report = self._run_checkup(self._request)
+                    counts = render_summary(report)
+                    lines = ["Toolkit Doctor", "", f"Summary: {counts}", *render_items(report)]
+                    return ToolkitAnswer("Toolkit Doctor", "\n".join(lines), f"Doctor: {counts}")
+                case "logs":
+                    return ToolkitAnswer("Toolkit Logs", render_logs(self.read_log(), rest))
+                case "activity":
+                    return ToolkitAnswer("Toolkit Activity", render_counts(self.read_log()))
+                case "modules":
+                    return ToolkitAnswer("Toolkit Modules", render_modules(self._load()))
+                case "lsp":
+                    return ToolkitAnswer("Toolkit LSP", render_lsp(self._load()))
+                case _:
+                    listed = [f"  /toolkit {name:<10}{text}" for name, text in COMMANDS.items()]
+                    return ToolkitAnswer("Toolkit", "\n".join(("Usage: /toolkit COMMAND", "", *listed)))
         except RetinueError as error:
             text = f"Toolkit command failed: {error}"
             return ToolkitAnswer("Toolkit", text, text)
@@ -85,28 +96,6 @@ class Toolkit:
         except OSError as error:
             raise ConfigError(f"{log.path}: cannot be removed: {(error.strerror or str(error)).lower()}") from None
 
-    def _list_agents(self, words: list[str]) -> ToolkitAnswer:
-        rows = open_roster(self._request, lambda text: None).list_rows()["agents"]
-        return ToolkitAnswer(f"Toolkit Agents ({len(rows)})", render_agents(rows))
-
-    def _examine(self, words: list[str]) -> ToolkitAnswer:
-        report = self._run_checkup(self._request)
-        counts = render_summary(report)
-        lines = ["Toolkit Doctor", "", f"Summary: {counts}", *render_items(report)]
-        return ToolkitAnswer("Toolkit Doctor", "\n".join(lines), f"Doctor: {counts}")
-
-    def _list_logs(self, words: list[str]) -> ToolkitAnswer:
-        return ToolkitAnswer("Toolkit Logs", render_logs(self.read_log(), words))
-
-    def _count(self, words: list[str]) -> ToolkitAnswer:
-        return ToolkitAnswer("Toolkit Activity", render_counts(self.read_log()))
-
-    def _list_modules(self, words: list[str]) -> ToolkitAnswer:
-        return ToolkitAnswer("Toolkit Modules", render_modules(self._load()))
-
-    def _describe_lsp(self, words: list[str]) -> ToolkitAnswer:
-        return ToolkitAnswer("Toolkit LSP", render_lsp(self._load()))
-
     def _load(self) -> SubagentsConfig:
         paths = find_paths(".", os.environ)
         trusted = load_settings(paths, os.environ, approve=self._request.approve).trust.trusted
@@ -117,11 +106,6 @@ def open_log() -> ActivityLog:
     """Open the activity log of this project."""
     paths = find_paths(".", os.environ)
     return find_log(paths.own_dir, paths.project)
-
-
-def render_help(words: Sequence[str] = ()) -> ToolkitAnswer:
-    lines = [f"  /toolkit {name:<10}{text}" for name, text in COMMANDS.items()]
-    return ToolkitAnswer("Toolkit", "\n".join(("Usage: /toolkit COMMAND", "", *lines)))
 
 
 def render_agents(rows: Sequence[dict[str, Any]]) -> str:

@@ -31,8 +31,8 @@ def test_whole_rule_is_read():
         ({"tool": 5, "action": "allow"}, [], "tool: found 5"),
         ({"pattern": [], "tool": "bash", "action": "ask"}, [("ask", ("bash",), ())], "pattern: found an array"),
         ({"action": "allow"}, [], "an allowing rule must name a tool or a pattern"),
-        ({"tool": "bash", "patern": "ls*", "action": "allow"}, [], "patern: is no field of a rule (did you mean"),
-        ({"tool": "bash", "patern": "ls*", "action": "deny"}, [("deny", ("bash",), ())], "patern: is no field"),
+        ({"tool": "bash", "patern": "ls*", "action": "allow"}, [], "patern: unknown field (did you mean"),
+        ({"tool": "bash", "patern": "ls*", "action": "deny"}, [("deny", ("bash",), ())], "patern: unknown field"),
         (
             {"tool": "b", "action": "deny", "priority": "x"},
             [("deny", ("b",), ())],

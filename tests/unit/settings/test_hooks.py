@@ -175,7 +175,7 @@ def test_second_file_is_hidden(paths):
     write(paths, json.dumps({"hooks": [{**GOOD, "command": "second"}]}), "hooks.yml")
     loaded = load(paths, GOOD)
     assert [spec.command for spec in loaded.ready] == ["true"]
-    assert "is hidden by the one in" in loaded.diagnostics[0].message
+    assert "the one in" in loaded.diagnostics[0].message
 
 
 def test_home_is_no_project(tmp_path):

@@ -106,8 +106,8 @@ def test_bad_entry_drops_only_itself(paths, entry, text):
             {"concurrency": 1000},
             "server s.concurrency: found 1000; expected a whole number from 1 to 64; 3 is used",
         ),
-        ({"comand": "y"}, "server s.'comand': is no field of a server (did you mean 'command'?)"),
-        ({"args": ["${NOPE}"]}, "server s.args: names the variable NOPE, which is not set; it is empty"),
+        ({"comand": "y"}, "server s.'comand': unknown field (did you mean 'command'?)"),
+        ({"args": ["${NOPE}"]}, "server s.args: uses the variable NOPE, which is not set; an empty text is used"),
         ({"oauth": {}}, "server s.oauth: has no effect: retinue does not support OAuth; set a header instead"),
     ],
     ids=str,
@@ -143,7 +143,7 @@ def test_alike_names_are_one_server(paths):
     write_user(paths, {"a-b": {"command": "x"}, "a_b": {"command": "y"}})
     found = load(paths)
     assert [server.command for server in found.ready] == ["x"]
-    assert "is hidden by 'a-b'" in found.diagnostics[0].message
+    assert "is overridden by 'a-b'" in found.diagnostics[0].message
 
 
 @pytest.mark.attack("A2")

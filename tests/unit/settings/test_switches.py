@@ -58,7 +58,7 @@ def test_bad_values_count_as_absent(paths, text, told):
 def test_doubtful_switches_are_off(paths, value, off, told):
     switches, problems = load(paths, f"subagent: {{disabledAgents: {value}}}\n")
     assert switches == Switches(disabled_agents=off)
-    assert [(told in each.message, each.message.endswith("switched off")) for each in problems] == [(True, True)]
+    assert [(told in each.message, each.message.endswith("disabled")) for each in problems] == [(True, True)]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from retinue.core.figures import format_cost, format_duration, format_tokens
 from retinue.views.export.conversation import escape
-from retinue.views.report import ConversationReport, SessionReport
+from retinue.views.report import ConversationReport, SessionReport, TimeSpan
 
 WIDTH = 1000
 NAMES = 220
@@ -34,13 +34,12 @@ def draw_timeline(story: SessionReport) -> str:
     return "\n".join([*parts, "</svg>"])
 
 
-def _draw_span(span: object, begin: int, scale: float, top: int) -> str:
-    start, end = getattr(span, "start_ms", 0), getattr(span, "end_ms", 0)
-    kind, label = getattr(span, "kind", ""), getattr(span, "label", "")
-    left, width = NAMES + (start - begin) * scale, max(0.8, (end - start) * scale)
-    title = f"{kind} {label}: {format_duration(end - start)}"
+def _draw_span(span: TimeSpan, begin: int, scale: float, top: int) -> str:
+    length = span.end_ms - span.start_ms
+    left, width = NAMES + (span.start_ms - begin) * scale, max(0.8, length * scale)
+    title = f"{span.kind} {span.label}: {format_duration(length)}"
     return (
-        f'<rect class="{escape(kind)}" x="{left:.1f}" y="{top + 3}" width="{width:.1f}" height="15" rx="1">'
+        f'<rect class="{span.kind}" x="{left:.1f}" y="{top + 3}" width="{width:.1f}" height="15" rx="1">'
         f"<title>{escape(title)}</title></rect>"
     )
 

@@ -39,7 +39,7 @@ def render_page(story: SessionReport) -> str:
     if bars := draw_bars(order_chapters(story)):
         parts += ["<h2>Tokens and cost</h2>", bars]
     if story.runs:
-        parts += ["<h2>Runs</h2>", _render_tree(story)]
+        parts += ["<h2>Runs</h2>", _render_branch(story.main.id, story.map_children())]
     parts += ['<h2 id="main">Conversation</h2>', render_messages(story.main.messages)]
     for chapter in order_chapters(story)[1:]:
         parts.append(_render_chapter(chapter))
@@ -55,10 +55,6 @@ def _render_facts(story: SessionReport) -> str:
     facts += [f"{len(story.runs)} runs" if story.runs else "", f"{format_tokens(tokens)} tokens", format_cost(cost)]
     facts += [format_duration(length) if spans else "", story.damage]
     return f'<p class="facts">{escape(" · ".join(fact for fact in facts if fact))}</p>'
-
-
-def _render_tree(story: SessionReport) -> str:
-    return _render_branch(story.main.id, story.map_children())
 
 
 def _render_branch(parent_id: str, below: Mapping[str, list[ConversationReport]], depth: int = 0) -> str:
