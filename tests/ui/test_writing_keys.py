@@ -112,7 +112,7 @@ async def test_empty_clipboard_is_told(tmp_path, work, clipboard):
     async with open_stage(tmp_path) as stage:
         await stage.press("ctrl+v")
         await stage.wait(lambda: stage.notes)
-        assert stage.notes == ["there is nothing in the clipboard that can be pasted"]
+        assert stage.notes == ["the clipboard has no image or text"]
 
 
 async def test_missing_clipboard_is_told(tmp_path, work, monkeypatch):
@@ -121,7 +121,7 @@ async def test_missing_clipboard_is_told(tmp_path, work, monkeypatch):
     async with open_stage(tmp_path) as stage:
         await stage.press("ctrl+v")
         await stage.wait(lambda: stage.notes)
-        assert "name it with @" in stage.notes[0]
+        assert "mention it with @" in stage.notes[0]
 
 
 async def test_several_dropped_images_go_along(tmp_path, work):
