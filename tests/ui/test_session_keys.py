@@ -25,7 +25,7 @@ REPLIES = [
 ]
 
 
-SLOW_NOTES = {"match": {"last_user": "a way that the user has left"}, "text": "notes", "delay_ms": 30_000}
+SLOW_NOTES = {"match": {"last_user": "a branch that the user has left"}, "text": "notes", "delay_ms": 30_000}
 
 
 async def say(stage, *prompts):
@@ -104,7 +104,7 @@ async def test_tree_leads_to_any_entry(tmp_path, work):
 
 
 async def test_left_branch_is_summed_up(tmp_path, work):
-    replies = (*REPLIES[:3], {"match": {"last_user": "attention to: the tests"}, "text": "## Goal\nTwo."})
+    replies = (*REPLIES[:3], {"match": {"last_user": "focus on: the tests"}, "text": "## Goal\nTwo."})
     async with open_stage(tmp_path, *replies) as stage:
         await say(stage, "one", "two")
         await call(stage, "/tree", TreePicker)
