@@ -61,7 +61,7 @@ async def test_cursor_jumps_to_a_character(tmp_path, work, key, sign, place):
         stage.editor.move_cursor((0, 4))
         text = stage.editor.text
         await stage.press(key)
-        assert stage.editor.border_subtitle == "to which character?"
+        assert stage.editor.border_subtitle == "jump to which character?"
         await stage.press(sign)
         assert (stage.editor.cursor_location, stage.editor.text, stage.editor.border_subtitle) == (place, text, "")
 
