@@ -54,7 +54,7 @@ async def test_thinking_level_is_turned(tmp_path, work):
         before = stage.app.link.crew.selection.thinking
         await stage.press("shift+tab")
         after = stage.app.link.crew.selection.thinking
-        assert stage.notes[-1] == (f"thinking: {after}" if after != before else "this model does not think")
+        assert stage.notes[-1] == (f"thinking: {after}" if after != before else "this model has no thinking levels")
 
 
 async def test_control_d_deletes_then_leaves(tmp_path, work):
@@ -83,7 +83,7 @@ async def test_escape_says_what_it_stops(tmp_path, work):
         await stage.press("enter")
         await stage.wait(lambda: stage.app.link.state.is_busy)
         await stage.pilot.pause(0.2)
-        assert "esc stops the agent" in str(stage.app.screen.query_one("#working").content)
+        assert "esc: stop the agent" in str(stage.app.screen.query_one("#working").content)
         await stage.press("escape")
         await stage.rest()
 
@@ -119,7 +119,7 @@ async def test_outside_editor_needs_a_terminal(tmp_path, work, monkeypatch):
         await stage.write("draft")
         await stage.press("ctrl+g")
         await stage.wait(lambda: stage.notes)
-        assert (stage.notes, stage.editor.text) == (["this terminal cannot be handed over to another program"], "draft")
+        assert (stage.notes, stage.editor.text) == (["an external editor cannot run in this terminal"], "draft")
 
 
 async def test_outside_editor_must_be_known(tmp_path, work, monkeypatch):
@@ -128,7 +128,7 @@ async def test_outside_editor_must_be_known(tmp_path, work, monkeypatch):
     async with open_stage(tmp_path) as stage:
         await stage.press("ctrl+g")
         await stage.wait(lambda: stage.notes)
-        assert stage.notes == ["set VISUAL or EDITOR to the program you like to write with"]
+        assert stage.notes == ["no editor is configured; set VISUAL or EDITOR"]
 
 
 async def test_theme_is_kept(tmp_path, work):

@@ -111,7 +111,7 @@ async def test_agent_is_made_step_by_step(place, home, tmp_path):
         await answer(stage, "../evil")
         await answer(stage, "smith")
         await answer(stage, "Makes: things")
-        await enter(stage, "Only reading", "That of the caller", "high")
+        await enter(stage, "Read-only", "Same as the caller", "high")
         await fill_page(stage, "Make it well.")
         made = home / ".pi" / "agent" / "agents" / "smith.md"
         await stage.wait(made.exists)

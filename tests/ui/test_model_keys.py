@@ -1,4 +1,4 @@
-"""Choosing the models that keys turn through, and keeping models and thinking levels for other sessions."""
+"""Choosing the models that keys cycle through, and keeping models and thinking levels for other sessions."""
 
 import json
 
@@ -71,7 +71,7 @@ async def turn(stage, key, count):
 async def test_single_models_are_taken_out_and_in(tmp_path, settings):
     async with open_models(tmp_path) as stage:
         await call(stage, "/scoped-models", ScopePicker)
-        assert (rows(stage), "all are in" in hint(stage)) == ((ALL, []), True)
+        assert (rows(stage), "all enabled" in hint(stage)) == ((ALL, []), True)
         await stage.press("down", "enter")
         assert rows(stage) == (["one/a", "two/c", "two/d"], ["one/b"])
         assert "not saved" in hint(stage)
@@ -94,7 +94,7 @@ async def test_all_are_cleared_and_enabled(tmp_path, settings):
         await call(stage, "/scoped-models", ScopePicker)
         assert rows(stage) == (["one/b", "two/gone"], ["one/a", "two/c", "two/d"])
         await stage.press("ctrl+x")
-        assert (rows(stage)[0], "none is in, which means all" in hint(stage)) == ([], True)
+        assert (rows(stage)[0], "none enabled, which means all" in hint(stage)) == ([], True)
         await stage.write("two")
         await stage.press("ctrl+a")
         assert rows(stage) == (["two/c", "two/d"], [])
@@ -149,7 +149,7 @@ async def test_project_that_decides_is_named(tmp_path, settings, work):
     async with open_models(tmp_path, approve=True) as stage:
         await call(stage, "/scoped-models", ScopePicker)
         await stage.press("enter", "ctrl+s")
-        await stage.wait(lambda: "decides here" in hint(stage))
+        await stage.wait(lambda: "overrides it here" in hint(stage))
         await stage.press("escape")
 
 
@@ -158,7 +158,7 @@ async def test_model_is_kept_for_all_sessions(tmp_path, settings):
         await call(stage, "/model", ModelPicker)
         await stage.press("down", "ctrl+s")
         await stage.wait(lambda: stage.app.link.crew.model.ref == "one/b" and stage.notes)
-        assert stage.notes[-1] == "model: one/b, also in other sessions"
+        assert stage.notes[-1] == "model: one/b, saved for all sessions"
     assert settings() == {"defaultProvider": "one", "defaultModel": "b"}
 
 
@@ -190,7 +190,7 @@ async def test_kept_model_outside_of_scope_is_told(tmp_path, settings):
         await call(stage, "/model", ModelPicker)
         await stage.press("tab", "ctrl+s")
         await stage.wait(lambda: stage.notes)
-        assert stage.notes[-1] == "model: one/a; kept, but enabledModels, where it is not named, decides here"
+        assert stage.notes[-1] == "model: one/a; saved, but enabledModels, where it is not named, overrides it here"
 
 
 async def test_thinking_is_kept_for_all_sessions(tmp_path, settings):

@@ -91,7 +91,7 @@ def test_background_agents_are_seen_and_viewed(mocked):
         assert "job 1" in tmux.see("2 running")
         tmux.see("⎿ I look around. I look around.")
         tmux.keys("Down", "Down", "Enter")
-        tmux.see("x x stop")
+        tmux.see("x x: stop")
         tmux.see("I look around.")
         tmux.keys("x", "x")
         tmux.see("stopped")
@@ -186,7 +186,7 @@ def test_storm_of_sizes_while_streaming(mocked):
         for columns, rows in [(20, 5), (300, 80), (21, 80), (300, 5), (40, 12), (22, 6), (120, 40)] * 3:
             tmux.resize(columns, rows)
             time.sleep(0.04)
-        tmux.see("esc stops the agent")
+        tmux.see("esc: stop the agent")
         tmux.see("slow words")
         tmux.keys("Escape")
         tmux.see("stopped")

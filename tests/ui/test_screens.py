@@ -186,7 +186,7 @@ async def test_summary_asked_about(screens):
         stage.app.speech.take("/tree")
         await stage.wait(lambda: isinstance(stage.app.screen, TreePicker) and stage.app.screen.shown)
         await stage.press("up", "up", "enter")
-        await stage.wait(lambda: getattr(stage.app.screen, "title_text", "") == "Summarise what you leave?")
+        await stage.wait(lambda: getattr(stage.app.screen, "title_text", "") == "Summarise the branch you leave?")
         await compare(stage, "summary-question", *BOTH, Look(40, 24))
 
 

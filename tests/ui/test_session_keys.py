@@ -25,7 +25,7 @@ REPLIES = [
 ]
 
 
-SLOW_NOTES = {"match": {"last_user": "a way that the user has left"}, "text": "notes", "delay_ms": 30_000}
+SLOW_NOTES = {"match": {"last_user": "a branch that the user has left"}, "text": "notes", "delay_ms": 30_000}
 
 
 async def say(stage, *prompts):
@@ -63,13 +63,13 @@ async def test_tree_is_filtered(tmp_path, work):
             seen.append(rows(stage))
         assert seen == [usual, quiet, mine, usual, quiet, usual, [], usual]
         await stage.press("ctrl+a")
-        assert len(rows(stage)) > len(usual) and "shows: everything" in hint(stage)
+        assert len(rows(stage)) > len(usual) and "filter (everything)" in hint(stage)
         await stage.press("escape")
 
 
 async def answer(stage, *keys):
     """Answer the question about a summary."""
-    await stage.wait(lambda: getattr(stage.app.screen, "title_text", "") == "Summarise what you leave?")
+    await stage.wait(lambda: getattr(stage.app.screen, "title_text", "") == "Summarise the branch you leave?")
     await stage.wait(lambda: stage.app.screen.shown)
     await stage.press(*keys)
 
@@ -104,7 +104,7 @@ async def test_tree_leads_to_any_entry(tmp_path, work):
 
 
 async def test_left_branch_is_summed_up(tmp_path, work):
-    replies = (*REPLIES[:3], {"match": {"last_user": "attention to: the tests"}, "text": "## Goal\nTwo."})
+    replies = (*REPLIES[:3], {"match": {"last_user": "focus on: the tests"}, "text": "## Goal\nTwo."})
     async with open_stage(tmp_path, *replies) as stage:
         await say(stage, "one", "two")
         await call(stage, "/tree", TreePicker)
@@ -161,7 +161,7 @@ async def test_present_place_is_told(tmp_path, work):
         await say(stage, "one")
         await call(stage, "/tree", TreePicker)
         await stage.press("enter")
-        await stage.wait(lambda: "you are there already" in stage.notes)
+        await stage.wait(lambda: "you are already there" in stage.notes)
 
 
 async def test_going_elsewhere_stops_the_agent(tmp_path, work):
@@ -237,7 +237,7 @@ async def test_sessions_are_sorted_and_narrowed(tmp_path, work):
         await call(stage, "/resume", SessionPicker)
         assert rows(stage) == ["ant", "zoo"]
         await stage.press("ctrl+s", "ctrl+s")
-        assert (rows(stage), "sorted by: name" in hint(stage)) == (["zoo", "ant"], True)
+        assert (rows(stage), "sort (by name)" in hint(stage)) == (["zoo", "ant"], True)
         await stage.press("ctrl+n")
         assert rows(stage) == ["zoo"]
         await stage.press("ctrl+p")
@@ -269,9 +269,9 @@ async def test_session_is_deleted_by_two_presses(tmp_path, work, key):
         await say(stage, "ant")
         await call(stage, "/resume", SessionPicker)
         await stage.press(key)
-        assert "the session you are in" in hint(stage)
+        assert "the open session cannot be deleted" in hint(stage)
         await stage.press("down", key)
-        assert (rows(stage), "again deletes “zebra”" in hint(stage)) == (["ant", "zebra"], True)
+        assert (rows(stage), "again: permanently delete “zebra”" in hint(stage)) == (["ant", "zebra"], True)
         await stage.press(key)
         await stage.wait(lambda: rows(stage) == ["ant"])
         await stage.press("escape")

@@ -45,9 +45,9 @@ async def test_escape_at_rest_stops_runs_at_the_second_press(tmp_path, work):
     replies = (spawn(2), {"match": {"last_user": "^begin$"}, "text": "They are on it."}, SLOW)
     async with open_stage(tmp_path, *replies, tools=("read", "Agent")) as stage:
         await begin(stage, 2)
-        await stage.wait(lambda: "2 runs · esc esc stops them" in read_footer(stage))
+        await stage.wait(lambda: "2 runs · esc esc: stop them" in read_footer(stage))
         await stage.press("escape")
-        assert ("esc again stops 2 runs" in read_footer(stage), count_working(stage)) == (True, 2)
+        assert ("esc again: stop 2 runs" in read_footer(stage), count_working(stage)) == (True, 2)
         await stage.press("escape")
         await stage.wait(lambda: {run.status for run in stage.app.link.crew.lookout.runs} == {Status.STOPPED})
         await stage.wait(lambda: "esc esc" not in read_footer(stage))
@@ -58,10 +58,10 @@ async def test_escape_spares_runs_once(tmp_path, work):
     async with open_stage(tmp_path, spawn(1), waits, SLOW, tools=("read", "Agent")) as stage:
         await begin(stage, 1, rests=False)
         working = stage.app.screen.query_one("#working")
-        await stage.wait(lambda: "esc stops the agent, esc esc 1 run too" in str(working.content))
+        await stage.wait(lambda: "esc: stop the agent · esc esc: also 1 run" in str(working.content))
         await stage.press("escape")
         await stage.rest()
-        assert ("1 run goes on; esc again stops it" in read_footer(stage), count_working(stage)) == (True, 1)
+        assert ("1 run continues; esc again: stop it" in read_footer(stage), count_working(stage)) == (True, 1)
         await stage.press("escape")
         await stage.wait(lambda: count_working(stage) == 0)
 
@@ -82,7 +82,7 @@ async def test_control_c_names_the_runs_it_ends(tmp_path, work):
     async with open_stage(tmp_path, *replies, tools=("read", "Agent")) as stage:
         await begin(stage, 1)
         await stage.press("ctrl+c")
-        assert "ctrl+c again leaves; 1 run will be stopped and can be resumed" in read_footer(stage)
+        assert "ctrl+c again: exit; 1 run will be stopped and can be resumed" in read_footer(stage)
         await stage.press("ctrl+c")
         assert stage.app.return_value == 0
 
@@ -112,7 +112,7 @@ async def test_viewer_keys_can_be_changed(tmp_path, work, agent_dir):
         await stage.press("down", "f6", "ctrl+n", "enter")
         await stage.wait(lambda: isinstance(stage.app.screen, RunViewer))
         foot = stage.app.screen.query_one("#foot")
-        await stage.wait(lambda: "f search" in str(foot.content) and "d d stop" in str(foot.content))
+        await stage.wait(lambda: "f: search" in str(foot.content) and "d d: stop" in str(foot.content))
         await stage.press("x", "x", "f")
         await stage.write("around")
         await stage.press("enter")

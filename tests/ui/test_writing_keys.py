@@ -61,7 +61,7 @@ async def test_cursor_jumps_to_a_character(tmp_path, work, key, sign, place):
         stage.editor.move_cursor((0, 4))
         text = stage.editor.text
         await stage.press(key)
-        assert stage.editor.border_subtitle == "to which character?"
+        assert stage.editor.border_subtitle == "jump to which character?"
         await stage.press(sign)
         assert (stage.editor.cursor_location, stage.editor.text, stage.editor.border_subtitle) == (place, text, "")
 
@@ -112,7 +112,7 @@ async def test_empty_clipboard_is_told(tmp_path, work, clipboard):
     async with open_stage(tmp_path) as stage:
         await stage.press("ctrl+v")
         await stage.wait(lambda: stage.notes)
-        assert stage.notes == ["there is nothing in the clipboard that can be pasted"]
+        assert stage.notes == ["the clipboard has no image or text"]
 
 
 async def test_missing_clipboard_is_told(tmp_path, work, monkeypatch):
@@ -121,7 +121,7 @@ async def test_missing_clipboard_is_told(tmp_path, work, monkeypatch):
     async with open_stage(tmp_path) as stage:
         await stage.press("ctrl+v")
         await stage.wait(lambda: stage.notes)
-        assert "name it with @" in stage.notes[0]
+        assert "mention it with @" in stage.notes[0]
 
 
 async def test_several_dropped_images_go_along(tmp_path, work):

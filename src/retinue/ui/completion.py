@@ -61,9 +61,6 @@ class FileIndex:
         self._bases = [low.rstrip("/").rpartition("/")[2] for low in self._lows]
         self._narrowed: tuple[str, list[int]] = ("", [])
 
-    def __len__(self) -> int:
-        return len(self._names)
-
     def find(self, needle: str, most: int) -> list[str]:
         """The best matching names; the first ones for an empty needle."""
         low = needle.lower().removeprefix("./")

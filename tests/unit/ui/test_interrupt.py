@@ -12,9 +12,9 @@ def test_scope_counts_what_works():
 
 def test_scope_reads_like_a_sentence():
     assert [describe_scope("esc", count) for count in (0, 1, 3)] == [
-        "esc stops the agent",
-        "esc stops the agent, esc esc 1 run too",
-        "esc stops the agent, esc esc 3 runs too",
+        "esc: stop the agent",
+        "esc: stop the agent · esc esc: also 1 run",
+        "esc: stop the agent · esc esc: also 3 runs",
     ]
     assert describe_runs(1) == "1 run"
 

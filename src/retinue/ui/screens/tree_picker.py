@@ -203,10 +203,6 @@ class TreePicker(Picker):
     def on_mount(self) -> None:
         self.tell(self._describe())
 
-    def is_user(self, entry_id: str) -> bool:
-        """Whether an entry is a user message."""
-        return any(leaf.is_user for leaf in self._leaves if leaf.entry_id == entry_id)
-
     def _make_rows(self) -> list[PickerRow]:
         self._leaves = list_leaves(self._roots, self._chronicle.leaf_id, wanted=self._wanted, folded=self._folded)
         return [self._to_choice(leaf) for leaf in self._leaves]
@@ -245,58 +241,49 @@ class TreePicker(Picker):
 
     def action_fold(self) -> None:
         """Fold the branch that begins here, or go up to where it begins."""
-        place = self._find_place()
-        if place is None:
-            return
-        leaf = self._leaves[place]
-        if leaf.begins and not leaf.folded and leaf.entry_id not in self._folded:
+        leaf = self._find_lit()
+        if leaf is not None and leaf.begins and leaf.entry_id not in self._folded:
             self._folded.add(leaf.entry_id)
             self._renew(leaf.entry_id)
-            return
-        above = [each.entry_id for each in self._leaves[:place] if each.begins]
-        self._light(above[-1] if above else leaf.entry_id)
+        elif leaf is not None:
+            above = [each.entry_id for each in self._leaves[: self._leaves.index(leaf)] if each.begins]
+            self._light(above[-1] if above else leaf.entry_id)
 
     def action_unfold(self) -> None:
         """Unfold the branch that begins here, or go down to the next branch or the end."""
-        place = self._find_place()
-        if place is None:
-            return
-        leaf = self._leaves[place]
-        if leaf.entry_id in self._folded:
+        leaf = self._find_lit()
+        if leaf is not None and leaf.entry_id in self._folded:
             self._folded.discard(leaf.entry_id)
             self._renew(leaf.entry_id)
-            return
-        below = [each.entry_id for each in self._leaves[place + 1 :] if each.begins]
-        self._light(below[0] if below else self._leaves[-1].entry_id)
+        elif leaf is not None:
+            below = [each.entry_id for each in self._leaves[self._leaves.index(leaf) + 1 :] if each.begins]
+            self._light(below[0] if below else self._leaves[-1].entry_id)
 
     def action_edit_label(self) -> None:
         """Ask for the label of the highlighted entry."""
         self.run_worker(self._edit_label(), exclusive=True)
 
     async def _edit_label(self) -> None:
-        lit = self.lit
-        if lit is None:
+        leaf = self._find_lit()
+        if leaf is None:
             return
-        now = next((leaf.label for leaf in self._leaves if leaf.entry_id == lit.key), "")
-        words = await self.app.push_screen_wait(TextPrompt("Label (empty removes it)", value=now))
+        words = await self.app.push_screen_wait(TextPrompt("Label (empty removes it)", value=leaf.label))
         if words is None:
             return
         try:
-            self._chronicle.label(lit.key, words.strip())
+            self._chronicle.label(leaf.entry_id, words.strip())
         except RetinueError as error:
             self.notify(clean(str(error)), severity="error", markup=False)
         self._roots = self._chronicle.build_tree()
-        self._renew(lit.key)
+        self._renew(leaf.entry_id)
 
     def action_copy_lit(self) -> None:
         """Copy the text of the highlighted entry."""
-        lit = self.lit
-        if lit is not None:
-            text = next((leaf.text for leaf in self._leaves if leaf.entry_id == lit.key), "")
-            self.app.copy_to_clipboard(text)
+        leaf = self._find_lit()
+        if leaf is not None:
+            self.app.copy_to_clipboard(leaf.text)
             self.tell("copied")
 
-    def _find_place(self) -> int | None:
-        lit = self.lit
-        ids = [leaf.entry_id for leaf in self._leaves]
-        return ids.index(lit.key) if lit is not None and lit.key in ids else None
+    def _find_lit(self) -> TreeRow | None:
+        key = None if self.lit is None else self.lit.key
+        return next((leaf for leaf in self._leaves if leaf.entry_id == key), None)

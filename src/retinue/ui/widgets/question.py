@@ -313,4 +313,4 @@ class QuestionBox(Vertical):
         if not question.options:
             return f"enter: answer · {leave}: {default}"
         scroll = " · pgup/pgdn: scroll" if question.text.count("\n") > 5 or len(question.text) > 400 else ""
-        return f"↑↓ enter: answer · {leave}: {default}{scroll} · {aside}: write first"
+        return f"enter: answer · {leave}: {default}{scroll} · {aside}: write first"

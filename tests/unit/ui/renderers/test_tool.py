@@ -56,7 +56,7 @@ def test_ends_are_one_line():
     assert [describe_end(end) for end in ends] == [
         "Running in background (ID: abc)",
         "Queued in background (ID: abc)",
-        "Scheduled (ID: j), next soon; /agents takes it back",
+        "Scheduled (ID: j), next soon; cancel it in /agents",
         "↻2 · 1 tool · read a",
         "",
         "",
