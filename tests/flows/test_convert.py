@@ -274,9 +274,9 @@ async def test_markitdown_reads_the_rest(tmp_path, name, data):
 @pytest.mark.parametrize(
     ("name", "data", "program", "part"),
     [
-        ("a.png", b"\x89PNG....", "", "a file of the kind png; the converter found no text in it"),
-        ("a.rtf", b"{\\rtf1 Hello}", SHOW, "a file of the kind rtf; markitdown gave it back as it is"),
-        ("a.pdf", b"%PDF-1.4\nx", SHOW, "the document is damaged: it has no pages; markitdown gave it back as it is"),
+        ("a.png", b"\x89PNG....", "", "a file of type png; the converter found no text in it"),
+        ("a.rtf", b"{\\rtf1 Hello}", SHOW, "a file of type rtf; markitdown returned it unchanged"),
+        ("a.pdf", b"%PDF-1.4\nx", SHOW, "the document is damaged: it has no pages; markitdown returned it unchanged"),
         ("a.doc", OLD, "sys.exit('no idea')", "before 2007; the converter ended with exit code 1: no idea"),
         ("a.docx", b"PK\x03\x04garbage", SHOW, "the document is damaged ("),
         ("a.json", b"{", SHOW, "no valid JSON ("),

@@ -98,7 +98,7 @@ class Converter(Struct, frozen=True):
         except ConvertFailed as error:
             raise ConvertFailed(error.code, f"{told}; {error}") from None
         if _squeeze(text) == _squeeze(document.data.decode("latin-1")):
-            raise ConvertFailed("CONVERT_FAILED", f"{told}; {COMMAND} gave it back as it is")
+            raise ConvertFailed("CONVERT_FAILED", f"{told}; {COMMAND} returned it unchanged")
         return text
 
     async def convert(self, document: SourceDocument, command: str, context: ToolContext, deadline: Deadline) -> str:
@@ -203,7 +203,7 @@ def explain_end(ended: Exit, told: str, timeout_s: float) -> None:
         raise ConvertFailed("CONVERT_FAILED", f"the converter had more than {ended.bloated >> 20} MiB of memory")
     if ended.code == child.UNSUPPORTED:
         listed = ", ".join(FORMATS)
-        text = f"{told} needs a converter that is not here: {INSTALL}. Read are {listed}"
+        text = f"{told} needs a converter that is not installed: {INSTALL}. Without it, these are read: {listed}"
         raise UnreadableDocument("COMMAND_NOT_FOUND", text, told)
     if ended.code == child.UNREADABLE:
         raise UnreadableDocument("CONVERT_FAILED", told, told)
