@@ -185,6 +185,14 @@ def make_pdf(
 PAGE = rb"BT /F1 12 Tf 72 700 Td (Hello \(PDF\) w\366rld) Tj 0 -14 Td [(Sec) -20 (ond) -300 (line)] TJ ET"
 
 
+def make_bomb(mebibytes: int) -> bytes:
+    """A stream of zeros, compressed twice: a few kilobytes that unpack to more than any process may have."""
+    packer = zlib.compressobj()
+    pieces = [packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2)]
+    twice = zlib.compress(pieces[0] + pieces[1] * mebibytes + packer.flush())
+    return b"<< /Length %d /Filter [/FlateDecode /FlateDecode] >>\nstream\n%s\nendstream" % (len(twice), twice)
+
+
 def make_lying_zip(size: int) -> bytes:
     """A document whose only part says that it is small."""
     data = pack({"word/document.xml": bytes(size)})

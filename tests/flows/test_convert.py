@@ -29,6 +29,9 @@ from tests.flows.web_world import open_canaries, open_world, redirect, reply
 
 UNICODE = b"begincodespacerange <0000> <ffff> endcodespacerange 1 beginbfrange <0001> <0003> <0061> endbfrange"
 WIDE = b"<< /Length %d >>\nstream\n%s\nendstream" % (len(UNICODE), UNICODE)
+TYPE0 = b"/Encoding /Identity-H /ToUnicode 4 0 R /DescendantFonts [5 0 R]"
+SYSTEM = b"<< /Registry (Adobe) /Ordering (Identity) >>"
+CID = b"<< /Type /Font /Subtype /CIDFontType2 /BaseFont /X /CIDSystemInfo %s >>" % SYSTEM
 NOTEBOOK = json.dumps(
     {
         "nbformat": 4,
@@ -48,7 +51,7 @@ DOCUMENTS = {
         "<!-- page 1 -->\nHello (PDF) wörld\nSecond line\n\n<!-- page 2 -->\nHello (PDF) wörld\nSecond line",
     ),
     "wide.pdf": (
-        make_pdf(b"BT /F1 9 Tf <000100020003> Tj ET", font=b"/Type0", extra=b"/ToUnicode 4 0 R", more={4: WIDE}),
+        make_pdf(b"BT /F1 9 Tf 72 700 Td <000100020003> Tj ET", font=b"/Type0", extra=TYPE0, more={4: WIDE, 5: CID}),
         "<!-- page 1 -->\nabc",
     ),
     "a.html": (b"<title>T</title><p>Text</p>", "# T\n\nText"),
@@ -271,9 +274,9 @@ async def test_markitdown_reads_the_rest(tmp_path, name, data):
 @pytest.mark.parametrize(
     ("name", "data", "program", "part"),
     [
-        ("a.png", b"\x89PNG....", "", "a file of the kind png; the converter found no text in it"),
-        ("a.rtf", b"{\\rtf1 Hello}", SHOW, "a file of the kind rtf; markitdown gave it back as it is"),
-        ("a.pdf", b"%PDF-1.4\nx", SHOW, "the document is damaged: it has no pages; markitdown gave it back as it is"),
+        ("a.png", b"\x89PNG....", "", "a file of type png; the converter found no text in it"),
+        ("a.rtf", b"{\\rtf1 Hello}", SHOW, "a file of type rtf; markitdown returned it unchanged"),
+        ("a.pdf", b"%PDF-1.4\nx", SHOW, "the document is damaged: it has no pages; markitdown returned it unchanged"),
         ("a.doc", OLD, "sys.exit('no idea')", "before 2007; the converter ended with exit code 1: no idea"),
         ("a.docx", b"PK\x03\x04garbage", SHOW, "the document is damaged ("),
         ("a.json", b"{", SHOW, "no valid JSON ("),

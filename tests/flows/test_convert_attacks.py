@@ -1,11 +1,15 @@
 import os
 import struct
+import subprocess
+import sys
 import time
 
 import pytest
 
 from retinue.core.launch import Confinement
-from tests.flows.document_world import DOCX, PAGE, R, W, make_docx, make_lying_zip, make_pdf, make_stream, pack
+from retinue.tools.convert import child
+from retinue.tools.convert.converter import list_packages
+from tests.flows.document_world import DOCX, PAGE, R, W, make_bomb, make_docx, make_lying_zip, make_pdf, pack
 from tests.flows.sandbox_world import BACKENDS, Box, need_status
 from tests.flows.web_world import open_world
 
@@ -48,7 +52,7 @@ def make_overlap():
         (lambda: pack({"/etc/evil": b"x"}), "outside of itself"),
         (lambda: pack({"word/document.xml": pack({"a": bytes(1 << 20)})}), "not read"),
         (make_links, "a link in it"),
-        (make_overlap, "lie over each other"),
+        (make_overlap, "parts of the document overlap"),
     ],
     ids=["ratio", "lying", "many", "parent", "absolute", "nested", "link", "overlap"],
 )
@@ -84,7 +88,7 @@ async def test_entities_in_documents_stay_shut(tmp_path, prolog):
 @pytest.mark.attack("D10")
 async def test_deep_xml_is_refused(tmp_path):
     text = await convert(tmp_path, pack({"word/document.xml": "<a>" * 100_000}))
-    assert "inside of each other" in text
+    assert "nested elements" in text
 
 
 @pytest.mark.sample(7)
@@ -100,13 +104,13 @@ async def test_deep_xml_is_refused(tmp_path):
         (b"\xd0\xcf\x11\xe0" + bytes(600), "a.docx", "password"),
         (make_docx()[:300], "a.docx", "damaged"),
         (make_docx().replace(b"word/document", b"word/documenX"), "a.docx", "needs a converter"),
-        (b"plain text", "a.docx", "it is no docx"),
+        (b"plain text", "a.docx", "it is not a docx file"),
         (b"", "a.docx", "empty"),
         (b" \n", "a.txt", "empty"),
         (b'{"a":' * 200_000, "a.json", "no valid JSON"),
         (bytes(range(256)) * 50, "a.bin", "needs a converter"),
-        (bytes(range(256)) * 50, "a.xlsx", "the document is damaged: it is no xlsx"),
-        (b"\x1f\x8b" + bytes(99), "a.docx", "the document is damaged: it is no docx"),
+        (bytes(range(256)) * 50, "a.xlsx", "the document is damaged: it is not a xlsx file"),
+        (b"\x1f\x8b" + bytes(99), "a.docx", "the document is damaged: it is not a docx file"),
     ],
 )
 async def test_broken_documents_are_errors(tmp_path, data, name, part):
@@ -116,16 +120,34 @@ async def test_broken_documents_are_errors(tmp_path, data, name, part):
 @pytest.mark.attack("D11")
 async def test_stream_bombs_are_refused(tmp_path):
     # The last object of a number counts.
-    data = make_pdf(PAGE) + b"\n11 0 obj\n" + make_stream(bytes(100 << 20)) + b"\nendobj"
-    assert "unpacks to more than" in await convert(tmp_path, data, "a.pdf")
+    data = make_pdf(PAGE) + b"\n11 0 obj\n" + make_bomb(2000) + b"\nendobj"
+    assert len(data) < 20_000
+    assert "needs more than 1024 MiB of memory" in await convert(tmp_path, data, "a.pdf")
 
 
 @pytest.mark.attack("D11")
 async def test_many_pages_end(tmp_path):
     kids = b" ".join([b"3 0 R"] * 100_000)
-    data = b"%PDF-1.4\n1 0 obj << /Type /Catalog /Pages 2 0 R >> endobj 2 0 obj << /Kids [" + kids + b"] >> endobj"
-    data += b" 3 0 obj << /Type /Page >> endobj"
-    assert "no text in its 1 pages" in await convert(tmp_path, data, "a.pdf")
+    data = b"%PDF-1.4\n1 0 obj << /Type /Catalog /Pages 2 0 R >> endobj 2 0 obj << /Type /Pages /Count 100000 /Kids ["
+    data += kids + b"] >> endobj 3 0 obj << /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] >> endobj\n"
+    assert "no text in its 2000 pages" in await convert(tmp_path, data + b"trailer << /Root 1 0 R >>", "a.pdf")
+
+
+@pytest.mark.attack("D15")
+async def test_text_beside_pages_is_left_out(tmp_path):
+    data = make_pdf(PAGE + b" BT /F1 12 Tf -900 700 Td (EVIL) Tj ET BT /F1 12 Tf 72 9000 Td (EVIL) Tj ET")
+    found = await convert(tmp_path, data, "a.pdf")
+    assert ("Hello" in found, "EVIL" in found) == (True, False)
+
+
+@pytest.mark.attack("D11")
+def test_reader_imports_named_packages_only():
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from child import PackageFinder\n"
+    program += "sys.meta_path.append(PackageFinder(sys.argv[2])); import pypdfium2\n"
+    program += "try: import orjson\nexcept ImportError: print('alone')"
+    folder, packages = os.path.dirname(child.__file__), os.pathsep.join(list_packages())
+    command = [sys.executable, "-I", "-S", "-c", program, folder, packages]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "alone\n"
 
 
 class Given:

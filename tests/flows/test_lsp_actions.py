@@ -235,4 +235,4 @@ async def test_unknown_actions_are_told(tmp_path, action):
     async with World(tmp_path).open() as world:
         is_error, text, details = await world.ask(action, file="a.go")
         assert (is_error, details["error"]["code"]) == (True, "INVALID_INPUT")
-        assert text.startswith(f"No action '{action}'; there are definition, references,")
+        assert text.startswith(f"Unknown action '{action}'. Choose one of: definition, references,")

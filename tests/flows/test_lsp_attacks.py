@@ -94,7 +94,7 @@ async def test_rename_and_actions_change_nothing(tmp_path):
         offered = await world.ask("codeAction", file="a.go", line=3, column=6)
         edit = {"changes": {world.file.as_uri(): [{"range": _place(2, 5), "newText": "hello"}]}}
     assert renamed == (False, "action: rename\n1 edits proposed; none is made:\na.go:3:6: hello", edit)
-    assert offered[1] == "action: codeAction\noffered, and not done:\nFix (quickfix)"
+    assert offered[1] == "action: codeAction\navailable code actions (none was executed):\nFix (quickfix)"
     assert offered[2] == {
         "actions": [{"title": "Fix", "kind": "quickfix", "edit": edit}],
         "total": 1,

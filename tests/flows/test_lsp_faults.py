@@ -89,7 +89,7 @@ async def test_error_flood_harms_nobody(tmp_path):
         ("hello world\\n" * 500, r"no header but 'hello world\nhello world\nhello world\nhell'"),
         ("Content-Length: 99999999999\\r\\n\\r\\n", "a message of '99999999999' bytes"),
         ("Content-Type: x\\r\\n\\r\\n", "a header without a length: 'Content-Type: x'"),
-        ("Content-Length: 2\\r\\n\\r\\n[]", "a message that is no object"),
+        ("Content-Length: 2\\r\\n\\r\\n[]", "a message that is not an object"),
     ],
 )
 async def test_wrong_protocol_is_told(tmp_path, said, reason):

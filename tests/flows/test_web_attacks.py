@@ -170,7 +170,7 @@ async def test_services_are_not_spoken_to(tmp_path):
     async with open_world(tmp_path) as world:
         for port in (22, 25, 6379):
             found = await world.fetch(f"http://public.test:{port}/")
-            assert "is no web server's" in found["message"]
+            assert "is not a port of a web server" in found["message"]
         assert (await world.fetch("data:text/html," + "x" * 100_000))["code"] == "CONTENT_FETCH_INVALID_URL"
         assert world.looked_up == []
 
@@ -198,7 +198,7 @@ async def test_secrets_are_not_fetched(tmp_path):
             found = await world.fetch(world.url(path))
             assert found == {
                 "code": "CONTENT_FETCH_FAILED",
-                "message": "the request holds the value of SOME_API_KEY; nothing was sent",
+                "message": "the request contains the value of SOME_API_KEY; nothing was sent",
             }
         world.site.answers["/release"] = redirect("/file?X-Amz-Credential=AKIAIOSFODNN7EXAMPLE")
         world.site.answers["/file"] = reply("signed", "text/plain")

@@ -45,7 +45,7 @@ async def test_several_pages_in_order(tmp_path):
         assert [page["content"] for page in found["results"]] == ["a", "b"]
         assert (await world.call("fetch_content", urls=[*urls, world.url("/gone")]))["error"] == {
             "code": "CONTENT_FETCH_FAILED",
-            "message": "'http://public.test/gone' answers HTTP 404",
+            "message": "'http://public.test/gone' answered HTTP 404",
         }
 
 

@@ -144,7 +144,7 @@ async def test_unusable_providers_say_why(tmp_path):
             "off": ("INVALID_INPUT", "Brave Search is not enabled: set web.brave.enabled"),
             "keyless": ("PROVIDER_AUTH_FAILED", "Brave Search needs a key in the variable NO_KEY"),
             "address": ("INVALID_INPUT", "web.searxng.baseUrl is 'ftp://a': expected an http(s) address"),
-            "unknown": ("INVALID_INPUT", "unsupported search provider 'altavista'"),
+            "unknown": ("INVALID_INPUT", "unknown search provider 'altavista'"),
         }
 
 

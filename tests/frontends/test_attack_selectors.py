@@ -204,7 +204,7 @@ def test_denied_tool_of_a_server_is_one(servers, fields, told):
     put_agent(servers, fields)
     _, warned = list_offered(servers, "--agent", "helper")
     for text in (servers.run("doctor").stdout, servers.run("agents", "show", "helper").stdout, warned):
-        assert ("is no tool here" in text) is told, text
+        assert ("unknown disallowed tool" in text) is told, text
 
 
 def test_vouched_tool_is_no_tool_of_the_subagent_surface(servers):

@@ -344,7 +344,7 @@ class ToolDecision:
             code, reason = "write", "agents may write here only when allowWrite is true"
         if tool == "bash" and offer.extension is None:
             if terms.readonly_set is not None and "bash" not in terms.readonly_set and not terms.readonly_bash:
-                return code, f"bash is no read-only tool here{self.name_switch('readonlyBash')}, and {reason}"
+                return code, f"bash is not a read-only tool here{self.name_switch('readonlyBash')}, and {reason}"
             if not terms.is_confined:
                 text = "bash is given to a read-only agent inside a sandbox only"
                 return "sandbox", f"{SANDBOX_UNAVAILABLE}: {terms.confinement}; {text}"
@@ -374,7 +374,7 @@ class ToolDecision:
             if self._is_unasked(word):
                 continue
             if not match_denied([word], available, self._aliases):
-                yield f"disallowed tool {quote(word)} is no tool here{suggest_tool(word, available)}"
+                yield f"unknown disallowed tool {quote(word)}{suggest_tool(word, available)}"
             elif not match_tools(word, available, self._aliases) and word.lower() not in ("*", "all"):
                 meant = ", ".join(sorted(match_denied([word], available, self._aliases)))
                 yield f"disallowed tool {quote(word)} is taken as {meant}"

@@ -97,7 +97,7 @@ def test_misspelt_denial_still_denies(word):
 
 def test_denial_of_nothing_is_told():
     assert decide_tools(define(("ls",), denied=("wirte",)), PLAIN).warnings == (
-        "disallowed tool 'wirte' is no tool here (did you mean 'write'?)",
+        "unknown disallowed tool 'wirte' (did you mean 'write'?)",
     )
 
 

@@ -1,22 +1,25 @@
 """The process that reads one document: limits itself, then reads the file or executes the converter.
 
-`python -I -S child.py ROOT FILE MEMORY CPU_S [COMMAND]` prints markdown, or prints one line with the reason and exits
-with one of the codes below. It imports only the standard library and our readers, because a hostile document may take
-control of it.
+`python -I -S child.py ROOT PACKAGES FILE MEMORY CPU_S [COMMAND]` prints markdown, or prints the reason in one line and
+exits with one of the codes below. It can import only the standard library, our readers and the given packages, because
+a hostile document may take control of it.
 """
 
 import os
 import sys
 from contextlib import suppress
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 
 UNREADABLE, NO_MEMORY, UNSUPPORTED = 3, 4, 5
 _MAX_FILE = 64 * 1024 * 1024
 
 
 def main(arguments: list[str]) -> int:
-    root, path, memory, cpu_s, *command = arguments
+    root, packages, path, memory, cpu_s, *command = arguments
     bound(int(memory), int(cpu_s))
     sys.path.insert(0, root)
+    sys.meta_path.append(PackageFinder(packages))
     from retinue.tools.convert.readers.base import Unreadable, Unsupported
     from retinue.tools.convert.readers.registry import is_packed, read_document
     from retinue.tools.convert.readers.zipped import Package
@@ -41,6 +44,18 @@ def main(arguments: list[str]) -> int:
         os.write(2, b"the document needs too much memory")
         return NO_MEMORY
     return 0
+
+
+class PackageFinder(MetaPathFinder):
+    """Finds the given packages, and nothing else that is installed beside them."""
+
+    def __init__(self, folders: str) -> None:
+        """`folders` are the folders of the packages, separated like PATH."""
+        self._parents = {os.path.basename(each): os.path.dirname(each) for each in folders.split(os.pathsep)}
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        parent = self._parents.get(fullname)
+        return PathFinder.find_spec(fullname, [parent]) if parent else None
 
 
 def bound(memory: int, cpu_s: int) -> None:

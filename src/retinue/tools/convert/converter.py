@@ -9,6 +9,8 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,8 +32,12 @@ MAX_OUTPUT, MAX_ERRORS = 8 << 20, 1 << 20
 MAX_TASKS = 64
 MAX_SUMMARY = 1000
 INSTALL = "pip install 'retinue[convert]' adds the converter markitdown"
+PACKAGES = ("pypdfium2", "pypdfium2_cfg", "pypdfium2_raw")
+"""The packages that the reading process may import; all other readers need the standard library only."""
 _CHILD = Path(child.__file__)
 _ROOT = _CHILD.parents[3]
+_CRASHES = ("SIGABRT", "SIGBUS", "SIGILL", "SIGSEGV", "SIGTRAP")
+"""How native code ends if memory is refused, or if it checks itself and finds an error."""
 _TRACE = "Traceback (most recent call last):"
 _CONTROL = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -92,7 +98,7 @@ class Converter(Struct, frozen=True):
         except ConvertFailed as error:
             raise ConvertFailed(error.code, f"{told}; {error}") from None
         if _squeeze(text) == _squeeze(document.data.decode("latin-1")):
-            raise ConvertFailed("CONVERT_FAILED", f"{told}; {COMMAND} gave it back as it is")
+            raise ConvertFailed("CONVERT_FAILED", f"{told}; {COMMAND} returned it unchanged")
         return text
 
     async def convert(self, document: SourceDocument, command: str, context: ToolContext, deadline: Deadline) -> str:
@@ -132,8 +138,17 @@ class Converter(Struct, frozen=True):
         return text
 
     def _build_argv(self, path: Path, command: str) -> list[str]:
-        own = [sys.executable, "-I", "-S", str(_CHILD), str(_ROOT), str(path), str(MEMORY_BYTES), str(CPU_S)]
+        packages = os.pathsep.join(list_packages())
+        own = [sys.executable, "-I", "-S", str(_CHILD), str(_ROOT), packages]
+        own += [str(path), str(MEMORY_BYTES), str(CPU_S)]
         return [*own, command] if command else own
+
+
+@cache
+def list_packages() -> list[str]:
+    """Return the folders of the packages that our readers need and that are installed."""
+    found = [find_spec(name) for name in PACKAGES]
+    return [os.path.dirname(each.origin) for each in found if each is not None and each.origin]
 
 
 def list_visible(path: Path, command: str) -> list[str]:
@@ -141,7 +156,7 @@ def list_visible(path: Path, command: str) -> list[str]:
     prefix = os.path.dirname(os.path.dirname(command))
     # A whole prefix is shown only if it is a Python environment; otherwise only the program itself.
     own = prefix if os.path.exists(os.path.join(prefix, "pyvenv.cfg")) else command
-    needed = (str(path.parent), str(_ROOT), sys.prefix, sys.base_prefix, own)
+    needed = (str(path.parent), str(_ROOT), sys.prefix, sys.base_prefix, *list_packages(), own)
     return [each for each in map(os.path.realpath, filter(None, needed)) if is_below(each, PRIVATE_DIRS)]
 
 
@@ -188,12 +203,16 @@ def explain_end(ended: Exit, told: str, timeout_s: float) -> None:
         raise ConvertFailed("CONVERT_FAILED", f"the converter had more than {ended.bloated >> 20} MiB of memory")
     if ended.code == child.UNSUPPORTED:
         listed = ", ".join(FORMATS)
-        text = f"{told} needs a converter that is not here: {INSTALL}. Read are {listed}"
+        text = f"{told} needs a converter that is not installed: {INSTALL}. Without it, these are read: {listed}"
         raise UnreadableDocument("COMMAND_NOT_FOUND", text, told)
     if ended.code == child.UNREADABLE:
         raise UnreadableDocument("CONVERT_FAILED", told, told)
     if ended.code == child.NO_MEMORY:
         raise ConvertFailed("CONVERT_FAILED", f"the document needs more than {MEMORY_BYTES >> 20} MiB of memory")
+    if ended.signal_name in _CRASHES:
+        most = f"{MEMORY_BYTES >> 20} MiB of memory"
+        text = f"the reader crashed ({ended.signal_name}): the document is damaged, or it needs more than {most}"
+        raise ConvertFailed("CONVERT_FAILED", text)
     if ended.signal_name == "SIGXCPU":
         raise ConvertFailed("CONVERT_FAILED", f"the document took more than {CPU_S} s of computing")
     if ended.code:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from retinue.tools.outbound.request import RequestBounds, RequestReach
+from retinue.tools.outbound.request import RequestReach
 from retinue.tools.process_tree import TreeProbe
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ class ConvertOptions(Struct, frozen=True, kw_only=True):
     max_bytes: int = 10_485_760
     max_chars: int = 50_000
     reach: RequestReach = RequestReach(switch="convertContent.allowPrivateNetwork")
-
-    @property
-    def bounds(self) -> RequestBounds:
-        return RequestBounds(self.timeout_s, self.max_bytes, is_strict=True)
 
 
 class ConvertPorts(Struct, frozen=True, kw_only=True):

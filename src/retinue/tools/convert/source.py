@@ -75,7 +75,7 @@ async def load_file(path: str, cwd: Path, territory: Territory, max_bytes: int) 
 def _load_file(path: str, cwd: Path, territory: Territory, max_bytes: int) -> SourceDocument:
     workspace = os.path.realpath(cwd)
     if "\0" in path or len(os.fsencode(path.encode("utf-8", "replace"))) > 4095:
-        raise ConvertFailed("INVALID_INPUT", "the path holds a NUL character, or is too long")
+        raise ConvertFailed("INVALID_INPUT", "the path contains a NUL character or is too long")
     asked = os.path.join(workspace, os.path.expanduser(path) if path.startswith("~/") else path)
     _check_inside(os.path.realpath(asked), workspace, path)
     missing = f"File not found: {_show(path)}"
@@ -90,7 +90,7 @@ def _load_file(path: str, cwd: Path, territory: Territory, max_bytes: int) -> So
         _check_inside(find_real_path(handle, asked), workspace, path)
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise ConvertFailed("FILE_NOT_FOUND", f"{missing} (it is no file)")
+            raise ConvertFailed("FILE_NOT_FOUND", f"{missing} (it is not a regular file)")
         data = _read(handle, max_bytes + 1) if status.st_size <= max_bytes else b""
     finally:
         os.close(handle)
@@ -123,7 +123,7 @@ async def download(url: str, client: HttpClient, bounds: RequestBounds) -> Sourc
     except RequestFailed as error:
         raise ConvertFailed(_KINDS.get(error.kind, "NETWORK_ERROR"), str(error)) from None
     if not 200 <= page.status < 300:
-        raise ConvertFailed("NETWORK_ERROR", f"{_show(page.url)} answers HTTP {page.status}")
+        raise ConvertFailed("NETWORK_ERROR", f"{_show(page.url)} answered HTTP {page.status}")
     kind = page.content_type.partition(";")[0].strip().lower()
     name = _to_name(unquote(urlsplit(page.url).path.rpartition("/")[2]))
     ending = _ENDINGS.get(kind, "")

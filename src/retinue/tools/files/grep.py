@@ -119,7 +119,7 @@ def _to_options(arguments: dict[str, Any], around: int) -> list[str]:
     if not pattern or "\0" in pattern or len(pattern) > _MAX_PATTERN:
         raise ToolRetry(f"pattern is {quote(pattern)}: expected 1 to {_MAX_PATTERN} characters, none of them NUL.")
     if not _is_text(pattern):
-        raise ToolRetry(f"pattern is {quote(pattern)}: it contains a lone surrogate, which is no text.")
+        raise ToolRetry(f"pattern is {quote(pattern)}: a lone surrogate is not valid text.")
     options = ["--line-number", "--with-filename", "--no-heading", "--null", "--no-context-separator"]
     options += [f"--max-columns={_COLUMNS}", "--max-columns-preview", f"--context={around}"]
     options += ["--ignore-case"] if take_flag(arguments, "ignoreCase") else []

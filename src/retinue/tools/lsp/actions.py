@@ -164,7 +164,7 @@ def _take_files(call: LspCall) -> list[str]:
     if len(names) > MAX_FILES:
         raise LspFailed(f'Action "{call.action}" takes at most {MAX_FILES} files, not {len(names)}.', "INVALID_INPUT")
     if bad := next((name for name in names if "\0" in name), None):
-        raise LspFailed(f"files: {quote(bad)} is no path.", "INVALID_INPUT")
+        raise LspFailed(f"files: {quote(bad)} is not a path: it contains a NUL character.", "INVALID_INPUT")
     return list(dict.fromkeys(names))
 
 
@@ -227,7 +227,7 @@ async def list_code_actions(call: LspCall) -> ToolResult:
     shown = actions[:MAX_ITEMS]
     lines = [f"{item.get('title', '')}{_render_kind(item)}" for item in shown]
     if lines:
-        lines.insert(0, "offered, and not done:")
+        lines.insert(0, "available code actions (none was executed):")
     details = {"actions": bound(shown), "total": len(actions), "truncated": len(actions) > len(shown)}
     return call.answer(lines or "No code actions.", details)
 
@@ -255,11 +255,11 @@ async def restart_servers(call: LspCall) -> ToolResult:
     server = resolve_server(name) if name else None
     if name and server is None:
         known = ", ".join(each.id for each in SERVERS)
-        raise LspFailed(f"No language server {quote(name)}; there are {known}.", "LSP_SERVER_NOT_FOUND")
+        raise LspFailed(f"Unknown language server {quote(name)}. Choose one of: {known}.", "LSP_SERVER_NOT_FOUND")
     ended = await call.pool.restart(SERVERS if server is None else (server,))
     label = "all" if server is None else server.id
     details = {"restarted": ended > 0, "server": label, "restartedCount": ended}
-    return call.answer(f"{ended} servers of {label} ended; they start with the next request.", details)
+    return call.answer(f"Stopped servers of {label}: {ended}. They start again with the next request.", details)
 
 
 def bound(value: Any) -> Any:

@@ -56,7 +56,7 @@ class Frames:
         while (body := self._take()) is not None:
             message = json.loads(body)
             if not isinstance(message, dict):
-                raise ValueError("a message that is no object")
+                raise ValueError("a message that is not an object")
             yield message
 
     def _take(self) -> bytes | None:

@@ -124,7 +124,7 @@ class LspTool:
 
         if action not in ACTIONS:
             known = ", ".join(ACTIONS)
-            raise LspFailed(f"No action {quote(action)}; there are {known}.", "INVALID_INPUT")
+            raise LspFailed(f"Unknown action {quote(action)}. Choose one of: {known}.", "INVALID_INPUT")
         confinement = None if context.confinement is None else await context.confinement.open()
         readonly = confinement is not None and confinement.is_readonly
         if readonly and action in PRIVILEGED:

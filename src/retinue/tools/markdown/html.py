@@ -20,7 +20,8 @@ MAX_DEPTH = 8
 _MAX_CELL = 500
 _RAW = frozenset(("script", "style", "textarea", "xmp", "iframe", "noscript", "noembed", "noframes"))
 """Their content is not HTML."""
-_UNSEEN = frozenset(("template", "dialog", "canvas"))
+_UNSEEN = frozenset(("template", "dialog", "canvas", "video", "audio", "datalist", "progress", "meter", "rp"))
+"""Their content is shown only by scripts, or by browsers that do not know the element."""
 _DROPPED = frozenset((*_UNSEEN, "svg", "object", "nav", "select", "math"))
 _BLOCKS = frozenset(
     (
@@ -194,12 +195,21 @@ class _Reader:
         if name == "script":
             self.scripts += 1
         begun, end, rest = self._at, "/" + name, ""
+        is_comment = is_inner = False
         while self._at < len(self._pieces):
             piece = self._pieces[self._at]
             self._at += 1
             if piece[: len(end)].lower() == end:
-                rest = piece.partition(">")[2]
-                break
+                if not is_inner:
+                    rest = piece.partition(">")[2]
+                    break
+                is_inner = False
+            elif name == "script":
+                # `<!--<script>` in a script begins an inner one, whose end tag does not end the outer one.
+                is_comment = is_comment or piece.startswith("!--")
+                is_inner = is_inner or (is_comment and piece[:6].lower() == "script")
+            if "-->" in piece:
+                is_comment = is_inner = False
         if name == "style":
             self._hidden.learn("<".join((after, *self._pieces[begun : self._at - 1])))
         return rest

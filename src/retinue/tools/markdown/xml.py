@@ -23,7 +23,7 @@ def parse_xml(data: bytes | str) -> Element:
         depth += 1
         elements += 1
         if depth > MAX_DEPTH or elements > MAX_ELEMENTS:
-            raise XmlError(f"more than {MAX_DEPTH} elements inside of each other, or {MAX_ELEMENTS} in all")
+            raise XmlError(f"more than {MAX_DEPTH} nested elements, or {MAX_ELEMENTS} in all")
         builder.start(_name(name), {_name(key): value for key, value in attributes.items()})
 
     def end(name: str) -> None:

@@ -91,7 +91,9 @@ class RequestGuard:
     def _check_host(self, target: HttpTarget) -> None:
         host = target.host
         if target.port not in (80, 443) and (target.port < 1024 or target.port in _SERVICES):
-            raise RequestFailed("refused", f"{_show(target)} is not fetched: port {target.port} is no web server's")
+            raise RequestFailed(
+                "refused", f"{_show(target)} is not fetched: port {target.port} is not a port of a web server"
+            )
         if self._reach.hosts and not any(is_below(host, name) for name in self._reach.hosts):
             raise RequestFailed(
                 "refused", f"{_show(target)} is not fetched: web.allowedHosts does not name {quote(host)}"
@@ -105,7 +107,7 @@ class RequestGuard:
         try:
             address = ipaddress.ip_address(text)
         except ValueError:
-            raise self._refuse_private(target, f"{quote(text)} is no address") from None
+            raise self._refuse_private(target, f"{quote(text)} is not an IP address") from None
         if not is_public(address):
             raise self._refuse_private(target, f"{text} is this machine, a private network or reserved")
 
@@ -158,9 +160,9 @@ def check_secrets(text: str, environment: Mapping[str, str], *, is_given: bool =
     for name, value in environment.items():
         is_key = is_secret_name(name) and is_telling(value.strip())
         if is_key and any(form in each for form in _spell(value.strip()) for each in shown):
-            raise RequestFailed("secret", f"the request holds the value of {name}; nothing was sent")
+            raise RequestFailed("secret", f"the request contains the value of {name}; nothing was sent")
     if not is_given and any(_SHAPES.redact(each) != each for each in shown):
-        raise RequestFailed("secret", "the request holds what looks like a key or a token; nothing was sent")
+        raise RequestFailed("secret", "the request contains what looks like a key or a token; nothing was sent")
 
 
 def _spell(value: str) -> Iterable[str]:

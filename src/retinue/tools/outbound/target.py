@@ -90,9 +90,9 @@ def _read_authority(text: str, authority: str, usual: int) -> tuple[str, str, in
         try:
             address = ipaddress.IPv6Address(inside)
         except ValueError:
-            raise _reject(text, "its host is no address between brackets") from None
+            raise _reject(text, "its host is not a valid address in brackets") from None
         if not bracket or (after and not after.startswith(":")):
-            raise _reject(text, "its host is no address between brackets")
+            raise _reject(text, "its host is not a valid address in brackets")
         return str(address), str(address), _read_port(text, after[1:], usual)
     name, colon, port = authority.partition(":")
     host = _read_host(text, name)
@@ -104,7 +104,7 @@ def _read_port(text: str, port: str, usual: int) -> int:
     if not port:
         return usual
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
-        raise _reject(text, f"{quote(port)} is no port")
+        raise _reject(text, f"{quote(port)} is not a port")
     return int(port)
 
 
@@ -115,9 +115,9 @@ def _read_host(text: str, name: str) -> str:
         try:
             plain = plain.encode("idna").decode("ascii")
         except UnicodeError:
-            raise _reject(text, "its host is no name") from None
+            raise _reject(text, "its host is not a valid name") from None
     if not plain or len(plain) > 253 or not all(_LABEL.fullmatch(label) for label in plain.split(".")):
-        raise _reject(text, "its host is no name" if plain else "it has no host")
+        raise _reject(text, "its host is not a valid name" if plain else "it has no host")
     return plain
 
 
@@ -128,8 +128,8 @@ def _read_number(text: str, host: str) -> str:
     try:
         return str(ipaddress.IPv4Address(socket.inet_aton(host)))
     except (OSError, ValueError):
-        raise _reject(text, "its host ends with a number and is no address") from None
+        raise _reject(text, "its host ends with a number but is not an address") from None
 
 
 def _reject(text: str, reason: str) -> RequestFailed:
-    return RequestFailed("url", f"{quote(text, 200)} is no address that can be fetched: {reason}")
+    return RequestFailed("url", f"{quote(text, 200)} cannot be fetched: {reason}")

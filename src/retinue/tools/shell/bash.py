@@ -197,10 +197,10 @@ class BashTool:
 def find_shell(chosen: str) -> str:
     """Return the chosen shell, else bash, else sh. Raises UsageError."""
     if chosen and not (os.path.isfile(chosen) and os.access(chosen, os.X_OK)):
-        raise UsageError(f"shellPath: {quote(chosen, 200)} is no program; name another one in your settings.json")
+        raise UsageError(f"shellPath: {quote(chosen, 200)} is not a program; set another one in your settings.json")
     shell = chosen or find_program("bash", _SHELL_DIRS) or find_program("sh", _SHELL_DIRS)
     if not shell:
-        raise UsageError(f"there is no shell: neither bash nor sh is in {', '.join(_SHELL_DIRS)}")
+        raise UsageError(f"no shell found: neither bash nor sh is in {', '.join(_SHELL_DIRS)}")
     return shell
 
 
@@ -230,7 +230,9 @@ def _to_script(command: str) -> bytes:
     try:
         return command.encode("utf-8")
     except UnicodeEncodeError:
-        raise ToolRetry(f"command is {quote(command)}: it contains a lone surrogate, which is no text.") from None
+        raise ToolRetry(
+            f"command is {quote(command)}: a lone surrogate is not valid text."
+        ) from None
 
 
 @contextmanager

@@ -75,11 +75,11 @@ def read_rows(body: bytes, find: Callable[[Any], Any], *, may_be_list: bool = Fa
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise SearchFailed("WEB_SEARCH_FAILED", f"the answer is no JSON ({str(error)[:100]})") from None
+        raise SearchFailed("WEB_SEARCH_FAILED", f"the answer is not valid JSON ({str(error)[:100]})") from None
     if isinstance(value, list) and may_be_list:
         value = {"results": value}
     if not isinstance(value, dict):
-        raise SearchFailed("WEB_SEARCH_FAILED", "the answer is no JSON object")
+        raise SearchFailed("WEB_SEARCH_FAILED", "the answer is not a JSON object")
     rows = find(value)
     if rows is None:
         return []
@@ -233,7 +233,7 @@ def find_access(name: str, options: Mapping[str, ProviderOptions], environment: 
     provider = PROVIDERS.get(name)
     if provider is None:
         raise SearchFailed(
-            "INVALID_INPUT", f"unsupported search provider {quote(name)}; there are {', '.join(PROVIDERS)}"
+            "INVALID_INPUT", f"unknown search provider {quote(name)}; choose one of: {', '.join(PROVIDERS)}"
         )
     own = options.get(name, ProviderOptions())
     if name == "ddgs":

@@ -88,7 +88,7 @@ async def resolve_public(host, port):
 @pytest.mark.attack("D6")
 @pytest.mark.parametrize("port", [22, 25, 110, 1023, 6379, 5432, 11211])
 async def test_ports_of_services_are_refused(port):
-    with pytest.raises(RequestFailed, match=f"port {port} is no web server's"):
+    with pytest.raises(RequestFailed, match=f"port {port} is not a port of a web server"):
         await RequestGuard(RequestReach(private=True), resolve_public).admit(
             parse_target(f"http://public.test:{port}/")
         )

@@ -1,1 +1,1 @@
-"""Document readers, one file per format. Standard library only: they run in a sandboxed process without packages."""
+"""Document readers, one file per format. Standard library only, except for PDF: see PACKAGES in converter.py."""

@@ -7,22 +7,8 @@ from retinue.tools.convert.readers.base import Unreadable, Unsupported
 from retinue.tools.convert.readers.zipped import Package
 
 FORMATS = (
-    "pdf",
-    "docx",
-    "xlsx",
-    "pptx",
-    "odt",
-    "ods",
-    "odp",
-    "epub",
-    "html",
-    "csv",
-    "tsv",
-    "json",
-    "ipynb",
-    "xml",
-    "txt",
-    "md",
+    *("pdf", "docx", "xlsx", "pptx", "odt", "ods", "odp", "epub"),
+    *("html", "csv", "tsv", "json", "ipynb", "xml", "txt", "md"),
 )
 _DOCUMENTS = FORMATS[:8]
 """The formats that are never plain text."""
@@ -53,12 +39,12 @@ def read_document(data: bytes, name: str) -> str:
     if data.startswith(b"\xd0\xcf\x11\xe0"):
         if ending in ("docx", "xlsx", "pptx"):
             raise Unreadable("the document is protected with a password")
-        raise Unsupported("an Office document of the time before 2007")
+        raise Unsupported("an Office document from before 2007")
     is_wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     if data.startswith(_BINARY) or (b"\0" in data[:4096] and not is_wide):
         if ending in _DOCUMENTS:
-            raise Unreadable(f"the document is damaged: it is no {ending}")
-        raise Unsupported(f"a file of the kind {ending or 'unknown'}")
+            raise Unreadable(f"the document is damaged: it is not a {ending} file")
+        raise Unsupported(f"a file of type {ending or 'unknown'}")
     return _read_text(data, ending)
 
 
@@ -66,7 +52,7 @@ def _read_packed(package: Package) -> str:
     for part, read in _PARTS:
         if part in package:
             return read(package)
-    raise Unsupported("an archive that is no document")
+    raise Unsupported("an archive that is not a document")
 
 
 def _read_text(data: bytes, ending: str) -> str:
@@ -77,5 +63,5 @@ def _read_text(data: bytes, ending: str) -> str:
     if ending in ("json", "ipynb"):
         return plain.read_json(data)
     if ending in _DOCUMENTS:
-        raise Unreadable(f"the document is damaged: it is no {ending}")
+        raise Unreadable(f"the document is damaged: it is not a {ending} file")
     return plain.decode_text(data)

@@ -49,7 +49,7 @@ class Package:
             if stat.S_ISLNK(item.external_attr >> 16):
                 raise Unreadable(f"the document has a link in it: {item.filename[:80]!r}")
             if item.header_offset < end:
-                raise Unreadable("parts of the document lie over each other")
+                raise Unreadable("parts of the document overlap")
             end = item.header_offset + 30 + item.compress_size
 
     @property
