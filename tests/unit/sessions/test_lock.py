@@ -132,6 +132,11 @@ def _name_inode(path: Path) -> str:
     return f"{os.major(info.st_dev):02x}:{os.minor(info.st_dev):02x}:{info.st_ino}"
 
 
+def test_impossible_process_holds_nothing(path: Path) -> None:
+    write_note(path, 2**62)
+    assert read_note(path) is None
+
+
 def test_note_of_another_process_is_left(path: Path) -> None:
     tree = SessionTree()
     tree.lock(path)
