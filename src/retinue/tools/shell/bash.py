@@ -230,9 +230,7 @@ def _to_script(command: str) -> bytes:
     try:
         return command.encode("utf-8")
     except UnicodeEncodeError:
-        raise ToolRetry(
-            f"command is {quote(command)}: a lone surrogate is not valid text."
-        ) from None
+        raise ToolRetry(f"command is {quote(command)}: a lone surrogate is not valid text.") from None
 
 
 @contextmanager
