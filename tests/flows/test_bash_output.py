@@ -202,7 +202,7 @@ async def test_missing_folder_is_named(bash: BashTool, tmp_path: Path) -> None:
 
 
 async def test_missing_shell_is_an_error(trees: TreeProbe, tmp_path: Path) -> None:
-    with pytest.raises(ToolFailed, match="shellPath: '/nonexistent/bash' is no program"):
+    with pytest.raises(ToolFailed, match="shellPath: '/nonexistent/bash' is not a program"):
         await run(BashTool(trees, shell="/nonexistent/bash"), tmp_path, "true")
 
 

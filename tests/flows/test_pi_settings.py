@@ -55,7 +55,7 @@ async def test_commands_run_in_the_chosen_shell(tmp_path, home, agent_dir, shell
 
 async def test_missing_shell_is_named(tmp_path, agent_dir):
     put(agent_dir, shellPath="/nonexistent/shell")
-    with pytest.raises(UsageError, match="shellPath: '/nonexistent/shell' is no program"):
+    with pytest.raises(UsageError, match="shellPath: '/nonexistent/shell' is not a program"):
         await say_in_bash(tmp_path)
 
 

@@ -78,6 +78,7 @@ class LspSession:
     def __init__(self, server: LanguageServer, start: Start, bounds: LspBounds) -> None:
         self.server = server
         self.root = start.root
+        self.program_name = os.path.basename(start.argv[0])
         self._python = find_interpreter(start.python) if start.python else ""
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
