@@ -218,14 +218,14 @@ def _name(database: str) -> str:
 
 
 def _be_worker(farm: Farm) -> None:
-    from retinue.app.remote import WorkerWish, start_worker
+    from retinue.app.remote import WorkerOptions, start_worker
     from tests.runners import use_runner
 
     def say(text: str) -> None:
         print(farm.database, text, file=sys.stderr, flush=True)
 
     with use_runner("cluster", farm):
-        asyncio.run(start_worker(WorkerWish(database=farm.database, drain_s=0), asyncio.Event(), say))
+        asyncio.run(start_worker(WorkerOptions(database=farm.database, drain_s=0), asyncio.Event(), say))
 
 
 def _be_program(words: list[str], said: str) -> None:

@@ -253,7 +253,7 @@ async def test_remote_out_of_reach_is_told(world):
             outcomes.append(await handle.wait())
     assert [outcome.status for outcome in outcomes] == [Status.FAILED, Status.COMPLETED]
     assert f"the remote '{remote}' cannot be fetched from" in outcomes[0].error
-    assert "cluster.useRemote false in subagents.json" in outcomes[0].error
+    assert "set cluster.useRemote to false" in outcomes[0].error
     assert "cannot be fetched from" in world.read_log(0)
 
 

@@ -71,7 +71,7 @@ async def test_sender_chooses_no_folder(world, tmp_path):
         world.do("""UPDATE retinue.runs SET assignment = jsonb_set(assignment, '{runId}', '"../../outside/x"')""")
         world.start_worker()
         outcome = await handle.wait(timeout_s=30)
-    assert ("on record as another one" in outcome.error, list(tmp_path.rglob("outside"))) == (True, [])
+    assert ("its record belongs to another run" in outcome.error, list(tmp_path.rglob("outside"))) == (True, [])
 
 
 @pytest.mark.attack("I3", "I1")

@@ -39,7 +39,7 @@ async def test_unfetched_changes_are_kept(world):
     subprocess.run(["git", "init", "-q"], cwd=world.project, check=True)
     fetched, gone = retinue(world, "cluster", "fetch", run), prune(world)
     assert kept.stderr.splitlines() == [
-        f"retinue: kept 1 run whose changes were not fetched: {run}.1; in the folder of the repository: "
+        f"retinue: kept 1 run whose changes were not fetched: {run}.1; to fetch them, run in the repository: "
         f"retinue cluster fetch {run}.1",
         "retinue: to delete these too, add --unfetched",
         "retinue: nothing else finished more than 3 days ago",

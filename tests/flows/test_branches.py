@@ -81,7 +81,7 @@ async def test_other_branch_can_be_returned_to(tmp_path):
 
 
 async def test_summary_begins_the_branch(tmp_path):
-    summary = to("a way that the user has left", text="## Goal\nTwo.", usage={"input": 7, "output": 3})
+    summary = to("a branch that the user has left", text="## Goal\nTwo.", usage={"input": 7, "output": 3})
     async with Retinue(tmp_path, model=script(tmp_path, *HELLO, summary)) as crew:
         await say(crew, "one", "two")
         former, chosen = crew.chronicle.leaf_id, find_entry(crew, "One.")
@@ -100,7 +100,7 @@ async def test_summary_begins_the_branch(tmp_path):
 
 
 async def test_failed_summary_changes_nothing(tmp_path):
-    broken = to("a way that the user has left", error="no such thing")
+    broken = to("a branch that the user has left", error="no such thing")
     async with Retinue(tmp_path, model=script(tmp_path, *HELLO, broken)) as crew:
         await say(crew, "one", "two")
         before = (crew.chronicle.leaf_id, read_entries(crew))
@@ -110,7 +110,7 @@ async def test_failed_summary_changes_nothing(tmp_path):
 
 
 async def test_summary_given_up_changes_nothing(tmp_path):
-    slow = to("a way that the user has left", text="notes", delay_ms=5000)
+    slow = to("a branch that the user has left", text="notes", delay_ms=5000)
     async with Retinue(tmp_path, model=script(tmp_path, *HELLO, slow)) as crew:
         await say(crew, "one", "two")
         before = (crew.chronicle.leaf_id, read_entries(crew))
@@ -126,7 +126,7 @@ async def test_working_agent_keeps_its_branch(tmp_path):
         await crew.prompt("one")
         work = group.create_task(crew.prompt("two"))
         await asyncio.sleep(0.05)
-        with pytest.raises(RetinueError, match="stop it, or wait"):
+        with pytest.raises(RetinueError, match="stop it or wait"):
             await crew.branching.go(find_entry(crew, "One."))
         assert (await work).text == "Two."
 
@@ -263,7 +263,7 @@ asyncio.run(main())
     ],
 )
 async def test_kill_leaves_what_the_last_entry_says(tmp_path, moment, left):
-    model = script(tmp_path, *HELLO, to("a way that the user has left", text="notes"))
+    model = script(tmp_path, *HELLO, to("a branch that the user has left", text="notes"))
     program = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path), model, moment]
     with subprocess.Popen(program, stdout=subprocess.PIPE, env={**os.environ}) as process:
         assert process.stdout.readline() == b"there\n"

@@ -114,4 +114,4 @@ async def test_killed_process_has_spent_its_hold(tmp_path, agent_dir):
 def test_budget_that_cannot_be_asked_ends_a_child(tmp_path, agent_dir):
     env = {"PI_SUBAGENT_CHILD": "1", "PI_CODING_AGENT_DIR": str(agent_dir), "RETINUE_BUDGET_FD": "77"}
     done = run_cli(["-p", "hi"], tmp_path, env)
-    assert (done.status, "RETINUE_BUDGET_FD '77' is no open socket" in done.stderr) == (2, True)
+    assert (done.status, "RETINUE_BUDGET_FD '77' is not an open socket" in done.stderr) == (2, True)

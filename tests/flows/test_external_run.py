@@ -392,7 +392,7 @@ async def test_project_cannot_choose_pi(world):
         await (await crew.spawn("guest", "go")).wait()
     assert world.child.starts == []
     told = "\n".join(notes)
-    assert "runner: 'pi' is ignored" in told
+    assert "runner: ignored, only the user's own settings file can choose 'pi'" in told
     assert "runner pi is not open to it; it runs as process" in told
 
 

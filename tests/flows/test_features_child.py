@@ -29,15 +29,15 @@ def child(tmp_path, home):
         definition = Definition(name="scout", dialect="pi", source="user", path="s.md", prompt="Look.", **fields)
         terms = Terms(available=BUILTIN_OFFERS, parent=parent)
         rights = decide_tools(definition, terms)
-        plan = plan_memory(definition, rights, terms)
+        can_write, extra = plan_memory(definition, rights, terms)
         tools = build_tools(ToolOptions())
         memory = Memory(
             "project",
             "scout",
             project=tmp_path,
             home=home,
-            can_write=plan.can_write,
-            tools={name: tools[name] for name in plan.extra},
+            can_write=can_write,
+            tools={name: tools[name] for name in extra},
         )
         setup = build_setup(
             "r1",

@@ -214,7 +214,7 @@ def test_folder_too_large_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
         for number in range(60):
             (box.world.workspace / "wide" / str(number)).mkdir(parents=True)
         code, text = box.run("echo x >wide/1/f")
-        assert (code != 0, "too much to look through" in box.confinement.explain(text)) == (True, True)
+        assert (code != 0, "too large to scan" in box.confinement.explain(text)) == (True, True)
         assert box.run("echo x >f")[0] == 0
 
 

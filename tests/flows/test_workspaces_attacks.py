@@ -127,7 +127,7 @@ async def test_links_are_not_followed(tmp_path: Path) -> None:
     assert os.readlink(again.root / "src") == str(outside)
     shutil.rmtree(checkout.root)
     checkout.root.symlink_to(outside)
-    with pytest.raises(RetinueError, match="the run has removed or replaced its own workspace"):
+    with pytest.raises(RetinueError, match="the run has removed or replaced its workspace"):
         await checkout.snapshot()
     await checkout.close()
     assert (outside / "secret.txt").read_text() == "secret"

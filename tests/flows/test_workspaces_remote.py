@@ -165,7 +165,9 @@ async def test_local_remote_is_not_told(tmp_path: Path, hub: Hub, address: str) 
 async def test_limit_with_remote_tells_of_files(tmp_path: Path, hub: Hub) -> None:
     repo = hub.clone(tmp_path)
     (repo / "large.bin").write_bytes(bytes(range(256)) * 300)
-    with pytest.raises(RetinueError, match=r"at most 0.2 kB are .*; let git ignore large new files and try again"):
+    with pytest.raises(
+        RetinueError, match=r"at most 0.2 kB can be sent .*; let git ignore large new files and try again"
+    ):
         await pack(repo, max_bytes=200)
 
 

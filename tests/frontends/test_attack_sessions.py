@@ -54,7 +54,7 @@ def test_forged_runs_are_not_started(forged, run_id):
     path = forged.forge(forged.work / "evil.jsonl", run_id)
     done = forged.run("--session", path, "-p", "go", replies=[to("^attack", calls=HURT), to("^", text="done")])
     assert (done.status, done.stdout, left(forged)) == (0, "done\n", [])
-    text = "is in a folder that others can write, so its 1 earlier runs are not taken over"
+    text = "is in a folder that others can write, so its 1 earlier runs are not resumed"
     assert (text in done.stderr) is run_id.isalnum()
 
 
@@ -101,4 +101,4 @@ def test_named_session_elsewhere_is_vouched_for(forged):
     header = json.loads(path.read_text().splitlines()[0])
     forged.forge(path, id=header["id"])
     taken = forged.run("--session", str(path), "-p", "go", replies=replies)
-    assert ("not taken over" in refused.stderr, "not taken over" in taken.stderr) == (True, False)
+    assert ("not resumed" in refused.stderr, "not resumed" in taken.stderr) == (True, False)

@@ -114,4 +114,4 @@ def test_default_outside_of_scope_is_told(place):
 def test_flag_without_any_model_is_refused(place):
     done = place.run("-p", "hi", "--models", "nowhere/*")
     assert (done.status, done.stdout) == (2, "")
-    assert "--models: 'nowhere/*' names no model" in done.stderr
+    assert "--models: 'nowhere/*' matches no available model" in done.stderr

@@ -42,7 +42,7 @@ def test_fresh_home_is_fine(doctor):
         item["category"] for item in items
     }
     assert of(items, "config") == [("info", "Using default configuration")]
-    assert of(items, "models") == [("warn", "No language model, only the built-in rules")]
+    assert of(items, "models") == [("warn", "No language model; only the built-in rules answer")]
     assert of(items, "agents") == [("pass", "11 builtin agents discovered")]
 
 

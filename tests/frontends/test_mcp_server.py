@@ -80,7 +80,7 @@ async def test_failed_call_is_an_error(place):
     async with host(place) as client:
         wrong = await client.call_tool("subagent", {"agent": "nobody", "task": "look"})
         missing = await client.call_tool("Agent", {"prompt": 7})
-        with pytest.raises(MCPError, match="there is no tool 'nope'; available: Agent"):
+        with pytest.raises(MCPError, match="unknown tool 'nope'; available: Agent"):
             await client.call_tool("nope", {})
     assert (wrong.is_error, missing.is_error) == (True, True)
 

@@ -61,7 +61,7 @@ def test_untrusted_folder_is_not_read(place):
 def test_unknown_hook_is_told(hooked):
     done = hooked.run("trust", "--hook", "gats")
     assert done.status == 2
-    assert "this project has no hook 'gats' (did you mean 'gate'?); it has gate" in done.stderr
+    assert "this project has no hook 'gats' (did you mean 'gate'?); it has: gate" in done.stderr
 
 
 def test_bad_hook_file_stops_nothing(place):

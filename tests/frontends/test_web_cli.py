@@ -149,12 +149,12 @@ def test_doctor_looks_at_providers(place):
         item for item in json.loads(done.stdout)["items"] if item["category"] in ("provider", "web-tools", "convert")
     ]
     assert [(item["status"], item["message"]) for item in items] == [
-        ("pass", "DuckDuckGo can be asked"),
+        ("pass", "DuckDuckGo configured"),
         ("info", "SearXNG is not enabled"),
         ("info", "OpenSERP is not enabled"),
         ("warn", "Brave Search requires BRAVE_SEARCH_API_KEY"),
         ("warn", "Serper is not enabled"),
-        ("pass", "Tavily can be asked"),
+        ("pass", "Tavily configured"),
         ("pass", "Web tools enabled"),
         ("info", "Proxies of the environment are not used by the web tools"),
         ("warn", "Converter 'no-such' not found"),

@@ -209,7 +209,7 @@ async def test_bad_ids_are_refused(world, session_id):
 async def test_long_names_leave_room_for_the_id(world):
     world.add(KEEPER.format(lists="").replace("keeper", "k" * 128), "subagents")
     result = await world.call("k" * 128, "look", DONE, session_id="x" * 128)
-    assert (result["details"]["error"]["code"], "is too long beside" in result["content"][0]["text"]) == (
+    assert (result["details"]["error"]["code"], "are too long for a file name" in result["content"][0]["text"]) == (
         "INVALID_INPUT",
         True,
     )

@@ -273,7 +273,7 @@ class Database:
                 await self._upgrade(connection, found, self.describe())
             elif found != VERSION:
                 raise ConfigError(
-                    f"the database {self.describe()} has tables of version {found or 'none'}, "
+                    f"the database {self.describe()} has tables of version {found}, "
                     f"this program knows {VERSION}: {_NEWER if 0 < found < VERSION else _SAME}"
                 )
         except self._psycopg.errors.InsufficientPrivilege as error:
