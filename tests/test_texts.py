@@ -18,7 +18,7 @@ REPLACED = {
     r"at rest": "idle",
     r"tak(en|es|e) up(?! to)|took up": "resumed",
     r"(goes|went|gone|go) on(?! and)": "continues",
-    r"is told|are told|told:|nobody speaks|what is to be done": "is notified",
+    r"is told|are told|told:|nobody speaks": "is notified",
     r"(?<!there )(?<!There )is no \w+(?=[;,.:]| here)": "unknown …; choose one of",
     r"enter takes|esc leaves": "enter: select · esc: cancel",
     r"is warned of|are warned of": "you are warned about",

@@ -44,7 +44,15 @@ def test_linked_context_is_not_read(clone, name, target):
     link = put_link(clone.work / name, clone.home / target)
     told, stderr = look(clone)
     line = next(line for line in stderr.splitlines() if link in line)
-    assert (SECRET in told, str(clone.home / target) in line, "replace the link" in line) == (False, True, True)
+    assert (
+        SECRET in told,
+        str(clone.home / target) in line,
+        any(word in line for word in ("replace the link", "use another file")),
+    ) == (
+        False,
+        True,
+        True,
+    )
 
 
 @pytest.mark.attack("I2")

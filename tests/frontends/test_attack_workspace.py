@@ -130,7 +130,7 @@ def test_approval_is_not_for_folder_of_session(other):
     done = other.run("--approve", "--session", name, "--mode", "json", "-p", "go", replies=AGAIN)
     assert done.status == 0, done.stderr
     assert (find_folder(other.path), has_taken(other)) == (str(other.other), False), done.stderr
-    assert "SPEAK-IN-RHYMES" not in done.stdout and f"--approve is for '{other.work}' only" in done.stderr
+    assert "SPEAK-IN-RHYMES" not in done.stdout and f"--approve applies to '{other.work}' only" in done.stderr
     done = other.run("-C", str(other.other), "--approve", "--session", name, "-p", "go", replies=AGAIN)
     assert (done.status, has_taken(other)) == (0, True), done.stderr
 
