@@ -180,6 +180,11 @@ class Manager:
             self.wake(run_id)
         return True
 
+    def list_waiting(self, run_id: str) -> list[str]:
+        """Return the messages to a run that it has not read."""
+        live = self._live.get(run_id)
+        return self._runs.list_said(run_id) if live is None else [text for words in live.inbox.words for text in words]
+
     def hears(self, run_id: str) -> bool:
         """Return whether a run can receive messages: not if it is finished or works in a process of its own."""
         run, live = self._runs.find(run_id), self._live.get(run_id)

@@ -122,6 +122,9 @@ class RunTable:
     def say(self, run_id: str, text: str) -> None:
         self._said.setdefault(run_id, []).append(text)
 
+    def list_said(self, run_id: str) -> list[str]:
+        return list(self._said.get(run_id, ()))
+
     def take_said(self, run_id: str) -> Sequence[str]:
         """Remove and return the messages sent to a run before it started."""
         return self._said.pop(run_id, ())

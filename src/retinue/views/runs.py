@@ -66,6 +66,10 @@ class SessionRuns:
         """Send a message to a run; False if it has finished."""
         return self._manager is not None and self._manager.steer(run_id, text)
 
+    def list_waiting(self, run_id: str) -> list[str]:
+        """Messages to a run that it has not read."""
+        return [] if self._manager is None else self._manager.list_waiting(run_id)
+
     def stop(self, run_id: str) -> bool:
         """Stop a run and its descendants; False if it has finished."""
         return self._manager is not None and self._manager.stop(run_id, Reason.USER)
