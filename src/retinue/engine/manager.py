@@ -259,6 +259,10 @@ class Manager:
         """Return all runs, newest first."""
         return self._runs.list_newest()
 
+    def list_past(self) -> list[Run]:
+        """Return the runs that were forgotten, in the order they were."""
+        return list(self._runs.past.values())
+
     def children(self, run_id: str) -> list[Run]:
         return self._runs.list_children(run_id)
 
