@@ -1,4 +1,5 @@
 import json
+import re
 
 from tests.ui.terminal_world import call
 
@@ -97,3 +98,43 @@ def test_cost_is_the_same_everywhere(mocked):
             tmux.say("/export page.html")
             tmux.see("exported to page.html")
     assert "1 runs · 105.6k tokens · $1.18" in (world.work / "page.html").read_text()
+
+
+def test_one_list_shows_every_agent(mocked):
+    names = ("alpha", "beta", "gamma")
+    spawn = [call("Agent", prompt=f"do {name}", description=f"{name} job", subagent_type="Plan") for name in names]
+    replies = [
+        to("^begin$", calls=spawn),
+        to("^do alpha", calls=[call("bash", command="while [ ! -e go ]; do sleep 0.05; done")]),
+        to("^do alpha", text="Alpha is done."),
+        to("^do beta", text="Beta is done.", delay_ms=300),
+        to("^do gamma", text="Gamma is done.", delay_ms=60_000),
+        to("", text="All right."),
+    ]
+    with mocked(*replies) as world:
+        (world.agent_dir / "subagents.json").write_text('{"maxConcurrent": 2}')
+        with world.tmux(columns=120) as tmux:
+            tmux.say("begin")
+            tmux.see("2 running · 1 finished")
+            tmux.see("alpha job  Plan · running while [ ! -e go ]")
+            assert find_rows(tmux.screen, names) == ["alpha", "gamma", "beta"]
+            tmux.keys("Down", "Down", "Down")
+            assert find_rows(tmux.see("enter: open"), names) == ["alpha", "gamma", "beta"]
+            tmux.keys("Down", "Enter")
+            tmux.see("Beta is done.")
+            tmux.keys("Escape")
+            tmux.miss("↳ ")
+            tmux.resize(120, 12)
+            tmux.see("● Agents 2 running · 1 finished")
+            assert find_rows(tmux.screen.split("╯")[-1], names) == []
+            tmux.resize(120, 30)
+            (world.work / "go").touch()
+            tmux.see("1 running · 2 finished")
+            assert find_rows(tmux.screen, names) == ["gamma", "alpha", "beta"]
+            assert re.search(r"\b[0-9a-f]{12,}\b", tmux.screen) is None
+
+
+def find_rows(screen, names):
+    """The names of agents in the order of their rows."""
+    rows = screen.split("● Agents", 1)[-1].splitlines()
+    return [name for row in rows for name in names if f"{name} job" in row]

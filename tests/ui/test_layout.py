@@ -2,16 +2,16 @@ import pytest
 from rich.cells import cell_len
 
 from retinue.core.run import Run, Status
-from retinue.ui.agent_panels import AgentTree
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.screens.prompt import TextPrompt
 from retinue.ui.screens.viewer import RunViewer
+from retinue.ui.widgets.agent_list import AgentList
 from tests.ui.pilot_world import open_stage
 
 MORE = [(20, 40), (80, 24), (150, 8), (300, 100)]
 LOW_ROWS = 10
-"""Below so many rows there is no room for a tree."""
+"""Below so many rows there is no room for the list."""
 SIZES = [(20, 5), (37, 12), *(pytest.param(each, marks=pytest.mark.slow) for each in MORE)]
 WIDE = "宽字符 文字 " * 12
 REPLIES = [
@@ -47,7 +47,7 @@ async def test_every_screen_fits(tmp_path, monkeypatch, size):
         await stage.rest()
         monkeypatch.setattr("retinue.views.runs.SessionRuns.runs", RUNS)
         stage.app.link.touch()
-        await stage.wait(lambda: stage.app.screen.query_one(AgentTree).display or size[1] < LOW_ROWS)
+        await stage.wait(lambda: stage.app.screen.query_one(AgentList).display or size[1] < LOW_ROWS)
         await stage.press("ctrl+o")
         check(stage.app, size)
         for screen in (
@@ -71,7 +71,7 @@ async def test_what_lies_below_a_panel_is_laid_out_anew(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("retinue.views.runs.SessionRuns.runs", RUNS)
     async with open_stage(tmp_path) as stage:
-        await stage.wait(lambda: stage.app.screen.query_one(AgentTree).display)
+        await stage.wait(lambda: stage.app.screen.query_one(AgentList).display)
         footer = stage.app.screen.query_one("#footer")
         for size in ((20, 10), (140, 50), (60, 20)):
             stage.app.push_screen(Panel("Report", "words"))

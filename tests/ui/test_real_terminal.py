@@ -89,7 +89,7 @@ def test_background_agents_are_seen_and_viewed(mocked):
     with mocked(*replies) as world, world.tmux() as tmux:
         tmux.say("begin")
         assert "job 1" in tmux.see("2 running")
-        tmux.see("⎿ I look around. I look around.")
+        tmux.see("· I look around. I look around.")
         tmux.keys("Down", "Down", "Enter")
         tmux.see("x x: stop")
         tmux.see("I look around.")

@@ -77,7 +77,7 @@ async def test_nested_agents(screens):
 async def test_fleet_chosen_from(screens):
     screens.show_runs(NESTED)
     async with screens.open(*TALK[:4]) as stage:
-        await stage.wait(lambda: stage.app.screen.query_one("#fleet").display)
+        await stage.wait(lambda: stage.app.screen.query_one("#agents").display)
         await stage.press("down", "down", "down")
         await compare(stage, "fleet", Look())
 

@@ -108,7 +108,7 @@ async def test_viewer_keys_can_be_changed(tmp_path, work, agent_dir):
     replies = (spawn(1), {"match": {"last_user": "^begin$"}, "text": "On it."}, SLOW)
     async with open_stage(tmp_path, *replies, tools=("read", "Agent")) as stage:
         await begin(stage, 1)
-        await stage.wait(lambda: stage.app.screen.query_one("#fleet").has_rows)
+        await stage.wait(lambda: stage.app.screen.query_one("#agents").has_rows)
         await stage.press("down", "f6", "ctrl+n", "enter")
         await stage.wait(lambda: isinstance(stage.app.screen, RunViewer))
         foot = stage.app.screen.query_one("#foot")

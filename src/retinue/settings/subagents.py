@@ -189,11 +189,11 @@ class SubagentsConfig(Struct, frozen=True):
     abort_resend_key: Annotated[str, trimmed()] = "f9"
     """The key that aborts and sends waiting messages. `PI_ABORT_RESEND_KEY` wins."""
     widget_display_mode: Annotated[Literal["auto", "rich", "compact"], choice("auto", "rich", "compact")] = "auto"
-    """How much detail the list of runs shows."""
+    """How much detail the list of agents shows."""
     fleet_view: Annotated[bool, flag()] = True
-    """Show the list of runs below the editor."""
+    """List runs in the foreground too, and let the arrow keys select one in the list."""
     widget_mode: Annotated[Literal["all", "background", "off"], choice("all", "background", "off")] = "background"
-    """Which runs are listed above the editor."""
+    """Which runs the list of agents shows."""
     output_transcript: Annotated[bool, flag()] = True
     """Write a transcript of each background run to `.pi/output`."""
     rollup_child_usage: Annotated[bool, flag()] = False

@@ -34,10 +34,13 @@ from retinue.ui.blocks import (
     UserBlock,
 )
 from retinue.ui.formats import clean_line
+from retinue.ui.renderers.tool import describe_call
 from retinue.views.runs import SessionRuns
 
 OPENING_CHARS = 60
 """Characters of an answer that are shown in the activity of a run."""
+ABOUT_CHARS = 40
+"""Characters of a call's argument that are shown there."""
 THINKING = "thinking"
 _VERBS = {
     "read": ("reading", "reading {} files"),
@@ -58,6 +61,8 @@ class CurrentActivity:
     """The names of the running tools; a name may occur twice."""
     opening: str = ""
     """The start of the reply that is being streamed."""
+    about: str = ""
+    """The argument that describes the call, if one tool runs."""
 
 
 NOTHING = CurrentActivity()
@@ -66,7 +71,7 @@ NOTHING = CurrentActivity()
 def describe_activity(run: Run, glimpse: CurrentActivity = NOTHING) -> str:
     """Describe what a run is doing."""
     if glimpse.tools:
-        return ", ".join(_describe_tools(glimpse.tools))
+        return ", ".join(_describe_tools(glimpse.tools, glimpse.about))
     if run.activity in ("", THINKING):
         return find_opening(glimpse.opening) or f"{THINKING}…"
     return ", ".join(_describe_tools([run.activity]))
@@ -78,10 +83,13 @@ def find_opening(text: str) -> str:
     return clean_line(next((line for line in lines if line), ""), OPENING_CHARS)
 
 
-def _describe_tools(names: Iterable[str]) -> list[str]:
+def _describe_tools(names: Iterable[str], about: str = "") -> list[str]:
     words = []
     for name, count in Counter(names).items():
         one, many = _VERBS.get(name, (clean_line(name, 60), ""))
+        if about:
+            # `running npm test` instead of `running command`
+            one = f"{one.split()[0] if name in _VERBS else one} {clean_line(about, ABOUT_CHARS)}"
         words.append(one if count == 1 else many.format(count) if many else f"{one} × {count}")
     return words
 
@@ -366,8 +374,8 @@ class SubagentStreams:
         """`on_reply` is called when a reply begins and when it is complete."""
         self._on_reply = on_reply
         self._partials: dict[str, StreamedReply] = {}
-        self._tools: dict[str, dict[str, str]] = {}
-        """Names of running tools, by run and call."""
+        self._tools: dict[str, dict[str, tuple[str, str]]] = {}
+        """Names of running tools and what describes their calls, by run and call."""
 
     def hear(self, event: ev.Event, lookout: SessionRuns) -> None:
         """Start listening when a run starts; forget it when it ends."""
@@ -382,7 +390,9 @@ class SubagentStreams:
         partial, tools = self._partials.get(run_id), self._tools.get(run_id)
         if partial is None and not tools:
             return NOTHING
-        return CurrentActivity(tuple((tools or {}).values()), "" if partial is None else partial.opening)
+        calls = [*(tools or {}).values()]
+        about = calls[0][1] if len(calls) == 1 else ""
+        return CurrentActivity(tuple(name for name, _ in calls), "" if partial is None else partial.opening, about)
 
     def find(self, run_id: str) -> tuple[str, str]:
         """Text and thinking of the reply that a run is streaming; empty between replies."""
@@ -399,7 +409,8 @@ class SubagentStreams:
             elif isinstance(piece, str) and event.delta.type == "thinking_delta":
                 partial.thoughts.append(piece)
         elif isinstance(event, ev.ToolStarted):
-            self._tools.setdefault(event.run_id, {})[event.call_id] = event.name
+            about = describe_call(event.name, event.arguments).removeprefix("$ ")
+            self._tools.setdefault(event.run_id, {})[event.call_id] = (event.name, about[: 2 * ABOUT_CHARS])
         elif isinstance(event, ev.ToolFinished):
             self._tools.get(event.run_id, {}).pop(event.result.tool_call_id, None)
         elif isinstance(event, ev.MessageFinished | ev.MessageStarted):

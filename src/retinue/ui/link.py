@@ -76,6 +76,11 @@ class ScreenLink:
         """What the main agent and all its runs have used in this session."""
         return sum((run.usage for run in self.crew.lookout.runs), self.state.usage)
 
+    def describe_run(self, run_id: str) -> str:
+        """The description of a run; empty if it has none or is unknown."""
+        run = self.crew.lookout.find(run_id) if self.is_open else None
+        return "" if run is None else run.description
+
     def _count_turn(self) -> None:
         """A subagent has replied, so the usage has grown."""
         self.version += 1

@@ -5,7 +5,6 @@ from retinue.core.messages import TextContent, ToolResultMessage, Usage
 from retinue.core.model import Delta
 from retinue.core.run import Run, Status
 from retinue.ui.conversation_blocks import NOTHING, CurrentActivity, SubagentStreams, describe_activity
-from retinue.ui.tree import TreeOptions, render_tree
 
 
 def run(activity="thinking"):
@@ -51,11 +50,19 @@ def test_answer_is_told_before_thinking(activity, opening, words):
     assert describe_activity(run(activity), CurrentActivity((), opening)) == words
 
 
-def test_activity_stands_under_its_row():
-    lines = render_tree(
-        [run()], TreeOptions(100, 5001, glimpse=lambda run_id: CurrentActivity((), f"answer of {run_id}"))
-    )
-    assert [line.plain for line in lines[1:]] == ["└─ ⠋ Explore  look", "   ⎿ answer of r1"]
+@pytest.mark.parametrize(
+    ("tool", "about", "words"),
+    [
+        ("read", "src/x.py", "reading src/x.py"),
+        ("bash", "npm test", "running npm test"),
+        ("grep", "TODO in src", "searching TODO in src"),
+        ("find", "*.py", "finding *.py"),
+        ("web_search", "herons", "web_search herons"),
+        ("bash", "a\nb\x1b" + "c" * 50, "running a b\\x1b" + "c" * 32 + "…"),
+    ],
+)
+def test_one_tool_is_told_with_its_argument(tool, about, words):
+    assert describe_activity(run(), CurrentActivity((tool,), "", about)) == words
 
 
 class Crew:
@@ -74,7 +81,7 @@ def test_glimpse_follows_a_reply_and_its_tools():
         ev.MessageDelta(run_id="r1", delta=Delta("thinking_delta", 0, "hm"), usage=Usage()),
         ev.MessageDelta(run_id="r1", delta=Delta("text_delta", 0, "\nI "), usage=Usage()),
         ev.MessageDelta(run_id="r1", delta=Delta("text_delta", 0, "read."), usage=Usage()),
-        ev.ToolStarted(run_id="r1", call_id="c1", name="read", arguments={}),
+        ev.ToolStarted(run_id="r1", call_id="c1", name="read", arguments={"path": "src/x.py"}),
         ev.ToolFinished(run_id="r1", result=result),
     ]:
         crew.play(event)
@@ -84,6 +91,6 @@ def test_glimpse_follows_a_reply_and_its_tools():
         NOTHING,
         CurrentActivity((), "I "),
         CurrentActivity((), words),
-        CurrentActivity(("read",), words),
+        CurrentActivity(("read",), words, "src/x.py"),
         CurrentActivity((), words),
     ]

@@ -3,11 +3,11 @@ from datetime import UTC, datetime
 import pytest
 
 from retinue.core.run import Outcome, Reason, Run, Status
+from retinue.ui.agent_rows import RowOptions, find_sign, name_status, render_row
 from retinue.ui.menus.kinds import draw_kind, list_deeds
 from retinue.ui.menus.runs import describe_job, draw_job, draw_run, mark_job, tell_when, title_runs
 from retinue.ui.renderers.report import find_report_sign
 from retinue.ui.screens.picker import PickerRow
-from retinue.ui.tree import TreeOptions, find_sign, name_status, render_tree
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROW = {"name": "a", "source": "project", "enabled": True, "readonly": True, "model": "haiku", "description": "does"}
@@ -66,8 +66,8 @@ def test_runs_are_counted():
     done.outcome = Outcome(Status.FAILED, Reason.ERROR, error="no\nkey")
     works = Run(id="2", parent_id="0", depth=1, agent="Explore", description="look", status=Status.RUNNING)
     assert title_runs([done, works]) == "Running agents (2) — 1 running, 1 done"
-    assert draw_run(done, 0) == PickerRow("1", "Plan", "think · ↻2 · no key", "✗")
-    assert draw_run(works, 0).note == "look · thinking…"
+    assert draw_run(done, 0) == PickerRow("1", "think", "Plan · ↻2 · no key", "✗")
+    assert draw_run(works, 0).note == "Explore · thinking…"
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,5 @@ def test_reports_have_the_same_signs(status, sign):
 def test_run_names_its_worker():
     run = Run(id="r", parent_id="m", depth=1, agent="Explore", description="look", status=Status.RUNNING)
     run.worker, run.started_ms = "box-7", 1000
-    assert draw_run(run, 3500).note == "look · on box-7 · 2.5s · thinking…"
-    (_, line, *_) = render_tree([run], TreeOptions(80, 3500))
-    assert line.plain == "└─ ⠋ Explore  look · on box-7 · 2.5s"
+    assert draw_run(run, 3500).note == "Explore · on box-7 · 2.5s · thinking…"
+    assert render_row(run, RowOptions(90, 3500)).plain == "  ⠋ look  Explore · thinking… · on box-7 · 2.5s"

@@ -6,14 +6,12 @@ from typing import Any
 
 from retinue.core.figures import format_duration
 from retinue.core.run import Run, Status
+from retinue.ui.agent_rows import RowOptions, find_sign, name_run, order_runs, render_figures
 from retinue.ui.conversation_blocks import NOTHING, CurrentActivity, describe_activity
 from retinue.ui.formats import clean_line
 from retinue.ui.menus.base import Menu
 from retinue.ui.screens.picker import PickerRow
 from retinue.ui.screens.viewer import RunViewer
-from retinue.ui.tree import TreeOptions, find_sign, render_figures
-
-_RANKS = {Status.RUNNING: 0, Status.QUEUED: 1}
 
 
 def title_runs(runs: Sequence[Run]) -> str:
@@ -24,13 +22,13 @@ def title_runs(runs: Sequence[Run]) -> str:
 
 
 def draw_run(run: Run, now_ms: int, glimpse: CurrentActivity = NOTHING) -> PickerRow:
-    """A row with agent, description and progress."""
+    """A row with description, agent and progress."""
     sign, _ = find_sign(run, 0)
-    figures = render_figures(run, TreeOptions(200, now_ms)).plain.removeprefix(" · ")
+    figures = render_figures(run, RowOptions(200, now_ms)).plain.removeprefix(" · ")
     error = run.outcome.error if run.outcome is not None else ""
     now = describe_activity(run, glimpse) if run.status is Status.RUNNING else clean_line(error, 120) if error else ""
-    facts = [run.description, figures, "queued" if run.status is Status.QUEUED else now]
-    return PickerRow(run.id, run.agent, " · ".join(fact for fact in facts if fact), sign)
+    facts = [run.agent if run.description else "", figures, "queued" if run.status is Status.QUEUED else now]
+    return PickerRow(run.id, clean_line(name_run(run), 40), " · ".join(fact for fact in facts if fact), sign)
 
 
 class RunsMenu(Menu):
@@ -38,7 +36,7 @@ class RunsMenu(Menu):
         chosen: str | None = ""
         while chosen is not None:
             now_ms = self.app.now_ms()
-            runs = sorted(self.app.link.crew.lookout.runs, key=lambda run: _RANKS.get(run.status, 2))
+            runs = order_runs(self.app.link.crew.lookout.runs)
             glimpse = self.app.link.overheard.glimpse
             rows = [draw_run(run, now_ms, glimpse(run.id)) for run in runs]
             chosen = await self.choose(title_runs(runs), rows, chosen=chosen)

@@ -74,7 +74,6 @@ class ReportView(BlockView):
 
 def _tell_place(run: dict[str, Any]) -> str:
     """Where the whole result is, and how to resume the run."""
-    ident, file = clean_line(str(run.get("id") or ""), 40), clean_line(str(run.get("outputFile") or ""), 200)
+    file = clean_line(str(run.get("outputFile") or ""), 200)
     lines = [f"transcript: {file}"] if file else []
-    lines += [f"open it in /agents, or ask the agent to resume it (ID: {ident})"] if ident else []
-    return "\n".join(lines)
+    return "\n".join([*lines, "open it in the list of agents, or ask the agent to resume it"])

@@ -81,7 +81,7 @@ def describe_end(details: object) -> str:
         return ""
     if details.get("status") == "background" and details.get("agentId"):
         state = "Queued" if details.get("isQueued") else "Running"
-        return f"{state} in background (ID: {clean_line(str(details['agentId']), 40)})"
+        return f"{state} in background"
     if details.get("status") == "scheduled":
         ident, due = (clean_line(str(details.get(key)), 40) for key in ("jobId", "nextRun"))
         return f"Scheduled (ID: {ident}), next {due}; cancel it in /agents"

@@ -11,17 +11,16 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from retinue.core.errors import RetinueError
-from retinue.ui.agent_panels import AgentTree, PanelLayout
 from retinue.ui.completer import Completer
 from retinue.ui.default_keys import bind, bind_all
 from retinue.ui.editor_program import edit_text
 from retinue.ui.formats import FRAME_S, clean_line
 from retinue.ui.interrupt import StopKeys, describe_scope
 from retinue.ui.navigation import ConversationReader, Way
+from retinue.ui.widgets.agent_list import AgentList
 from retinue.ui.widgets.completion import CompletionPopup
 from retinue.ui.widgets.conversation import Conversation, UnseenLine
 from retinue.ui.widgets.editor import Editor
-from retinue.ui.widgets.fleet import FleetList
 from retinue.ui.widgets.question import TIGHT_ROWS, QuestionBox, render_asker
 from retinue.ui.widgets.queued import QueuedLines, resend, take_back
 from retinue.ui.widgets.search import SearchLine
@@ -45,7 +44,7 @@ class MainScreen(Screen[None]):
     MainScreen > #bottom { height: auto; max-height: 80%; }
     MainScreen.-low Editor { max-height: 40vh; }
     MainScreen.-asking > #bottom { max-height: 100%; }
-    MainScreen.-asking #agents, MainScreen.-asking #fleet, MainScreen.-asking #queued { display: none; }
+    MainScreen.-asking #agents, MainScreen.-asking #queued { display: none; }
     MainScreen.-asking Editor { max-height: 5; }
     MainScreen.-asking.-tight Editor { border: none; min-height: 1; max-height: 1; }
     MainScreen.-tight #welcome, MainScreen.-asking #welcome { display: none; }
@@ -106,20 +105,19 @@ class MainScreen(Screen[None]):
         yield Welcome(id="welcome")
         with Vertical(id="bottom"):
             yield UnseenLine(conversation, id="unseen")
-            yield AgentTree(id="agents")
             yield WorkingLine(id="working", markup=False)
             yield QueuedLines(id="queued")
             yield self._search
             yield QuestionBox(id="question")
             yield CompletionPopup(id="completion")
             yield Editor(id="editor")
-            yield FleetList(id="fleet")
+            yield AgentList(id="agents")
             yield StatusFooter(id="footer")
 
     def on_mount(self) -> None:
         editor = self.query_one(Editor)
         self._completer = Completer(self.app, editor, self.query_one(CompletionPopup))
-        self._stopping, self._panels = StopKeys(self), PanelLayout(self)
+        self._stopping, self._agents = StopKeys(self), self.query_one(AgentList)
         self._reading = ConversationReader(self.query_one("#conversation", Conversation))
         editor.asks_first = self._take_key
         editor.focus()
@@ -133,8 +131,8 @@ class MainScreen(Screen[None]):
         now_ms = self.app.now_ms()
         if state.is_busy:
             self._show_work(now_ms)
-        if self._panels.is_moving or self._seen != self._link.version:
-            self._panels.show(now_ms)
+        if self._agents.is_moving or self._seen != self._link.version:
+            self._agents.show(now_ms)
         if self._seen == self._link.version:
             self._show_unseen()  # the user may have scrolled
             return
@@ -156,7 +154,7 @@ class MainScreen(Screen[None]):
     def _show_welcome(self) -> None:
         """Show the welcome text while the conversation is empty."""
         welcome, state = self.query_one(Welcome), self._link.state
-        if state.talk.blocks or state.is_busy or self._panels.is_moving or not self._link.is_open:
+        if state.talk.blocks or state.is_busy or self._agents.has_rows or not self._link.is_open:
             welcome.hide()
         else:
             welcome.show(self._link.crew.model.ref)
@@ -164,7 +162,7 @@ class MainScreen(Screen[None]):
     def _recolour(self) -> None:
         """Redraw widgets whose text contains colours of the theme."""
         self.query_one(QuestionBox).redraw()
-        self.query_one(FleetList).redraw()
+        self._agents.redraw()
         self.query_one(Welcome).redraw()
         self.query_one(CompletionPopup).redraw()
         self.query_one(StatusFooter).refresh_line()
@@ -189,7 +187,8 @@ class MainScreen(Screen[None]):
         for question in waiting:
             if question.id not in self._told:
                 self._told.add(question.id)
-                text = f"{render_asker(question)} asks: {clean_line(question.title, 200)}"
+                asker = render_asker(question, self._link.describe_run(question.run_id))
+                text = f"{asker} asks: {clean_line(question.title, 200)}"
                 self.app.notify(text, title="Question on the main screen", timeout=10, markup=False)
 
     def set_focus(self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False) -> None:
@@ -238,7 +237,7 @@ class MainScreen(Screen[None]):
         is_completing = box.is_aside and self.query_one(CompletionPopup).is_open
         if not is_completing and box.take_key(event.key, is_printable=event.is_printable):
             return True
-        return self._completer.take_key(event.key) or self._panels.take_key(event.key)
+        return self._completer.take_key(event.key) or self._agents.take_key(event.key)
 
     def on_editor_submitted(self, event: Editor.Submitted) -> None:
         """Send a command or a message; while the agent works, the message is queued."""

@@ -10,13 +10,13 @@ from textual.widgets import Static
 
 from retinue.core import events as ev
 from retinue.core.run import Run, Status
+from retinue.ui.agent_rows import RowOptions, find_sign, name_run, name_status, render_figures
 from retinue.ui.blocks import UserBlock
 from retinue.ui.conversation_blocks import ConversationBlocks, describe_activity
 from retinue.ui.default_keys import bind_all
 from retinue.ui.formats import FRAME_S, clean_line, fit_parts
 from retinue.ui.navigation import ConversationReader, Way
 from retinue.ui.screens.overlay import Overlay
-from retinue.ui.tree import TreeOptions, find_sign, name_status, render_figures
 from retinue.ui.widgets.conversation import Conversation
 from retinue.ui.widgets.line import PurposeLine
 from retinue.ui.widgets.queued import QueuedLines
@@ -169,14 +169,13 @@ class RunViewer(Overlay[None]):
         colors = dict(self.app.theme_variables)
         head = Text()
         head.append(f"{sign} ", style=colors.get(color, "dim"))
-        head.append(clean_line(run.agent, 60), style="bold")
-        outlook = TreeOptions(120, now_ms, frame, find_window=self.app.link.crew.lookout.find_window, colors=colors)
-        about, figures = Text(f"  {clean_line(run.description, 120)}"), render_figures(run, outlook)
+        outlook = RowOptions(120, now_ms, frame, find_window=self.app.link.crew.lookout.find_window, colors=colors)
+        about, figures = Text(name_run(run), style="bold"), render_figures(run, outlook)
         # The description is shortened in favour of the figures, but not below LEAST_ABOUT.
         room = self.query_one("#head").size.width - 2 - head.cell_len - figures.cell_len
         about.truncate(max(LEAST_ABOUT, room), overflow="ellipsis")
         head.append_text(about).append_text(figures)
-        tags = [run.id, name_status(run)]
+        tags = [clean_line(run.agent, 60) if run.description else run.id, name_status(run)]
         if run.status is Status.RUNNING:
             glimpse = self.app.link.overheard.glimpse(run.id)
             # The start of the answer is not repeated here because it is visible below.

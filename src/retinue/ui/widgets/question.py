@@ -43,9 +43,12 @@ def describe_size(text: str) -> str:
     return f"{len(text):,} character{'s' if len(text) != 1 else ''}" + (f", {lines:,} lines" if lines > 1 else "")
 
 
-def render_asker(question: Question) -> str:
-    """Who asks, for example `Explore (run r-1)`; `the agent` for the main agent."""
-    run = f"{clean_line(question.agent, 60)} (run {clean_line(question.run_id, 40)})"
+def render_asker(question: Question, about: str = "") -> str:
+    """Who asks, for example `Explore (find the writers)`; `the agent` for the main agent.
+
+    `about` is the description of the run; without one, its id is shown.
+    """
+    run = f"{clean_line(question.agent, 60)} ({clean_line(about, 60) or f'run {clean_line(question.run_id, 40)}'})"
     return run if question.agent else "the agent"
 
 
@@ -281,7 +284,7 @@ class QuestionBox(Vertical):
         colors = self.app.theme_variables
         head = Text()
         head.append("? ", style=f"bold {colors.get('warning', '')}")
-        head.append(render_asker(question), style="bold")
+        head.append(render_asker(question, self.app.link.describe_run(question.run_id)), style="bold")
         head.append(f": {clean_line(question.title, 300)}")
         if question.text:
             head.append(f"  {describe_size(question.text)}", style="dim")

@@ -54,8 +54,8 @@ def test_ends_are_one_line():
         None,
     ]
     assert [describe_end(end) for end in ends] == [
-        "Running in background (ID: abc)",
-        "Queued in background (ID: abc)",
+        "Running in background",
+        "Queued in background",
         "Scheduled (ID: j), next soon; cancel it in /agents",
         "↻2 · 1 tool · read a",
         "",
