@@ -52,7 +52,7 @@ class Subagents:
     manager: Manager
     builder: RunBuilder
     reactions: IdleWaker
-    """Wakes the idle main agent for reports."""
+    """Wakes the main agent when a report arrives while it is idle."""
     schedules: Schedules | None
     """None if the main agent has no session."""
     resources: AsyncExitStack

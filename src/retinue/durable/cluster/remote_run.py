@@ -163,7 +163,7 @@ class RemoteRun(LiveRun):
         setup, request, agent = self.setup, self._request.request, self._request.definition.name
         tools, missing = self._purpose.list_tools(setup, self._context)
         for reason in missing:
-            self._publish(Warned(run_id=setup.run_id, text=f"agent {agent}: {reason}; left out"))
+            self._publish(Warned(run_id=setup.run_id, text=f"agent {agent}: {reason}; the agent runs without it"))
         return Assignment(
             run_id=setup.run_id,
             attempt=self._request.attempt,

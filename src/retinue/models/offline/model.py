@@ -110,8 +110,8 @@ class Turn:
             done = sum(part.is_settled for part in waiting)
             asked = " ".join(part.question for part in waiting)
             news = f"{done} of {len(waiting)} reports are in."
-            answers.append(news if done else f"{len(waiting)} `{AGENT}` agents are at work: {asked}")
-        return "\n\n".join(answers) or "There is nothing new.", []
+            answers.append(news if done else f"{len(waiting)} `{AGENT}` agents are working on: {asked}")
+        return "\n\n".join(answers) or "Nothing new to report.", []
 
     def _name(self, index: int) -> str:
         return f"rules_{self._transcript.next_call + index}"
