@@ -19,7 +19,7 @@ demo: setup-run  ## agents answer a question about this repository side by side,
 # Three at once also on two cores: many of them wait for clocks and other programs. What one has compiled, the others read.
 # A whole run also judges attacks and behaviours; of a part most would be missing.
 test: setup-dev  ## all tests but the long ones and those against programs of others
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(jobs) --dist worksteal -m "not slow and not interop" -rs $(or $(args),--tables .cache)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(jobs) --dist worksteal -m "not slow and not interop" -rs $(or $(args),--tables=.cache)
 
 # What belongs to one server stays together: each is started once.
 interop: setup-dev  ## against programs of others: pi, pyright, llama.cpp, LiteLLM, the types of the providers' libraries
