@@ -6,7 +6,7 @@ QUESTION ?= Where are sessions written to disk, and what happens when a write fa
 # Nothing of the user's own configuration, keys or sessions takes part in the demo.
 DEMO = env -u PI_OFFLINE PI_CODING_AGENT_DIR="$(CURDIR)/.cache/demo" RETINUE_NO_LOCAL=1 .venv/bin/retinue
 BIN = .venv/bin
-jobs ?= 3
+jobs ?= 4
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -16,7 +16,7 @@ demo: setup-run  ## agents answer a question about this repository side by side,
 	@echo '$$ retinue -p --model offline/rules "$(QUESTION)"'
 	@$(DEMO) -p --model offline/rules "$(QUESTION)"
 
-# Three at once also on two cores: many of them wait for clocks and other programs. What one has compiled, the others read.
+# Four at once also on two cores: many of them wait for clocks and other programs. What one has compiled, the others read.
 # A whole run also judges attacks and behaviours; of a part most would be missing.
 test: setup-dev  ## all tests but the long ones and those against programs of others
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(jobs) --dist worksteal -m "not slow and not interop" -rs $(or $(args),--tables=.cache)
