@@ -51,6 +51,15 @@ def clean_line(text: str, limit: int = 400) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
+def cut_words(text: str, limit: int) -> str:
+    """Cut a text after the last word that fits; a word longer than the limit is cut."""
+    if len(text) <= limit:
+        return text
+    kept = text[: limit - 1]
+    kept = kept if text[limit - 1].isspace() else (kept.rsplit(None, 1) or [""])[0]
+    return f"{kept.rstrip(' ,;:')}…"
+
+
 def fit_parts(parts: Sequence[str], width: int) -> str:
     """Join parts of a hint into one line; drops parts from the front, the least important, if they do not fit."""
     left = [part for part in parts if part]
