@@ -254,8 +254,8 @@ class ConversationBlocks:
         self.retry = None
         if (failed := self._failed) is not None and not event.success:
             tries = "1 retry" if event.attempt == 1 else f"{event.attempt} retries"
-            is_stopped = event.error == CANCELLED
-            failed.error = f"Stopped before a retry: {failed.error}" if is_stopped else f"Gave up after {tries}: {event.error}"
+            gave_up = f"Gave up after {tries}: {event.error}"
+            failed.error = gave_up if event.error != CANCELLED else f"Stopped before a retry: {failed.error}"
             failed.is_hidden = False
             self._touch(failed)
 
