@@ -228,11 +228,11 @@ class RetinueApp(App[int], inherit_bindings=False):
     def leave(self) -> None:
         """Exit; while subagents are working, ask first."""
         if self.departure.agents:
-            self.speech.start(self.departure.request("exit", self._exit))
+            self.speech.start(self.departure.request("exit", self._leave_now))
         else:
             self.exit(0)
 
-    async def _exit(self) -> None:
+    async def _leave_now(self) -> None:
         self.exit(0)
 
     def on_app_focus(self) -> None:

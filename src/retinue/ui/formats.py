@@ -56,8 +56,9 @@ def cut_words(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     kept = text[: limit - 1]
-    kept = kept if text[limit - 1].isspace() else (kept.rsplit(None, 1) or [""])[0]
-    return f"{kept.rstrip(' ,;:')}…"
+    if not kept[-1:].isspace() and not text[limit - 1].isspace():
+        kept = kept.rsplit(None, 1)[0]
+    return kept.rstrip(" ,;:\n") + "…"
 
 
 def fit_parts(parts: Sequence[str], width: int) -> str:

@@ -11,7 +11,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from retinue.core.errors import RetinueError
-from retinue.core.run import Status
+from retinue.core.run import Outcome, Status
 from retinue.ui.agent_panels import AgentTree, PanelLayout
 from retinue.ui.alerts import alert
 from retinue.ui.completer import Completer
@@ -103,6 +103,7 @@ class MainScreen(Screen[None]):
         self._notice = ""
         self._fitted = (0, "")
         self._is_working = False
+        self._outcome: Outcome | None = None
         self._quiet: Timer | None = None
         """Runs out when the work has ended."""
         self._alerted: set[str] = set()
@@ -158,8 +159,11 @@ class MainScreen(Screen[None]):
 
     def _follow_work(self) -> None:
         """Notice when the agent and its subagents become idle, unless a report wakes the agent soon."""
-        was_working, self._is_working = self._is_working, self._link.state.is_busy or self._stopping.runs > 0
-        if self._quiet is not None and self._is_working:
+        state = self._link.state
+        # Short work may begin and end between two calls.
+        was_working = self._is_working or state.outcome not in (None, self._outcome)
+        self._is_working, self._outcome = state.is_busy or self._stopping.runs > 0, state.outcome
+        if self._quiet is not None and was_working:
             self._quiet.stop()
         if was_working and not self._is_working:
             self._quiet = self.set_timer(QUIET_S, self._end_work)
