@@ -24,6 +24,11 @@ def run_screen(options: Options) -> int:
     status = app.run()
     if app.crash is not None:
         raise app.crash
+    answer, command = app.parting
+    if answer:
+        print(answer, flush=True)
+    if command:
+        say(command)
     if app.ended_badly:
         say(app.ended_badly)
     return status or 0

@@ -24,6 +24,7 @@ from retinue.core.errors import RetinueError, quote
 from retinue.core.messages import UserContent
 from retinue.ui.clipboard import Clipboard
 from retinue.ui.default_keys import KeyTable
+from retinue.ui.departure import Departure, render_parting
 from retinue.ui.driver import SafeText, TerminalDriver, teach_keys
 from retinue.ui.formats import clean
 from retinue.ui.link import ScreenLink
@@ -70,9 +71,14 @@ class RetinueApp(App[int], inherit_bindings=False):
         """The clock for everything on screen that moves or counts; tests that compare screens freeze it."""
         self.link = ScreenLink(request)
         self.speech = UserInput(self)
+        self.departure = Departure(self)
         self._first_words = first_words
         self.ended_badly = ""
         """The error to print on standard error after the UI has closed."""
+        self.parting = ("", "")
+        """The last answer and how to resume, to print after the UI has closed."""
+        self.has_focus_reports = False
+        """Whether the terminal has reported that it got or lost the focus."""
         self.crash: Exception | None = None
         """The unhandled exception that ended the program."""
         self._ending: ShutdownWatch | None = None
@@ -220,10 +226,24 @@ class RetinueApp(App[int], inherit_bindings=False):
             self._keep(lambda: habits.choose_theme(name))
 
     def leave(self) -> None:
-        """Exit without asking; running work is stopped and can be resumed."""
+        """Exit; while subagents are working, ask first."""
+        if self.departure.agents:
+            self.speech.start(self.departure.request("exit", self._leave_now))
+        else:
+            self.exit(0)
+
+    async def _leave_now(self) -> None:
         self.exit(0)
 
+    def on_app_focus(self) -> None:
+        self.has_focus_reports = True
+
+    def on_app_blur(self) -> None:
+        self.has_focus_reports = True
+
     async def on_unmount(self) -> None:
+        if self.link.is_open and self.return_value == 0 and not self.is_web:
+            self.parting = render_parting(self)
         await self.link.close()
         self.pasteboard.close()
         if self._ending is not None:

@@ -13,6 +13,7 @@ Tone = Literal["info", "warning", "error"]
 @dataclass(slots=True, kw_only=True)
 class Block:
     version: int = 0
+    is_hidden: bool = False
 
     def touch(self) -> None:
         """Record a change."""

@@ -21,6 +21,11 @@ def describe_runs(count: int) -> str:
     return f"{count} run{'s' if count != 1 else ''}"
 
 
+def describe_agents(count: int) -> str:
+    """`1 agent`, `3 agents`."""
+    return f"{count} agent{'s' if count != 1 else ''}"
+
+
 def describe_scope(key: str, count: int) -> str:
     """`esc: stop the agent · esc esc: also 3 runs`."""
     more = f" · {key} {key}: also {describe_runs(count)}" if count else ""
@@ -102,9 +107,7 @@ class StopKeys:
         elif self._leaving.press(time.monotonic()):
             app.leave()
         else:
-            runs = self.runs
-            scope = f"; {describe_runs(runs)} will be stopped and can be resumed" if runs else ""
-            self._screen.tell(f"{app.keys.show('app.clear')} again: exit{scope}")
+            self._screen.tell(f"{app.keys.show('app.clear')} again: exit")
 
     def _interrupt(self) -> None:
         """Stop the agent; its runs continue, and a second press stops those."""

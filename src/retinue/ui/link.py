@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from retinue.app import Request
 from retinue.core.errors import RetinueError
-from retinue.core.events import Event
+from retinue.core.events import Event, RunFinished, RunStarted
 from retinue.core.messages import Cost, Message, Usage
 from retinue.ui.conversation_blocks import ConversationBlocks, SubagentStreams
 from retinue.ui.state import State, apply
@@ -128,6 +128,8 @@ class ScreenLink:
             self._show_notes()
         elif self._crew is not None:
             self.overheard.hear(event, self._crew.lookout)
+            if isinstance(event, RunStarted | RunFinished):
+                self.state.talk.touch_agent(event.run_id)
         self.version += 1
 
 

@@ -34,7 +34,7 @@ class UserInput:
                 command, words = called
                 if command.needs_rest and app.link.crew.is_busy:
                     raise UsageError(f"/{command.name} is available only while the agent is idle; press esc to stop it")
-                app.run_worker(self._guard(command.run(app, words)), group="command")
+                self.start(command.run(app, words))
             elif text.startswith("!") and text.strip("! \n"):
                 app.run_worker(self._guard(self._run_shell(text)), group="shell")
             else:
@@ -87,6 +87,10 @@ class UserInput:
         early, self._early = self._early, []
         for text in early:
             self.take(text)
+
+    def start(self, work: Awaitable[None]) -> None:
+        """Run the work of a command in the background; its error is shown."""
+        self._app.run_worker(self._guard(work), group="command")
 
     async def _run_shell(self, text: str) -> None:
         is_private = text.startswith("!!")

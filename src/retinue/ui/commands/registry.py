@@ -62,7 +62,7 @@ OWN = (
     SlashCommand("trust", "choose whether to use this folder's own configuration", general.decide_trust),
     SlashCommand("mcp", "list and approve MCP servers", _list_entries("mcp")),
     SlashCommand("hooks", "list and approve hooks", _list_entries("hook")),
-    SlashCommand("quit", "exit; running agents are stopped and can be resumed", general.leave),
+    SlashCommand("quit", "exit; you are asked if agents are working", general.leave),
 )
 
 

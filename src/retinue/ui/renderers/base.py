@@ -58,6 +58,7 @@ class BlockView(Static):
         state = (self.block.version, self.is_open)
         if state != self._drawn:
             self._drawn = state
+            self.display = not self.block.is_hidden
             self.draw()
 
     def redraw(self) -> None:

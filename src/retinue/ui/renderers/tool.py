@@ -1,6 +1,6 @@
 """A tool call: one line about the call, and its result below."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from retinue.core.figures import format_cost, format_duration, format_tokens
+from retinue.core.run import Reason, Run, Status
 from retinue.core.tool_table import SURFACE_TOOLS
 from retinue.ui.blocks import ToolBlock
 from retinue.ui.formats import clean, clean_line, fold_middle
@@ -19,6 +20,12 @@ _TELLING = ("path", "file_path", "command", "pattern", "query", "url", "descript
 DELEGATION = tuple(names[0] for names in SURFACE_TOOLS.values())
 """Tools that start an agent."""
 DEFAULT_AGENT = "general-purpose"
+_ENDS = {
+    Status.COMPLETED: "✓ finished",
+    Status.FAILED: "✗ failed",
+    Status.STOPPED: "■ stopped",
+    Status.INTERRUPTED: "■ interrupted",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +82,15 @@ def _list_badges(arguments: Mapping[str, Any], known: Mapping[str, Any]) -> tupl
     return tuple(clean_line(badge, 40) for badge in badges)
 
 
-def describe_end(details: object) -> str:
+def describe_end(details: object, find_run: Callable[[str], Run | None] = lambda run_id: None) -> str:
     """One line about the state of a call that started an agent; empty if its text says more."""
     if not isinstance(details, Mapping):
         return ""
     if details.get("status") == "background" and details.get("agentId"):
-        state = "Queued" if details.get("isQueued") else "Running"
+        run, state = find_run(str(details["agentId"])), "Queued" if details.get("isQueued") else "Running"
+        if run is not None and run.status.is_final:
+            return describe_outcome(run)
+        state = state if run is None else "Queued" if run.status is Status.QUEUED else "Running"
         return f"{state} in background (ID: {clean_line(str(details['agentId']), 40)})"
     if details.get("status") == "scheduled":
         ident, due = (clean_line(str(details.get(key)), 40) for key in ("jobId", "nextRun"))
@@ -88,6 +98,17 @@ def describe_end(details: object) -> str:
     if isinstance(streaming := details.get("streaming"), Mapping):
         return _describe_progress(streaming)
     return ""
+
+
+def describe_outcome(run: Run) -> str:
+    """How a background agent ended: `✓ finished 12 s · ↻3 · 4 tools`."""
+    outcome = run.outcome
+    is_wanted = outcome is None or outcome.reason in (Reason.DONE, Reason.USER, Reason.PARENT)
+    facts = [f"↻{run.turns}"] if run.turns else []
+    facts += [f"{run.tool_uses} tool{'s' if run.tool_uses > 1 else ''}"] if run.tool_uses else []
+    facts += [] if outcome is None or is_wanted else [clean_line(outcome.error or outcome.reason, 120)]
+    time = f" {format_duration(run.finished_ms - run.started_ms)}" if run.started_ms and run.finished_ms else ""
+    return " · ".join((f"{_ENDS[run.status]}{time}", *facts))
 
 
 def _describe_progress(streaming: Mapping[str, Any]) -> str:
@@ -165,7 +186,9 @@ class ToolView(BlockView):
         """One line about the agent's state, if the text of the result is meant for the model."""
         if self.block.status == "failed" or (self.is_open and self.block.status == "done"):
             return None
-        words = describe_end(self.block.details)
+        link = self.app.link
+        find_run = link.crew.lookout.find if link.is_open else lambda run_id: None
+        words = describe_end(self.block.details, find_run)
         return Padding(Text(f"⎿  {words}", style="dim"), (0, 0, 0, 2)) if words else None
 
     def _append_time(self, head: Text) -> None:

@@ -8,10 +8,14 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import Screen
+from textual.timer import Timer
 
 from retinue.core.errors import RetinueError
+from retinue.core.run import Outcome, Status
 from retinue.ui.agent_panels import AgentTree, PanelLayout
+from retinue.ui.alerts import alert
 from retinue.ui.completer import Completer
+from retinue.ui.conversation_blocks import find_opening
 from retinue.ui.default_keys import bind, bind_all
 from retinue.ui.editor_program import edit_text
 from retinue.ui.formats import FRAME_S, clean_line
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
     from retinue.ui.link import ScreenLink
 
+QUIET_S = 0.5
+"""Seconds without work after which it has ended: reports of finished runs wake the agent after 0.2 s."""
 NOTICE_S = 2.0
 """Seconds for which a message in the footer is shown."""
 LOW_ROWS = 35
@@ -96,6 +102,11 @@ class MainScreen(Screen[None]):
         self._search = SearchLine(id="search")
         self._notice = ""
         self._fitted = (0, "")
+        self._is_working = False
+        self._outcome: Outcome | None = None
+        self._quiet: Timer | None = None
+        """Runs out when the work has ended."""
+        self._alerted: set[str] = set()
         self._told: set[str] = set()
         """Questions that the user was notified of while another screen was on top."""
 
@@ -143,7 +154,25 @@ class MainScreen(Screen[None]):
         self._show_work(now_ms)
         self.query_one(QueuedLines).show(state.steering, state.follow_up, self.app.keys.show("app.message.dequeue"))
         self._show_questions()
+        self._follow_work()
         self._show_facts()
+
+    def _follow_work(self) -> None:
+        """Notice when the agent and its subagents become idle, unless a report wakes the agent soon."""
+        state = self._link.state
+        # Short work may begin and end between two calls.
+        was_working = self._is_working or state.outcome not in (None, self._outcome)
+        self._is_working, self._outcome = state.is_busy or self._stopping.runs > 0, state.outcome
+        if self._quiet is not None and was_working:
+            self._quiet.stop()
+        if was_working and not self._is_working:
+            self._quiet = self.set_timer(QUIET_S, self._end_work)
+
+    def _end_work(self) -> None:
+        outcome = self._link.state.outcome
+        if not self.app.departure.complete() and outcome is not None and outcome.status is not Status.STOPPED:
+            word = "Finished" if outcome.status is Status.COMPLETED else "Failed"
+            alert(self.app, f"{word}: {outcome.error or find_opening(outcome.text) or 'no answer'}")
 
     def _show_welcome(self) -> None:
         """Show the welcome text while the conversation is empty."""
@@ -176,6 +205,10 @@ class MainScreen(Screen[None]):
             self._search.close()
         box.show(waiting)
         self._fit()
+        for question in waiting:
+            if question.id not in self._alerted:
+                self._alerted.add(question.id)
+                alert(self.app, f"{render_asker(question)} asks: {question.title}")
         if self.app.screen is self:
             return
         for question in waiting:
@@ -229,7 +262,11 @@ class MainScreen(Screen[None]):
 
     def action_stop(self) -> None:
         """Give the default answer to a question, else stop the agent; queued messages go back into the editor."""
-        if not self.query_one(QuestionBox).answer_default():
+        if self.query_one(QuestionBox).answer_default():
+            return
+        if self.app.departure.cancel():
+            self._show_facts()
+        else:
             self._stopping.stop()
 
     def action_clear_or_quit(self) -> None:
@@ -247,7 +284,8 @@ class MainScreen(Screen[None]):
         self._show_facts()
 
     def _show_facts(self) -> None:
-        facts, status = find_facts(self.app), self._notice or self._stopping.describe()
+        facts = find_facts(self.app)
+        status = self._notice or self.app.departure.describe() or self._stopping.describe()
         self.query_one(StatusFooter).show(replace(facts, status=status) if status else facts)
 
     def action_quit_empty(self) -> None:

@@ -1,3 +1,4 @@
+from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.ui.renderers.tool import AgentHeading, describe_agent, describe_call, describe_cost, describe_end
 
 USAGE = {"input": 1000, "output": 200, "cacheRead": 0, "cacheWrite": 0, "cost": 0.01, "turns": 3}
@@ -60,6 +61,27 @@ def test_ends_are_one_line():
         "↻2 · 1 tool · read a",
         "",
         "",
+    ]
+
+
+def test_background_call_says_how_it_ended():
+    def find_run(status, reason=Reason.DONE, error=""):
+        times = {"started_ms": 1000, "finished_ms": 13_000, "turns": 3, "tool_uses": 1}
+        outcome = Outcome(status, reason, error=error)
+        fields = {"id": "a", "parent_id": "m", "depth": 1, "agent": "x", "description": "d", **times}
+        return lambda run_id: Run(status=status, outcome=outcome, **fields)
+
+    details = {"status": "background", "agentId": "a"}
+    assert [
+        describe_end(details, find_run(Status.COMPLETED)),
+        describe_end(details, find_run(Status.FAILED, Reason.ERROR, "no key")),
+        describe_end(details, find_run(Status.STOPPED, Reason.USER)),
+        describe_end(details, find_run(Status.QUEUED)),
+    ] == [
+        "✓ finished 12.0s · ↻3 · 1 tool",
+        "✗ failed 12.0s · ↻3 · 1 tool · no key",
+        "■ stopped 12.0s · ↻3 · 1 tool",
+        "Queued in background (ID: a)",
     ]
 
 
