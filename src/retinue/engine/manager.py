@@ -182,6 +182,11 @@ class Manager:
             self.wake(run_id)
         return True
 
+    def list_waiting(self, run_id: str) -> list[str]:
+        """Return the messages to a run that it has not read."""
+        live = self._live.get(run_id)
+        return self._runs.list_said(run_id) if live is None else [text for words in live.inbox.words for text in words]
+
     def hears(self, run_id: str) -> bool:
         """Return whether a run can receive messages: not if it is finished or works in a process of its own."""
         run, live = self._runs.find(run_id), self._live.get(run_id)
@@ -275,6 +280,10 @@ class Manager:
     def list_runs(self) -> list[Run]:
         """Return all runs, newest first."""
         return self._runs.list_newest()
+
+    def list_past(self) -> list[Run]:
+        """Return the runs that were forgotten, in the order they were."""
+        return list(self._runs.past.values())
 
     def children(self, run_id: str) -> list[Run]:
         return self._runs.list_children(run_id)

@@ -1,7 +1,7 @@
 """A conversation as blocks: built from messages, updated by events. Used for the main agent and in the run viewer."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -400,7 +400,9 @@ class StreamedReply:
 class SubagentStreams:
     """Listens to working subagents and keeps their streamed replies and running tools."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_reply: Callable[[], None] = lambda: None) -> None:
+        """`on_reply` is called when a reply begins and when it is complete."""
+        self._on_reply = on_reply
         self._partials: dict[str, StreamedReply] = {}
         self._tools: dict[str, dict[str, str]] = {}
         """Names of running tools, by run and call."""
@@ -440,3 +442,4 @@ class SubagentStreams:
             self._tools.get(event.run_id, {}).pop(event.result.tool_call_id, None)
         elif isinstance(event, ev.MessageFinished | ev.MessageStarted):
             self._partials.pop(event.run_id, None)
+            self._on_reply()

@@ -40,7 +40,7 @@ class ScreenLink:
         self.state = State("", ConversationBlocks())
         self.version = 0
         """Grows with every event."""
-        self.overheard = SubagentStreams()
+        self.overheard = SubagentStreams(self._count_turn)
 
     async def open(self) -> None:
         """Open the session. Raises RetinueError."""
@@ -70,6 +70,15 @@ class ScreenLink:
         if self._crew is None:
             raise RetinueError("the agent is not ready yet")
         return self._crew
+
+    @property
+    def usage(self) -> Usage:
+        """What the main agent and all its runs have used in this session."""
+        return sum((run.usage for run in self.crew.lookout.runs), self.state.usage)
+
+    def _count_turn(self) -> None:
+        """A subagent has replied, so the usage has grown."""
+        self.version += 1
 
     def reload(self) -> None:
         """Rebuild the state, for another session or branch."""

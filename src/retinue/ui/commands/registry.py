@@ -55,6 +55,7 @@ OWN = (
     SlashCommand("clone", "continue in a copy of this session", branches.clone_session, needs_rest=True),
     SlashCommand("name", "name this session", session.name_session, "NAME"),
     SlashCommand("session", "statistics of this session", session.show_session),
+    SlashCommand("cost", "tokens and cost of each agent and model", session.show_costs),
     SlashCommand("compact", "summarise the conversation", session.compact_session, "[what to keep]", needs_rest=True),
     SlashCommand("export", "export this session as an HTML file", general.export_session, "[file]"),
     SlashCommand("copy", "copy the last reply", general.copy_reply),

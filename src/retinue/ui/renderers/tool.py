@@ -132,7 +132,7 @@ def describe_cost(details: object) -> str:
         turns = details.get("turns") if isinstance(details, Mapping) else None
         return f"↻{turns}" if isinstance(turns, int) and turns else ""
     numbers = {key: value for key, value in usage.items() if isinstance(value, int | float)}
-    tokens = int(sum(numbers.get(key, 0) for key in ("input", "output", "cacheRead", "cacheWrite")))
+    tokens = int(sum(numbers.get(key, 0) for key in ("input", "output", "cacheWrite")))
     facts = [f"↻{numbers['turns']}"] if numbers.get("turns") else []
     facts += [f"{format_tokens(tokens)} token"] if tokens else []
     facts += [cost] if (cost := format_cost(float(numbers.get("cost", 0)))) else []

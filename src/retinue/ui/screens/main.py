@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import Screen
 from textual.timer import Timer
+from textual.widget import Widget
 
 from retinue.core.errors import RetinueError
 from retinue.core.run import Outcome, Status
@@ -22,7 +23,7 @@ from retinue.ui.formats import FRAME_S, clean_line
 from retinue.ui.interrupt import StopKeys, describe_scope
 from retinue.ui.navigation import ConversationReader, Way
 from retinue.ui.widgets.completion import CompletionPopup
-from retinue.ui.widgets.conversation import Conversation
+from retinue.ui.widgets.conversation import Conversation, UnseenLine
 from retinue.ui.widgets.editor import Editor
 from retinue.ui.widgets.fleet import FleetList
 from retinue.ui.widgets.question import TIGHT_ROWS, QuestionBox, render_asker
@@ -111,9 +112,11 @@ class MainScreen(Screen[None]):
         """Questions that the user was notified of while another screen was on top."""
 
     def compose(self) -> ComposeResult:
-        yield Conversation(self._link.state.talk, id="conversation")
+        conversation = Conversation(self._link.state.talk, id="conversation")
+        yield conversation
         yield Welcome(id="welcome")
         with Vertical(id="bottom"):
+            yield UnseenLine(conversation, id="unseen")
             yield AgentTree(id="agents")
             yield WorkingLine(id="working", markup=False)
             yield QueuedLines(id="queued")
@@ -144,12 +147,14 @@ class MainScreen(Screen[None]):
         if self._panels.is_moving or self._seen != self._link.version:
             self._panels.show(now_ms)
         if self._seen == self._link.version:
+            self._show_unseen()  # the user may have scrolled
             return
         self._seen = self._link.version
         conversation = self.query_one("#conversation", Conversation)
         if conversation.talk is not state.talk:
             conversation.show(state.talk)
         conversation.sync()
+        self._show_unseen()
         self._show_welcome()
         self._show_work(now_ms)
         self.query_one(QueuedLines).show(state.steering, state.follow_up, self.app.keys.show("app.message.dequeue"))
@@ -173,6 +178,9 @@ class MainScreen(Screen[None]):
         if not self.app.departure.complete() and outcome is not None and outcome.status is not Status.STOPPED:
             word = "Finished" if outcome.status is Status.COMPLETED else "Failed"
             alert(self.app, f"{word}: {outcome.error or find_opening(outcome.text) or 'no answer'}")
+
+    def _show_unseen(self) -> None:
+        self.query_one(UnseenLine).show(self.app.keys.show("tui.altScreen.bottom"))
 
     def _show_welcome(self) -> None:
         """Show the welcome text while the conversation is empty."""
@@ -217,6 +225,16 @@ class MainScreen(Screen[None]):
                 text = f"{render_asker(question)} asks: {clean_line(question.title, 200)}"
                 self.app.notify(text, title="Question on the main screen", timeout=10, markup=False)
 
+    def set_focus(self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False) -> None:
+        """Some widget always has the keys, usually the editor; textual would give them to none after some clicks."""
+        kept = self.focused or next(iter(self.query(Editor)), None)
+        super().set_focus(widget or kept, scroll_visible, from_app_focus)
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """A click on the editor ends the search, whose keys would not work there."""
+        if event.widget is self.query_one(Editor):
+            self._search.close()
+
     def on_resize(self) -> None:
         """Keep the answers of a question visible at any size."""
         self._fit()
@@ -258,6 +276,7 @@ class MainScreen(Screen[None]):
     def on_editor_submitted(self, event: Editor.Submitted) -> None:
         """Send a command or a message; while the agent works, the message is queued."""
         event.stop()
+        self._reading.go_edge(1)
         self.app.speech.take(event.text, is_follow_up=event.is_later)
 
     def action_stop(self) -> None:

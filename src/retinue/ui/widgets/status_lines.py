@@ -124,12 +124,12 @@ def find_facts(app: "RetinueApp") -> FooterFacts:
     link = app.link
     if not link.is_open:
         return FooterFacts(status="starting")
-    usage, model = link.state.usage, link.crew.model
+    usage, model = link.usage, link.crew.model
     return FooterFacts(
         folder=app.shorten(Path.cwd()),
         model=model.ref,
         thinking=link.crew.selection.thinking,
-        input=usage.input + usage.cache_read + usage.cache_write,
+        input=usage.input + usage.cache_write,
         output=usage.output,
         cost=usage.cost.total,
         percent=find_percent(link.state.context_tokens, model.context_window),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from retinue.core.figures import format_cost, format_duration, format_tokens
+from retinue.core.figures import count_tokens, format_cost, format_duration, format_tokens
 from retinue.views.export.conversation import cut_line, escape
 from retinue.views.report import ConversationReport, SessionReport, TimeSpan
 
@@ -139,7 +139,7 @@ def draw_bars(chapters: Sequence[ConversationReport]) -> str:
                     f"<title>{escape(title)}</title></rect>"
                 )
                 left += width
-        told = " · ".join(filter(None, (f"{format_tokens(_count(chapter))} tokens", format_cost(usage.cost.total))))
+        told = " · ".join(filter(None, (f"{format_tokens(count_tokens(usage))} tokens", format_cost(usage.cost.total))))
         parts.append(f'<text class="figure" x="{left + 6:.1f}" y="{top + 15}">{escape(told)}</text>')
     return "\n".join([*parts, "</svg>"])
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from retinue.core.errors import UsageError, quote
-from retinue.core.figures import format_cost, format_duration, format_tokens
+from retinue.core.figures import count_tokens, format_cost, format_duration, format_tokens
 from retinue.core.redaction import Redactor, collect_secrets
 from retinue.settings.paths import find_paths
 from retinue.settings.providers import load_registry
@@ -56,7 +56,7 @@ def _render_legend(kinds: Mapping[str, str], chart: str) -> str:
 
 def _render_facts(story: SessionReport) -> str:
     cost = sum(chapter.usage.cost.total for chapter in story.chapters)
-    tokens = sum(chapter.usage.total_tokens for chapter in story.chapters)
+    tokens = sum(count_tokens(chapter.usage) for chapter in story.chapters)
     spans = [chapter for chapter in story.chapters if chapter.spans]
     length = max((c.end_ms for c in spans), default=0) - min((c.start_ms for c in spans), default=0)
     facts = [story.cwd, story.created, f"session {story.session_id}", story.main.model]
@@ -71,7 +71,7 @@ def _render_branch(parent_id: str, below: Mapping[str, list[ConversationReport]]
     items = []
     for run in below[parent_id]:
         facts = [run.status, f"{run.turns} turns", f"{run.tool_uses} tools"]
-        facts += [f"{format_tokens(run.usage.total_tokens)} tokens", format_cost(run.usage.cost.total)]
+        facts += [f"{format_tokens(count_tokens(run.usage))} tokens", format_cost(run.usage.cost.total)]
         facts.append(format_duration(run.end_ms - run.start_ms) if run.spans else "")
         line = f'<a href="#{escape(run.id)}"><b>{escape(run.agent)}</b> {escape(cut_line(run.title, _HEAD_CHARS))}</a>'
         told = f'<span class="facts"> {escape(" · ".join(fact for fact in facts if fact))}</span>'
