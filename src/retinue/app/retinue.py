@@ -211,6 +211,15 @@ class Retinue:
         return self._host.desk
 
     @property
+    def approvals(self) -> str:
+        """The session's approval mode. Setting another one raises UsageError if it is unknown."""
+        return self._here.parts.guards.mode
+
+    @approvals.setter
+    def approvals(self, mode: str) -> None:
+        self._here.parts.guards.choose_mode(mode)
+
+    @property
     def crew_settings(self) -> "SubagentsConfig":
         return self._here.config.crew.settings
 

@@ -83,6 +83,8 @@ class CommandBlock(Block):
     is_private: bool = False
     """The model does not see it."""
     is_live: bool = False
+    duration_ms: float | None = None
+    """Unknown after a resume."""
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
+from retinue.core.figures import format_duration
 from retinue.core.terminal import escape_text
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -30,6 +31,11 @@ def find_percent(tokens: int, window: int) -> int | None:
 def color_percent(percent: int) -> str:
     """The name of the theme colour for a fill level."""
     return "error" if percent >= 85 else "warning" if percent >= 70 else "dim"
+
+
+def format_seconds(ms: float) -> str:
+    """`3.2 s`; like other durations from a minute on."""
+    return f"{ms / 1000:.1f} s" if ms < 59_950 else format_duration(ms)
 
 
 def clean(text: str) -> str:

@@ -84,6 +84,8 @@ class StopKeys:
             return
         app, now_s, runs = self._screen.app, time.monotonic(), self.runs
         command = app.kept.double_escape
+        if self._link.crew.shell.abort():
+            return  # a command of the user
         if self._link.state.is_busy:
             self._interrupt()
         elif runs:
@@ -102,6 +104,8 @@ class StopKeys:
             return
         if editor.text:
             editor.clear_all()
+        elif self._link.is_open and self._link.crew.shell.abort():
+            return
         elif self._link.is_open and self._link.state.is_busy:
             self._interrupt()
         elif self._leaving.press(time.monotonic()):

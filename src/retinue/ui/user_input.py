@@ -1,6 +1,7 @@
 """Handles the user's input: a slash command, a shell command, or a message to the agent."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
@@ -108,7 +109,12 @@ class UserInput:
             link.version += 1
 
         link.version += 1
-        await link.crew.shell.run(command, show, exclude=is_private)
+        begun_s = time.monotonic()
+        done = await link.crew.shell.run(command, show, exclude=is_private)
+        block.exit_code = done.exit_code if isinstance(done.exit_code, int) else None
+        block.duration_ms = (time.monotonic() - begun_s) * 1000
+        block.touch()
+        link.touch()
 
     async def _guard(self, work: Awaitable[None]) -> None:
         try:

@@ -47,6 +47,7 @@ OWN = (
     TOOLKIT,
     SlashCommand("model", "choose a model", model.choose_model, "[name]"),
     SlashCommand("thinking", "choose the thinking level", model.choose_thinking, "[level]"),
+    SlashCommand("approvals", "choose which calls you are asked about", general.choose_approvals, "[mode]"),
     SlashCommand("scoped-models", "choose the models that Ctrl+P cycles through", model.choose_scope),
     SlashCommand("new", "start a new session", session.begin_session, needs_rest=True),
     SlashCommand("resume", "resume another session", session.resume_session, "[name|all]", needs_rest=True),

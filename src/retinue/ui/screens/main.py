@@ -51,7 +51,8 @@ class MainScreen(Screen[None]):
     MainScreen > #bottom { height: auto; max-height: 80%; }
     MainScreen.-low Editor { max-height: 40vh; }
     MainScreen.-asking > #bottom { max-height: 100%; }
-    MainScreen.-asking #agents, MainScreen.-asking #fleet, MainScreen.-asking #queued { display: none; }
+    MainScreen.-asking.-tight #agents, MainScreen.-asking #fleet, MainScreen.-asking #queued { display: none; }
+    MainScreen.-asking #agents { max-height: 5; }
     MainScreen.-asking Editor { max-height: 5; }
     MainScreen.-asking.-tight Editor { border: none; min-height: 1; max-height: 1; }
     MainScreen.-tight #welcome, MainScreen.-asking #welcome { display: none; }
@@ -68,6 +69,7 @@ class MainScreen(Screen[None]):
                 "open_thinking": "app.thinking.toggle",
                 "cycle_thinking": "app.thinking.cycle",
                 "call('/model')": "app.model.select",
+                "call('/approvals')": "app.approvals.select",
                 "cycle_model(1)": "app.model.cycleForward",
                 "cycle_model(-1)": "app.model.cycleBackward",
                 "call('/copy')": "app.message.copy",
@@ -192,7 +194,7 @@ class MainScreen(Screen[None]):
 
     def _recolour(self) -> None:
         """Redraw widgets whose text contains colours of the theme."""
-        self.query_one(QuestionBox).redraw()
+        self.query_one(QuestionBox).recolour()
         self.query_one(FleetList).redraw()
         self.query_one(Welcome).redraw()
         self.query_one(CompletionPopup).redraw()
@@ -222,7 +224,9 @@ class MainScreen(Screen[None]):
         for question in waiting:
             if question.id not in self._told:
                 self._told.add(question.id)
-                text = f"{render_asker(question)} asks: {clean_line(question.title, 200)}"
+                run = self._link.crew.lookout.find(question.run_id)
+                asker = render_asker(question, "" if run is None else run.description)
+                text = f"{asker} asks: {clean_line(question.title, 200)}"
                 self.app.notify(text, title="Question on the main screen", timeout=10, markup=False)
 
     def set_focus(self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False) -> None:
@@ -247,7 +251,8 @@ class MainScreen(Screen[None]):
         self.set_class(bool(questions), "-asking")
         self.set_class(rows < TIGHT_ROWS, "-tight")
         self.set_class(rows < LOW_ROWS, "-low")
-        self.query_one(QuestionBox).fit(rows)
+        agents = self.query_one("#agents")
+        self.query_one(QuestionBox).fit(rows, min(agents.size.height, 5) if agents.display else 0)
 
     def on_question_box_answered(self, event: QuestionBox.Answered) -> None:
         event.stop()

@@ -115,6 +115,7 @@ class FooterFacts:
     cost: float = 0.0
     percent: int | None = None
     window: int = 0
+    approvals: str = "never"
     status: str = ""
     """A status message, for example about a key or the number of agents."""
 
@@ -134,6 +135,7 @@ def find_facts(app: "RetinueApp") -> FooterFacts:
         cost=usage.cost.total,
         percent=find_percent(link.state.context_tokens, model.context_window),
         window=model.context_window,
+        approvals=link.crew.approvals,
     )
 
 
@@ -191,6 +193,8 @@ class StatusFooter(Static):
             # The footer is already drawn in a muted colour.
             style = "" if color == "dim" else self.app.theme_variables.get(color, "")
             parts.append(Text(f"{facts.percent}%/{format_tokens(facts.window)} ", style=style))
+        if facts.approvals != "never":
+            parts.append(Text(f"approvals: {facts.approvals} ", style=self.app.theme_variables.get("warning", "")))
         model = Text(clean_line(facts.model, 60), style="bold")
         if facts.thinking != "off":
             model.append(f" • {facts.thinking}", style="not bold")
