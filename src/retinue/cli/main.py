@@ -16,6 +16,8 @@ _COMMANDS = {
     "cluster": ("cluster", "run_cluster"),
     "doctor": ("doctor", "run_doctor"),
     "export": ("export", "run_export"),
+    "login": ("login", "run_login"),
+    "logout": ("login", "run_logout"),
     "logs": ("logs", "show_logs"),
     "mcp": ("line_server", "run_mcp"),
     "models": ("models", "list_models"),

@@ -40,6 +40,8 @@ commands
   mcp                  serve the delegation tools to an MCP host, such as another coding agent
   worker               execute runs from a shared database (--database URL, --slots N, --total N, --drain SECONDS)
   cluster status       show workers, queues and runs of that database (cluster prune --days N deletes old runs)
+  login [PROVIDER]     check an API key and store it in auth.json (a pipe is read instead of asking; --no-check)
+  logout [PROVIDER]    remove it
   models               list the available models and the default (--refresh: ask the providers for their models)
   schedules            list scheduled agents (schedules cancel ID: cancel one)
   sessions             list the sessions of this folder (--all: also those of other folders and of subagents)
@@ -81,7 +83,8 @@ other
   -h, --help           show this help
   -v, --version        show the version
 
-If no API key and no local model server is found, the built-in rule-based model `offline/rules` answers.
+If no API key and no local model server is found, the built-in rule-based model `offline/rules` answers;
+`retinue login` stores a key.
 """
 
 
@@ -112,11 +115,22 @@ class Options:
         self.mcp = self.hook = self.extension = self.file = ""
         self.output = self.port = ""
         self.search = self.fetch = self.convert = self.unfetched = False
+        self.no_check = False
         self.limit = self.tool = self.run = ""
         self.database = self.slots = self.total = self.drain = self.days = ""
 
 
-_MOST_WORDS = {"agents": 2, "cluster": 2, "run": None, "schedules": 2, "trust": 1, "why": 2, "export": 1}
+_MOST_WORDS = {
+    "agents": 2,
+    "cluster": 2,
+    "run": None,
+    "schedules": 2,
+    "trust": 1,
+    "why": 2,
+    "export": 1,
+    "login": 1,
+    "logout": 1,
+}
 """Maximum number of arguments per command (None: any number); commands not listed take none."""
 
 _SHORT = {
@@ -140,6 +154,8 @@ _TABLE = {
     "doctor": _LISTING,
     "activity": _LISTING,
     "logs": f"{_LISTING} --search --fetch --convert --limit= --tool= --run=",
+    "login": f"{_EVERYWHERE} --no-check",
+    "logout": _EVERYWHERE,
     "mcp": f"{_EVERYWHERE} {_MODEL} --no-session",
     "why": _LISTING,
     "worker": f"{_EVERYWHERE} --database= --slots= --total= --drain=",
