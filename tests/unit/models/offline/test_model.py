@@ -99,12 +99,6 @@ async def test_no_tools_is_said():
     assert message.text.startswith("I cannot answer this without the tools `grep`, `find`, `read` and `ls`")
 
 
-async def test_greeting_needs_no_tools():
-    message = await reply([UserMessage("hello", 0)])
-
-    assert (message.calls, "no language model" in message.text) == ([], True)
-
-
 async def test_work_is_bounded():
     messages = [UserMessage("How does the `Alpha_beta` cookie session parser write retry files?", 0)]
     await play(
