@@ -1,6 +1,7 @@
 """The first start without a key, `/login`, and models that need a key."""
 
 import json
+from contextlib import asynccontextmanager
 
 import pytest
 from textual.widgets import Input
@@ -40,8 +41,11 @@ def local(monkeypatch):
     monkeypatch.setattr(providers, "_find_local", lambda: (LOCAL,))
 
 
-def open_first(tmp_path, **request):
-    return open_stage(tmp_path, **{"model": None, **request})
+@asynccontextmanager
+async def open_first(tmp_path, **request):
+    async with open_stage(tmp_path, **{"model": None, **request}) as stage:
+        await stage.wait(lambda: welcome(stage) is not None)
+        yield stage
 
 
 def welcome(stage):
@@ -73,7 +77,7 @@ async def log_in(stage, key, name="anthropic"):
 def test_first_start_leads_to_a_model(world, server):
     world.model = []
     world.environment["ANTHROPIC_BASE_URL"] = server.url
-    with world.tmux() as tmux:
+    with world.tmux(columns=140) as tmux:
         screen = tmux.see("1  Enter an API key")
         assert "none found" in screen and "3  Try it offline" in screen and "/help" in screen
         tmux.keys("1")
@@ -132,7 +136,7 @@ async def test_prompt_is_simply_answered(tmp_path, work):
 
 @pytest.mark.parametrize("reason", ["flag", "key", "settings"])
 async def test_choices_are_for_the_first_start_only(tmp_path, work, agent_dir, monkeypatch, reason):
-    agent_dir.mkdir(parents=True)
+    agent_dir.mkdir(parents=True, exist_ok=True)
     if reason == "key":
         monkeypatch.setenv("ANTHROPIC_API_KEY", GOOD)
     elif reason == "settings":

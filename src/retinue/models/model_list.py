@@ -146,8 +146,8 @@ def _ask(provider: Provider, url: str, headers: Mapping[str, str], timeout_s: fl
         with opener.open(Request(url, body, dict(headers)), timeout=timeout_s) as response:
             return orjson.loads(response.read(_LARGEST_REPLY))
     except HTTPError as error:
-        text = f"{where} answers with status {error.code}"
-        if error.code in (401, 403) or (error.code == 400 and _BAD_KEY.search(_read_start(error))):
+        text, said = f"{where} answers with status {error.code}", _read_error(error)
+        if error.code in (401, 403) or (error.code == 400 and _BAD_KEY.search(said)):
             raise KeyRefused(f"{text}; check the key") from None
         if body is not None and error.code in _KNOWN_KEY:
             return None
@@ -159,10 +159,13 @@ def _ask(provider: Provider, url: str, headers: Mapping[str, str], timeout_s: fl
         raise ModelError(f"{where} does not answer ({reason})") from None
 
 
-def _read_start(answer: "HTTPError") -> bytes:
+def _read_error(answer: "HTTPError") -> bytes:
+    from http.client import HTTPException
+
     try:
-        return answer.read(_LARGEST_ERROR)
-    except (OSError, ValueError):
+        with answer:
+            return answer.read(_LARGEST_ERROR)
+    except (OSError, HTTPException, ValueError):
         return b""
 
 

@@ -17,11 +17,16 @@ _EXAMPLES = 3
 _SELF = re.compile(r"\b(?:who|what|which)\b.*\byou\b|help|model|^\W*(?:hi|hello|hey|good)\b", re.IGNORECASE)
 
 
+def asks_self(question: OfflineQuestion) -> bool:
+    """Whether a question is about this model, or a greeting."""
+    return _SELF.search(question.text) is not None
+
+
 def render_chat(question: OfflineQuestion, findings: Findings) -> str:
     """Say what this model is, and what to ask it here."""
     if not question.text.strip():
         lead = "There was no question."
-    elif _SELF.search(question.text):
+    elif asks_self(question):
         lead = (
             "I am `offline/rules`: fixed rules, no language model. I search the files here with real tools and quote "
             "what I find; I cannot write or change code."

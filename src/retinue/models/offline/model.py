@@ -129,6 +129,7 @@ def read_questions(transcript: Transcript) -> list[OfflineQuestion]:
 def describe_step(questions: list[OfflineQuestion], actions: list[Action], turns: int) -> str:
     """One line that says what the calls are for."""
     if turns == 0:
+        questions = [each for each in questions if each.kind is not Kind.CHAT]
         names = [name for each in questions for name in (*each.symbols, *each.phrases)]
         words = list(dict.fromkeys([*names, *(concept.word for each in questions for concept in each.concepts)]))[:6]
         return f"Looking for {', '.join(words)}." if words else "Looking around."

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from retinue.models.offline.actions import Action, Find, List, Read, SearchAction, ToolNames
-from retinue.models.offline.chat import NAMED
+from retinue.models.offline.chat import NAMED, asks_self
 from retinue.models.offline.languages import OUTLINE, define_pattern, find_family, is_test, is_vendored
 from retinue.models.offline.question import Concept, Kind
 from retinue.models.offline.scores import Ranking, last_name
@@ -197,9 +197,10 @@ def _look_around(ranking: Ranking) -> Iterable[Action]:
 
 
 def _find_examples(ranking: Ranking) -> Iterable[Action]:
-    """List the files, and some definitions to name."""
-    yield from _look_around(ranking)
-    yield SearchAction(NAMED, limit=100)
+    """List the files, and some definitions that an example can name."""
+    if asks_self(ranking.question):
+        yield from _look_around(ranking)
+        yield SearchAction(NAMED, limit=100)
 
 
 def _read_project(ranking: Ranking) -> Iterable[Action]:

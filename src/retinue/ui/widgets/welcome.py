@@ -84,15 +84,16 @@ class Welcome(Static):
         if step := keys.step(key, "tui.select.up", "tui.select.down"):
             self._move(step)
         elif keys.means(key, "tui.select.confirm"):
-            self.post_message(self.Chosen(self._choices[self._lit].key))
+            self._choose(self._lit)
         elif key.isdecimal() and 0 < int(key) <= len(self._choices):
-            self._lit = int(key) - 1
-            self.redraw()
-            if not self._choices[self._lit].is_off:
-                self.post_message(self.Chosen(self._choices[self._lit].key))
+            self._choose(int(key) - 1)
         else:
             return False
         return True
+
+    def _choose(self, place: int) -> None:
+        if not self._choices[place].is_off:
+            self.post_message(self.Chosen(self._choices[place].key))
 
     def _move(self, step: int) -> None:
         """Highlight the next way that is available."""
