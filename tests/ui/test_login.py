@@ -121,7 +121,7 @@ async def test_local_server_can_be_chosen(tmp_path, work, agent_dir, local):
 
 async def test_missing_server_cannot_be_chosen(tmp_path, work, agent_dir):
     async with open_first(tmp_path) as stage:
-        await stage.press("2", "enter")
+        await stage.press("2")
         assert (welcome(stage), screen(agent_dir), len(stage.app.screen_stack)) == (["login", "offline"], {}, 1)
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
 RULES = "offline/rules"
+_NARROW = 60
+"""Columns below which the notes of the choices are left out."""
 Start = Literal["login", "local", "offline"]
 
 
@@ -36,7 +38,7 @@ def list_choices(app: "RetinueApp") -> tuple[StartChoice, ...]:
     if app.kept.start or request.model or request.provider or not selection.is_unset:
         return ()
     local = selection.find_local()
-    found = "none found: start Ollama, LM Studio or llama.cpp first" if local is None else clean_line(local.name, 60)
+    found = "none found (Ollama, LM Studio, llama.cpp)" if local is None else clean_line(local.name, 60)
     return (
         StartChoice("login", "Enter an API key", "of Anthropic, OpenAI, Google or another provider"),
         StartChoice("local", "Use a local server", found, local is None),
@@ -112,25 +114,23 @@ class Welcome(Static):
             title.append(f"\n\n{self._remark}", style=colors.get("text-warning", ""))
         self.update(Group(title, Text(), self._draw_choices(), Text(), self._draw_keys()) if self._choices else title)
 
+    def on_resize(self) -> None:
+        if self._choices:
+            self.redraw()
+
     def _draw_choices(self) -> Table:
         table = Table.grid(padding=(0, 2, 0, 0))
-        accent = self.app.theme_variables.get("accent", "")
+        accent, is_narrow = self.app.theme_variables.get("accent", ""), self.app.size.width < _NARROW
         for number, choice in enumerate(self._choices):
             is_lit, tone = number == self._lit, "dim" if choice.is_off else ""
             label = Text(f"{'▸' if is_lit else ' '} {number + 1}  {choice.label}", style=tone or "bold")
             if is_lit:
                 label.stylize(accent)
-            table.add_row(label, Text(choice.note, style=tone))
+            table.add_row(label, Text("" if is_narrow else choice.note, style=tone))
         return table
 
     def _draw_keys(self) -> Text:
         show = self.app.keys.show
-        parts = [
-            f"{show('tui.select.up')} {show('tui.select.down')} {show('tui.select.confirm')} or 1 2 3: choose",
-            f"{show('app.interrupt')}: stop",
-            f"{show('app.exit')}: exit",
-            "/: commands",
-            "@: files",
-            "/help: all keys",
-        ]
-        return Text(f"Or type what you want to do. {' · '.join(parts)}")
+        first = f"↑↓ {show('tui.select.confirm')} or 1 2 3: choose · or type what you want to do"
+        stop, leave = f"{show('app.interrupt')}: stop", f"{show('app.exit')}: exit"
+        return Text(f"{first}\n{stop} · {leave} · /: commands · @: files · /help: all keys")
