@@ -91,6 +91,12 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
         "--json --model --provider --refresh",
         (("", "list the available models and the default"),),
     ),
+    "login": (
+        "login.run_login",
+        "--no-check",
+        (("[PROVIDER]", "check an API key and store it in auth.json; a key in a pipe is read without asking"),),
+    ),
+    "logout": ("login.run_logout", "", (("[PROVIDER]", "remove a stored API key"),)),
     "schedules": (
         "schedules.run_schedules",
         "--json",
@@ -180,6 +186,7 @@ FLAGS = {
     "--drain": ("", "SECONDS", "how long active runs may take to finish after a stop signal (30)"),
     "--days": ("", "N", "prune: keep runs that finished in the last N days"),
     "--unfetched": ("", "", "prune: also runs whose result no front end has fetched"),
+    "--no-check": ("", "", "store the key without asking the provider"),
     "--refresh": ("", "", "first ask the providers for their models"),
     "--all": ("", "", "include those of other folders and of subagents"),
 }
@@ -228,6 +235,7 @@ class Options:
         self.output = self.port = ""
         self.search = self.fetch = self.convert = self.unfetched = False
         self.limit = self.tool = self.run = ""
+        self.no_check = False
         self.database = self.slots = self.total = self.drain = self.days = ""
 
 

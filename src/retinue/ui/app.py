@@ -233,6 +233,13 @@ class RetinueApp(App[int], inherit_bindings=False):
         if (habits := self.habits) is not None:
             self._keep(lambda: habits.choose_theme(name))
 
+    def choose_start(self, name: str) -> None:
+        """Save how to work without a key."""
+        self.kept = replace(self.kept, start=name)
+        self.link.version += 1
+        if (habits := self.habits) is not None:
+            self._keep(lambda: habits.choose_start(name))
+
     def leave(self) -> None:
         """Exit; while subagents are working, ask first."""
         if self.departure.agents:

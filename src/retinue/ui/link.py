@@ -94,8 +94,14 @@ class ScreenLink:
 
     def _show_notes(self) -> None:
         for note in self._notes:
-            self.state.talk.note(note, "warning")
+            if not self._is_welcome(note):
+                self.state.talk.note(note, "warning")
         self._notes.clear()
+
+    def _is_welcome(self, note: str) -> bool:
+        """Whether the welcome of an empty conversation says the same."""
+        crew = self.crew
+        return not self.state.talk.blocks and crew.selection.is_unset and note.startswith(f"using {crew.model.ref}, ")
 
     def _read_later(self, state: State, backlog: "HistoryReader", shown: int) -> None:
         """Read the start of a long session in the background; its end is already shown."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import UsageError, quote
-from retinue.ui.commands import agents, branches, general, model, session
+from retinue.ui.commands import agents, branches, general, login, model, session
 from retinue.ui.menus.entries import EntriesMenu
 from retinue.ui.screens.overlay import hold_keys
 from retinue.views.overview import Kind
@@ -46,6 +46,7 @@ OWN = (
     SlashCommand("agents", "running agents, agent types, scheduled jobs, settings", agents.open_agents),
     TOOLKIT,
     SlashCommand("model", "choose a model", model.choose_model, "[name]"),
+    SlashCommand("login", "check and store an API key", login.log_in, "[provider]"),
     SlashCommand("thinking", "choose the thinking level", model.choose_thinking, "[level]"),
     SlashCommand("approvals", "choose which calls you are asked about", general.choose_approvals, "[mode]"),
     SlashCommand("scoped-models", "choose the models that Ctrl+P cycles through", model.choose_scope),

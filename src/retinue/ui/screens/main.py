@@ -15,6 +15,7 @@ from retinue.core.errors import RetinueError
 from retinue.core.run import Outcome, Status
 from retinue.ui.agent_panels import AgentTree, PanelLayout
 from retinue.ui.alerts import alert
+from retinue.ui.blocks import NoteBlock
 from retinue.ui.completer import Completer
 from retinue.ui.conversation_blocks import find_opening
 from retinue.ui.default_keys import bind, bind_all
@@ -29,7 +30,8 @@ from retinue.ui.widgets.fleet import FleetList
 from retinue.ui.widgets.question import TIGHT_ROWS, QuestionBox, render_asker
 from retinue.ui.widgets.queued import QueuedLines, resend, take_back
 from retinue.ui.widgets.search import SearchLine
-from retinue.ui.widgets.status_lines import StatusFooter, Welcome, WorkingLine, find_facts
+from retinue.ui.widgets.status_lines import StatusFooter, WorkingLine, find_facts
+from retinue.ui.widgets.welcome import Welcome, list_choices
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -135,6 +137,7 @@ class MainScreen(Screen[None]):
         self._stopping, self._panels = StopKeys(self), PanelLayout(self)
         self._reading = ConversationReader(self.query_one("#conversation", Conversation))
         editor.asks_first = self._take_key
+        editor.is_private = lambda text: text.split()[:1] == ["/login"]
         editor.focus()
         self.set_interval(FRAME_S, self.sync)
         self.app.theme_changed_signal.subscribe(self, lambda theme: self._recolour())
@@ -185,12 +188,19 @@ class MainScreen(Screen[None]):
         self.query_one(UnseenLine).show(self.app.keys.show("tui.altScreen.bottom"))
 
     def _show_welcome(self) -> None:
-        """Show the welcome text while the conversation is empty."""
+        """Show the welcome text until something is said."""
         welcome, state = self.query_one(Welcome), self._link.state
-        if state.talk.blocks or state.is_busy or self._panels.is_moving or not self._link.is_open:
+        is_begun = any(not isinstance(block, NoteBlock) for block in state.talk.blocks)
+        if is_begun or state.is_busy or self._panels.is_moving or not self._link.is_open:
             welcome.hide()
         else:
-            welcome.show(self._link.crew.model.ref)
+            welcome.show(self._link.crew.model.ref, list_choices(self.app))
+
+    def on_welcome_chosen(self, event: Welcome.Chosen) -> None:
+        from retinue.ui.commands.login import begin
+
+        event.stop()
+        begin(self.app, event.start)
 
     def _recolour(self) -> None:
         """Redraw widgets whose text contains colours of the theme."""
@@ -271,10 +281,12 @@ class MainScreen(Screen[None]):
         self._completer.look()
 
     def _take_key(self, event: events.Key) -> bool:
-        """Offer a key to the question, the completions and the agent list; False leaves it to the editor."""
+        """Offer a key to the question, the welcome, the completions and the agent list; False: it is the editor's."""
         box = self.query_one(QuestionBox)
         is_completing = box.is_aside and self.query_one(CompletionPopup).is_open
         if not is_completing and box.take_key(event.key, is_printable=event.is_printable):
+            return True
+        if not self.query_one(Editor).text and self.query_one(Welcome).take_key(event.key):
             return True
         return self._completer.take_key(event.key) or self._panels.take_key(event.key)
 

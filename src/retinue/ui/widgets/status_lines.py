@@ -1,4 +1,4 @@
-"""The status lines of the main screen: the welcome text, what the agent is doing, and the footer."""
+"""The status lines of the main screen: what the agent is doing, and the footer."""
 
 import math
 from dataclasses import dataclass
@@ -18,41 +18,6 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
 _PHASES = {"compacting": "summarising the conversation", "waiting": "waiting for subagents"}
-_RULES = "offline/rules"
-
-
-class Welcome(Static):
-    """Shown until the first message is sent, with a warning if there is one."""
-
-    DEFAULT_CSS = """
-    Welcome { height: auto; padding: 0 2 1 2; color: $text-muted; display: none; }
-    Welcome.-shown { display: block; }
-    """
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False)
-        self._remark = ""
-
-    def show(self, model: str) -> None:
-        remark = f"{_RULES} is not a language model: it answers by fixed rules. Choose a model with /model."
-        remark = remark if model == _RULES else ""
-        if remark != self._remark or not self.has_class("-shown"):
-            self._remark = remark
-            self.redraw()
-        self.add_class("-shown")
-
-    def hide(self) -> None:
-        self.remove_class("-shown")
-
-    def redraw(self) -> None:
-        """Redraw because the theme has changed."""
-        colors = self.app.theme_variables
-        text = Text()
-        text.append("retinue", style=f"bold {colors.get('accent', '')}")
-        text.append("  What should I work on?")
-        if self._remark:
-            text.append(f"\n\n{self._remark}", style=colors.get("text-warning", ""))
-        self.update(text)
 
 
 class WorkingLine(Static):
