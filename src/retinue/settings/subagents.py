@@ -196,7 +196,7 @@ class SubagentsConfig(Struct, frozen=True):
     widget_mode: Annotated[Literal["all", "background", "off"], choice("all", "background", "off")] = "background"
     """Which runs are listed above the editor."""
     notifications: Annotated[Alerts, choice(*get_args(Alerts))] = "auto"
-    """How you are told that work has ended or a question waits; see the guide to the terminal UI."""
+    """How you are notified that work has ended or a question waits; see the guide to the terminal UI."""
     output_transcript: Annotated[bool, flag()] = True
     """Write a transcript of each background run to `.pi/output`."""
     rollup_child_usage: Annotated[bool, flag()] = False
