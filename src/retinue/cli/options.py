@@ -86,17 +86,22 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
             ("prune", "delete the data of old runs; needs --days"),
         ),
     ),
+    "login": (
+        "login.run_login",
+        "--no-check",
+        (
+            (
+                "[PROVIDER]",
+                "check an API key and store it in auth.json; a key in a pipe is read from there",
+            ),
+        ),
+    ),
+    "logout": ("login.run_logout", "", (("[PROVIDER]", "remove a provider's entry from auth.json"),)),
     "models": (
         "models.list_models",
         "--json --model --provider --refresh",
         (("", "list the available models and the default"),),
     ),
-    "login": (
-        "login.run_login",
-        "--no-check",
-        (("[PROVIDER]", "check an API key and store it in auth.json; a key in a pipe is read without asking"),),
-    ),
-    "logout": ("login.run_logout", "", (("[PROVIDER]", "remove a stored API key"),)),
     "schedules": (
         "schedules.run_schedules",
         "--json",
@@ -186,7 +191,7 @@ FLAGS = {
     "--drain": ("", "SECONDS", "how long active runs may take to finish after a stop signal (30)"),
     "--days": ("", "N", "prune: keep runs that finished in the last N days"),
     "--unfetched": ("", "", "prune: also runs whose result no front end has fetched"),
-    "--no-check": ("", "", "store the key without asking the provider"),
+    "--no-check": ("", "", "store the key without asking the provider whether it is right"),
     "--refresh": ("", "", "first ask the providers for their models"),
     "--all": ("", "", "include those of other folders and of subagents"),
 }
@@ -229,13 +234,13 @@ class Options:
         self.session = self.session_id = self.session_dir = self.name = ""
         self.no_tools = self.no_context_files = self.no_skills = False
         self.exclude_tools = self.directory = ""
+        self.no_check = False
         self.refresh = self.all = self.write = self.readonly = False
         self.user = self.project = self.yes = self.no = self.forget = False
         self.mcp = self.hook = self.extension = self.file = ""
         self.output = self.port = ""
         self.search = self.fetch = self.convert = self.unfetched = False
         self.limit = self.tool = self.run = ""
-        self.no_check = False
         self.database = self.slots = self.total = self.drain = self.days = ""
 
 

@@ -17,7 +17,8 @@ usage: retinue [options] [--] [@file...] [prompt...]
 
 """
 _END = """
-If no API key and no local model server is found, the built-in rule-based model `offline/rules` answers.
+If no API key and no local model server is found, the built-in rule-based model `offline/rules` answers;
+`retinue login` stores a key.
 """
 _WIDEST = 30
 

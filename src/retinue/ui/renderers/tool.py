@@ -142,7 +142,7 @@ def describe_cost(details: object) -> str:
     return " · ".join(facts)
 
 
-_ENDS = re.compile(
+_EXIT_LINE = re.compile(
     r"(?:\A|\n\n)Command (?:exited with code (?P<code>-?\d+(?: \(SIG\w+\))?)"
     r"|(?P<late>timed out after [\d.]+ seconds)|aborted \((?P<cut>[^()\n]*)\))\s*\Z"
 )
@@ -151,7 +151,7 @@ _ENDS = re.compile(
 
 def split_end(output: str, *, is_failed: bool) -> tuple[str, str]:
     """Split the result of a command into what it printed and how it ended: `exit 1`, `interrupted by the user …`."""
-    found = _ENDS.search(output)
+    found = _EXIT_LINE.search(output)
     if found is None:
         return output, "" if is_failed else "exit 0"
     words = f"exit {found['code']}" if found["code"] else found["late"] or found["cut"]
