@@ -373,7 +373,7 @@ class QuestionBox(Vertical):
     def _draw_answers(self, question: Question, accent: str) -> Text:
         is_tight = self.has_class("-tight")
         offered = list_answers(question)
-        most = max(6, self.size.width // max(1, len(offered)) - 5) if is_tight else 300
+        most = self.size.width // max(1, len(offered)) - 5 if is_tight else 300
         lines = []
         for at, option in enumerate(offered):
             is_lit = at == self._lit and not self._is_aside
@@ -381,7 +381,8 @@ class QuestionBox(Vertical):
             line.append("❯ " if is_lit else "  ", style=accent)
             key = find_key(question, option)
             line.append(f"{key} " if key else "", style="bold")
-            line.append(clean_line(option, most), style=f"bold {accent}" if is_lit else "")
+            # On a very narrow screen there is room for the keys only.
+            line.append(clean_line(option, most) if most > 3 else "", style=f"bold {accent}" if is_lit else "")
             lines.append(line)
         return Text("" if is_tight else "\n").join(lines)
 

@@ -1,5 +1,15 @@
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.ui.renderers.tool import AgentHeading, describe_agent, describe_call, describe_cost, describe_end
+import pytest
+
+from retinue.ui.renderers.tool import (
+    AgentHeading,
+    describe_agent,
+    describe_call,
+    describe_cost,
+    describe_end,
+    split_end,
+)
 
 USAGE = {"input": 1000, "output": 200, "cacheRead": 0, "cacheWrite": 0, "cost": 0.01, "turns": 3}
 
@@ -88,3 +98,23 @@ def test_background_call_says_how_it_ended():
 def test_costs_are_short():
     assert describe_cost({"results": [{"usage": USAGE}]}) == "↻3 · 1.2k token · $0.010"
     assert (describe_cost({"turns": 4}), describe_cost({"results": []}), describe_cost("x")) == ("↻4", "", "")
+
+
+@pytest.mark.parametrize(
+    ("output", "is_failed", "parts"),
+    [
+        ("one\ntwo\n", False, ("one\ntwo\n", "exit 0")),
+        ("one\n\n\nCommand exited with code 2", True, ("one\n", "exit 2")),
+        ("x\n\nCommand exited with code 137 (SIGKILL)", True, ("x", "exit 137 (SIGKILL)")),
+        ("x\n\nCommand timed out after 3 seconds", True, ("x", "timed out after 3 seconds")),
+        (
+            "x\n\nCommand aborted (interrupted by the user after 3.2 s)",
+            True,
+            ("x", "interrupted by the user after 3.2 s"),
+        ),
+        ("Command aborted (interrupted after 0.1 s)", True, ("", "interrupted after 0.1 s")),
+        ('[Denied] Tool "bash" was denied: no', True, ('[Denied] Tool "bash" was denied: no', "")),
+    ],
+)
+def test_end_of_a_command_is_found(output, is_failed, parts):
+    assert split_end(output, is_failed=is_failed) == parts
