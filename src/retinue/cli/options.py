@@ -97,10 +97,21 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
         (("", "list the scheduled agents of this project"), ("cancel ID", "cancel one")),
     ),
     "sessions": ("sessions.list_sessions", "--json --all --session-dir", (("", "list the sessions of this folder"),)),
+    "completion": (
+        "completion.run_completion",
+        "",
+        (
+            (
+                "bash|zsh|fish [WORD...]",
+                "print a completion script; with words, the completions of the last",
+            ),
+        ),
+    ),
 }
 """Commands by name: function in `retinue.cli`, flags, and the forms with their arguments and what each does.
 
-In a form, lower-case words are typed as they are, `a|b` is a choice, `[…]` may be omitted, `…...` may be repeated.
+In a form, lower-case words are typed as they are, `a|b` is a choice, `[A]` may be omitted, `A...` may be repeated;
+AGENT is completed with the names of agents.
 """
 
 FLAGS = {
