@@ -134,7 +134,9 @@ def _list_values(value: str) -> Found:
 
 def _list_agents() -> Found:
     from retinue.app import Request, open_roster
+    from retinue.core.terminal import escape_line
 
     rows = open_roster(Request(), lambda text: None).list_rows()["agents"]
     # A name that a shell could read as anything but a word is left out.
-    return [(row["name"], "") for row in rows if re.fullmatch(r"[\w.-]+", row["name"], re.ASCII)]
+    safe = [row for row in rows if re.fullmatch(r"[\w.-]+", row["name"], re.ASCII)]
+    return [(row["name"], escape_line(row["description"] or "", 60)) for row in safe]

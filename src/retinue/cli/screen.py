@@ -20,7 +20,7 @@ def run_screen(options: Options) -> int:
         from retinue.cli.prompts import collect_prompts
 
         first = collect_prompts(options)
-    app = RetinueApp(to_request(options), first_words=first)
+    app = RetinueApp(to_request(options), first_words=first, is_resumed=options.resume)
     status = app.run()
     if app.crash is not None:
         raise app.crash

@@ -53,8 +53,13 @@ class RetinueApp(App[int], inherit_bindings=False):
     ToastRack { dock: top; align: right top; margin: 1 0 0 0; }
     """
 
-    def __init__(self, request: Request, *, first_words: Sequence[str | Sequence[UserContent]] = ()) -> None:
-        """`first_words` are sent one after the other when the agent is ready; content lists are sent as prompts."""
+    def __init__(
+        self, request: Request, *, first_words: Sequence[str | Sequence[UserContent]] = (), is_resumed: bool = False
+    ) -> None:
+        """`first_words` are sent one after the other when the agent is ready; content lists are sent as prompts.
+
+        `is_resumed`: first let the user choose a session.
+        """
         no_color = os.environ.get("NO_COLOR")
         super().__init__()
         if no_color is not None:
@@ -71,6 +76,7 @@ class RetinueApp(App[int], inherit_bindings=False):
         self.link = ScreenLink(request)
         self.speech = UserInput(self)
         self._first_words = first_words
+        self._is_resumed = is_resumed
         self.ended_badly = ""
         """The error to print on standard error after the UI has closed."""
         self.crash: Exception | None = None
@@ -145,6 +151,8 @@ class RetinueApp(App[int], inherit_bindings=False):
             gc.enable()
             gc.freeze()
             gc.set_threshold(20_000, 20, 50)
+        if self._is_resumed:
+            await self.speech.run_command("/resume")
         for words in self._first_words:
             self.speech.take(words) if isinstance(words, str) else self.speech.pass_on(words)
         self.speech.take_early()

@@ -42,6 +42,11 @@ class UserInput:
         except RetinueError as error:
             app.link.note(str(error), "error")
 
+    async def run_command(self, text: str) -> None:
+        """Run a slash command and wait until it has ended."""
+        if called := self._app.commands.find(text):
+            await self._guard(called[0].run(self._app, called[1]))
+
     def say(self, text: str, *, is_follow_up: bool = False) -> None:
         """Send a message to the agent; while it works, the message is delivered before its next reply or at its end."""
         text = self._app.link.crew.catalogue.expand(text)
