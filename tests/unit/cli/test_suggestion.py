@@ -4,10 +4,11 @@ from retinue.cli.options import COMMANDS, parse_arguments
 from retinue.cli.suggestion import is_close
 from retinue.core.errors import UsageError
 
-ORDINARY = (
-    "hello hi test tests status commit fix review explain refactor build lint deploy import report modules work works "
-    "events docs plan continue? stop go yes ok thanks ping summarise describe"
-).split()
+ORDINARY = [
+    *("hello", "hi", "test", "tests", "status", "commit", "fix", "review", "explain", "refactor", "build", "lint"),
+    *("deploy", "import", "report", "modules", "work", "works", "events", "docs", "plan", "continue?", "stop", "go"),
+    *("yes", "ok", "thanks", "ping", "summarise", "describe"),
+]
 
 
 def find_error(*arguments):
