@@ -22,9 +22,8 @@ UV = shutil.which("uv")
 def run(command: Sequence[str | Path], folder: Path, environment: dict[str, str] | None = None) -> str:
     """Run a program and return what it prints; SystemExit if it fails."""
     done = subprocess.run(
-        command, cwd=folder, env=environment, text=True, check=False,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        command, cwd=folder, env=environment, text=True, check=False, stdin=subprocess.DEVNULL, capture_output=True
+    )
     if done.returncode:
         raise SystemExit(f"wheel: {' '.join(map(str, command))}: exit status {done.returncode}\n{done.stderr}")
     return done.stdout
