@@ -1,6 +1,6 @@
 # One word each; every verb prepares .venv itself (scripts/setup.sh: uv when present, else venv and pip).
 .DEFAULT_GOAL := help
-.PHONY: help demo test interop check shape bench conformance attack mutants soak docs picture format catalog clean
+.PHONY: help demo test interop check shape bench conformance attack mutants soak docs wheel picture format catalog clean
 
 QUESTION ?= Where are sessions written to disk, and what happens when a write fails?
 # Nothing of the user's own configuration, keys or sessions takes part in the demo.
@@ -55,6 +55,9 @@ soak: setup-dev  ## the long sweeps that make test only samples
 
 docs: setup-dev  ## run every example of the documentation, check every link
 	$(BIN)/pytest tests/docs -rs
+
+wheel: setup-dev  ## build dist/*.whl, install it into an empty environment elsewhere, and ask it two questions
+	@$(BIN)/python scripts/wheel.py "$(QUESTION)"
 
 picture: setup-dev  ## record docs/images: the demo, and the screens of the terminal UI
 	$(BIN)/python scripts/picture.py

@@ -1,3 +1,4 @@
+import os
 import shutil
 import subprocess
 import sys
@@ -53,7 +54,7 @@ def run_shell(shell, script, home):
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"{shell} is not installed")
-    environment = {"HOME": str(home), "PATH": f"{Path(PROGRAM).parent}:/usr/bin:/bin", "TERM": "dumb"}
+    environment = {"HOME": str(home), "PATH": f"{Path(PROGRAM).parent}{os.pathsep}{os.environ['PATH']}", "TERM": "dumb"}
     done = subprocess.run([program, "-c", script], capture_output=True, text=True, env=environment, timeout=30)
     return done.stdout.split("\n"), done.stderr
 

@@ -1,7 +1,6 @@
-from retinue.core.run import Outcome, Reason, Run, Status
-from retinue.ui.renderers.tool import AgentHeading, describe_agent, describe_call, describe_cost, describe_end
 import pytest
 
+from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.ui.renderers.tool import (
     AgentHeading,
     describe_agent,
