@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from retinue.app import Request
 from retinue.core.errors import RetinueError
-from retinue.core.events import Event
+from retinue.core.events import Event, RunFinished, RunStarted
 from retinue.core.messages import Cost, Message, Usage
 from retinue.ui.conversation_blocks import ConversationBlocks, SubagentStreams
 from retinue.ui.state import State, apply
@@ -99,8 +99,14 @@ class ScreenLink:
 
     def _show_notes(self) -> None:
         for note in self._notes:
-            self.state.talk.note(note, "warning")
+            if not self._is_welcome(note):
+                self.state.talk.note(note, "warning")
         self._notes.clear()
+
+    def _is_welcome(self, note: str) -> bool:
+        """Whether the welcome of an empty conversation says the same."""
+        crew = self.crew
+        return not self.state.talk.blocks and crew.selection.is_unset and note.startswith(f"using {crew.model.ref}, ")
 
     def _read_later(self, state: State, backlog: "HistoryReader", shown: int) -> None:
         """Read the start of a long session in the background; its end is already shown."""
@@ -142,6 +148,8 @@ class ScreenLink:
             self._show_notes()
         elif self._crew is not None:
             self.overheard.hear(event, self._crew.lookout)
+            if isinstance(event, RunStarted | RunFinished):
+                self.state.talk.touch_agent(event.run_id)
         self.version += 1
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from retinue.core import events as ev
 from retinue.core.fold import find_summary_usage
 from retinue.core.messages import AssistantMessage, Usage
-from retinue.core.run import Question
+from retinue.core.run import Outcome, Question
 from retinue.ui.conversation_blocks import ConversationBlocks
 
 Phase = Literal["idle", "thinking", "answering", "working", "compacting", "waiting"]
@@ -39,6 +39,8 @@ class State:
     """The number of replies that called tools."""
     started_ms: int = 0
     """When the current work started."""
+    outcome: Outcome | None = None
+    """How the last work ended."""
 
     @property
     def is_busy(self) -> bool:
@@ -68,6 +70,7 @@ def _follow(state: State, event: ev.Event) -> None:
             state.phase, state.turns, state.started_ms = "thinking", 0, event.at_ms
         case ev.RunFinished():
             state.phase, state.tool, state.is_resting = "idle", "", True
+            state.outcome = event.outcome
         case ev.AttemptEnded():
             state.phase = "waiting"
         case ev.AttemptStarted():

@@ -76,6 +76,16 @@ class SessionRuns:
         """Stop a run and its descendants; False if it has finished."""
         return self._manager is not None and self._manager.stop(run_id, Reason.USER)
 
+    @property
+    def can_leave(self) -> bool:
+        """Whether a working run continues when the session is opened again, because its runner is durable."""
+        return self._manager is not None and bool(self._manager.list_lasting())
+
+    def leave(self) -> None:
+        """Let these runs continue after the session is closed, which must happen next; other runs are stopped."""
+        if self._manager is not None:
+            self._manager.leave()
+
     async def follow(self, run_id: str) -> AsyncIterator[Event]:
         """Yield a run's events from now on, until the caller stops iterating."""
         run = self.find(run_id)

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 async def begin_session(app: "RetinueApp", words: str) -> None:
     """Start a new, empty session; the current one is kept."""
-    await app.link.crew.sessions.begin()
-    app.link.reload()
+
+    async def begin() -> None:
+        await app.link.crew.sessions.begin()
+        app.link.reload()
+
+    await app.departure.request("start a new session", begin)
 
 
 def match_sessions(found: Sequence[Mapping[str, Any]], words: str) -> list[Mapping[str, Any]]:
@@ -51,8 +55,13 @@ async def resume_session(app: "RetinueApp", words: str) -> None:
     if is_sure and chosen == now:
         raise UsageError("this session is already open")
     if chosen and chosen != now:
-        await app.link.crew.sessions.open(chosen)
-        app.link.reload()
+        path: str = chosen
+
+        async def open_other() -> None:
+            await app.link.crew.sessions.open(path)
+            app.link.reload()
+
+        await app.departure.request("open the other session", open_other)
 
 
 async def name_session(app: "RetinueApp", words: str) -> None:

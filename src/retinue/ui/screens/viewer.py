@@ -180,6 +180,8 @@ class RunViewer(Overlay[None]):
             glimpse = self.app.link.overheard.glimpse(run.id)
             # The start of the answer is not repeated here because it is visible below.
             tags.append("answering" if glimpse.opening and not glimpse.tools else describe_activity(run, glimpse))
+        if (retry := self._talk.retry) is not None:
+            tags.append(f"retry {retry.attempt} of {retry.max_attempts}: {clean_line(retry.error, 120)}")
         tags += [f"branch {clean_line(run.branch, 60)}"] if run.branch else []
         if run.outcome is not None and run.outcome.error:
             tags.append(clean_line(run.outcome.error, 200))

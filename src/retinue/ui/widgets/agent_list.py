@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MOST_LINES = 12
 REST_LINES = 4
 """Maximum lines, with the heading, while no agent works and none is being selected."""
+ASKED_LINES = 5
+"""Maximum lines beside a question, where the list may take room from the conversation."""
 LOW_ROWS = 8
 """On screens with fewer rows, the list is hidden."""
 MAIN = "main"
@@ -112,6 +114,8 @@ class AgentList(Static):
         used = sum(each.outer_size.height for each in self.screen.query("#bottom > *") if each.display and each != self)
         most = MOST_LINES if self.is_active or self.is_moving else REST_LINES
         room = min(most, rows // 2 - used)
+        if self.screen.has_class("-asking"):
+            return max(REST_LINES, min(room, ASKED_LINES))
         return room if room > 2 else int(rows >= LOW_ROWS)
 
     def _list_lines(self, options: RowOptions, most: int) -> list[Text]:

@@ -57,6 +57,7 @@ class Conversation(VerticalScroll, can_focus=False):
         self._views: list[BlockView] = []
         self._first = self._find_first(talk)
         self._synced = -1
+        self._outcomes = 0
         self._is_away = False
         """Whether there are blocks after the last view; they get views when the user scrolls near."""
         self._all_open = False
@@ -119,8 +120,9 @@ class Conversation(VerticalScroll, can_focus=False):
         self._synced = self._talk.version
         if self._anchor_released and not self.max_scroll_y:
             super().anchor()  # the wheel was turned where there was nothing to scroll
-        # Only recent blocks can change: a batch of calls may finish in any order.
-        for view in self._views[-PAGE:]:
+        # Only recent blocks can change, because a batch of calls may finish in any order, and calls of agents.
+        is_far, self._outcomes = self._outcomes != self._talk.outcomes, self._talk.outcomes
+        for view in self._views if is_far else self._views[-PAGE:]:
             view.sync()
         if not self._is_away and self._add_later(len(self._talk.blocks)):
             self._trim()
@@ -289,5 +291,7 @@ class UnseenLine(Static):
 
 
 def _has(block: Block, needle: str) -> bool:
+    if block.is_hidden:
+        return False
     texts = (getattr(block, name, "") for name in ("text", "output", "thinking", "command", "summary"))
     return any(needle.lower() in text.lower() for text in texts if isinstance(text, str))
