@@ -82,7 +82,9 @@ def render_row(run: Run, options: RowOptions, *, is_chosen: bool = False, is_orp
     """Sign, name, kind of agent, what it does now, and figures; everything that does not fit is shortened."""
     sign, color = find_sign(run, options.frame)
     line = Text("❯ " if is_chosen else "  ")
-    line.append("  " * min(run.depth - 2, 3) + "└ " if run.depth > 1 else "", style="dim")
+    # Only running ones are below their parents.
+    is_inner = run.depth > 1 and run.status is Status.RUNNING
+    line.append("  " * min(run.depth - 2, 3) + "└ " if is_inner else "", style="dim")
     line.append(f"{sign} ", style=options.color(color) or color)
     name = Text(name_run(run), style="bold" if is_chosen else "")
     about = _render_about(run, options, is_orphan=is_orphan)

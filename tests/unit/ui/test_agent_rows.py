@@ -49,9 +49,10 @@ def test_words_give_way_to_figures():
 def test_rows_tell_state_and_depth():
     failed = make("ask", Status.FAILED, outcome=Outcome(Status.FAILED, Reason.ERROR, error="no\nkey"))
     assert draw(failed, 80) == "  ✗ ask · failed error: no key · 0.1s"
-    assert draw(make("wait", Status.QUEUED, parent="a", depth=3), 80) == "    └ ◦ wait · queued"
+    assert draw(make("wait", Status.QUEUED, parent="a", depth=3), 80) == "  ◦ wait · queued"
+    assert draw(make("go", parent="a", depth=3), 80) == "    └ ⠋ go · reading src/a/long/path.py · 5.0s"
     row = render_row(make("x", Status.COMPLETED, depth=2), RowOptions(80, 5), is_chosen=True, is_orphan=True)
-    assert row.plain == "❯ └ ✓ x ⚠ orphan · 0.1s"
+    assert row.plain == "❯ ✓ x ⚠ orphan · 0.1s"
 
 
 def test_heading_counts_states():

@@ -52,7 +52,7 @@ class MainScreen(Screen[None]):
     MainScreen > #bottom { height: auto; max-height: 80%; }
     MainScreen.-low Editor { max-height: 40vh; }
     MainScreen.-asking > #bottom { max-height: 100%; }
-    MainScreen.-asking.-tight #agents, MainScreen.-asking #queued { display: none; }
+    MainScreen.-asking #queued { display: none; }
     MainScreen.-asking Editor { max-height: 5; }
     MainScreen.-asking.-tight Editor { border: none; min-height: 1; max-height: 1; }
     MainScreen.-tight #welcome, MainScreen.-asking #welcome { display: none; }

@@ -12,6 +12,7 @@ from retinue.core.run import Run
 from retinue.ui.agent_rows import RowOptions, order_runs, render_heading, render_row
 from retinue.ui.formats import FRAME_S
 from retinue.ui.widgets.editor import Editor
+from retinue.ui.widgets.question import TIGHT_ROWS
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -114,7 +115,7 @@ class AgentList(Static):
         used = sum(each.outer_size.height for each in self.screen.query("#bottom > *") if each.display and each != self)
         most = MOST_LINES if self.is_active or self.is_moving else REST_LINES
         room = min(most, rows // 2 - used)
-        if self.screen.has_class("-asking"):
+        if self.screen.has_class("-asking") and rows >= TIGHT_ROWS:
             return max(REST_LINES, min(room, ASKED_LINES))
         return room if room > 2 else int(rows >= LOW_ROWS)
 
@@ -163,6 +164,6 @@ def _choose(runs: list[Run], mode: str, *, is_all: bool) -> list[Run]:
 
     def is_listed(run: Run) -> bool:
         is_wanted = mode == "all" or (mode == "background" and (run.is_background or run.id in parents))
-        return is_wanted or (is_all and run.started_ms > 0)
+        return is_all or is_wanted
 
     return order_runs([run for run in runs if is_listed(run)])

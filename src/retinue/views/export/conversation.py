@@ -127,7 +127,7 @@ def _render_reply(message: AssistantMessage, results: dict[str, ToolResultMessag
     if isinstance(message.error_message, str):
         parts.append(f'<p class="error">{escape(message.error_message)}</p>')
     usage = message.usage
-    facts = [f"{message.provider}/{message.model}", f"↑{format_tokens(usage.input + usage.cache_read)}"]
+    facts = [f"{message.provider}/{message.model}", f"↑{format_tokens(usage.input + usage.cache_write)}"]
     facts += [f"↓{format_tokens(usage.output)}", format_cost(usage.cost.total)]
     return _box("assistant", " ".join(filter(None, facts)), "\n".join(parts))
 
