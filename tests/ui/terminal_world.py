@@ -127,6 +127,10 @@ class Tmux:
         return self._run("capture-pane", "-p")
 
     @property
+    def is_rung(self):
+        return self._run("display-message", "-p", "#{window_bell_flag}").strip() == "1"
+
+    @property
     def state(self):
         """Whether the other screen, the cursor and the mouse are on."""
         return self._run("display-message", "-p", "#{alternate_on} #{cursor_flag} #{mouse_any_flag}").strip()
