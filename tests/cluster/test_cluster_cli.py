@@ -234,7 +234,7 @@ async def test_worker_without_key_says_so(world):
     async with world.open_face() as face:
         [handle] = await spawn(world, face)
         outcome = await handle.wait()
-    told = "no key for provider mock: set NO_SUCH_KEY, which its apiKey in models.json names"
+    told = "no key for provider mock: set NO_SUCH_KEY, which its apiKey in models.json names, or run retinue login mock"
     assert (outcome.status, outcome.error) == (Status.FAILED, f"on worker {worker['name']}: {told}")
     assert world.read_log(0).splitlines()[1:] == [f"retinue: run {handle.id}.1 cannot work on this worker: {told}"]
 

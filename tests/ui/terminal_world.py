@@ -1,5 +1,6 @@
 """The real program in a real terminal, with the mock server for a model: shared by the tests of the terminal."""
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -70,6 +71,9 @@ def read(path):
         return b""
 
 
+_COUNT = itertools.count()
+
+
 class Tmux:
     """One window with a shell that runs the program; how it ended stands in files beside."""
 
@@ -78,7 +82,8 @@ class Tmux:
             if os.environ.get("CI"):
                 pytest.fail("tmux is missing; .ci/run installs it")
             pytest.skip("tmux is not installed")
-        self._world, self._socket = world, world.home.parent / "tmux"
+        # A new session on the socket of a server that is just ending would end with it.
+        self._world, self._socket = world, world.home.parent / f"tmux{next(_COUNT)}"
         words = " ".join(f"'{word}'" for word in [*PROGRAM, *world.model, *arguments])
         script = f"stty -g >../before; {words}; echo $? >../status; stty -g >../after; exec cat"
         self._run("new-session", "-d", "-x", str(columns), "-y", str(rows), script, cwd=world.work)
@@ -120,6 +125,10 @@ class Tmux:
     @property
     def screen(self):
         return self._run("capture-pane", "-p")
+
+    @property
+    def is_rung(self):
+        return self._run("display-message", "-p", "#{window_bell_flag}").strip() == "1"
 
     @property
     def state(self):

@@ -1,9 +1,11 @@
 import json
+from types import SimpleNamespace
 
 import pytest
 from rich.cells import cell_len
 from rich.text import Text
 from textual.app import App
+from textual.widgets import Static
 
 from retinue.core.run import Question
 from retinue.ui import blocks
@@ -143,8 +145,10 @@ async def test_menus_and_notices_let_nothing_through():
 async def test_question_lets_nothing_through():
     class Asked(Shown):
         keys = KeyTable()
+        link = SimpleNamespace(is_open=False)
 
         def compose(self):
+            yield type("Editor", (Static,), {}, can_focus=True)()
             yield QuestionBox()
 
     async with Asked([]).run_test(size=(80, 30)) as pilot:

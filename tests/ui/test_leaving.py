@@ -1,5 +1,4 @@
 import json
-import subprocess
 import time
 
 import pytest
@@ -52,14 +51,9 @@ def test_background_agent_ends_on_its_call_line(mocked):
         report = screen[screen.index("╭") : screen.index("╯")]
         assert "The ring is in log.py." in report and "…" in report and "cut here" not in screen
         deadline = time.monotonic() + 5
-        while not is_rung(world) and time.monotonic() < deadline:
+        while not tmux.is_rung and time.monotonic() < deadline:
             time.sleep(0.03)
-        assert is_rung(world)
-
-
-def is_rung(world):
-    command = ["tmux", "-S", str(world.home.parent / "tmux"), "display-message", "-p", "#{window_bell_flag}"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip() == "1"
+        assert tmux.is_rung
 
 
 def test_leaving_asks_and_says_how_to_resume(mocked):

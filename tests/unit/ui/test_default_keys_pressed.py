@@ -20,6 +20,7 @@ FILES = {
     "app.fleet": ("stopping_keys", "real_terminal"),
     "app.question": ("questions_ui",),
     "app.trust": ("input_keys",),
+    "app.approvals": ("approvals_terminal",),
     "app.view": ("stopping_keys", "reading_keys"),
     "app.activity": ("menus_toolkit",),
     "app.session": ("session_keys", "writing_keys"),
