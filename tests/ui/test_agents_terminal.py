@@ -132,6 +132,7 @@ def test_one_list_shows_every_agent(mocked):
             tmux.miss("job  Plan")
             tmux.see("● Agents 2 running · 1 finished")
             tmux.resize(120, 30)
+            tmux.see("gamma job  Plan")
             (world.work / "go").touch()
             tmux.see("1 running · 2 finished")
             assert find_rows(tmux.screen, names) == ["gamma", "alpha", "beta"]

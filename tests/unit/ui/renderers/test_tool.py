@@ -90,7 +90,7 @@ def test_background_call_says_how_it_ended():
         "✓ finished 12.0s · ↻3 · 1 tool",
         "✗ failed 12.0s · ↻3 · 1 tool · no key",
         "■ stopped 12.0s · ↻3 · 1 tool",
-        "Queued in background (ID: a)",
+        "Queued in background",
     ]
 
 
