@@ -145,7 +145,7 @@ async def test_menus_and_notices_let_nothing_through():
 async def test_question_lets_nothing_through():
     class Asked(Shown):
         keys = KeyTable()
-        link = SimpleNamespace(is_open=False)
+        link = SimpleNamespace(describe_run=lambda run_id: EVIL)
 
         def compose(self):
             yield type("Editor", (Static,), {}, can_focus=True)()
