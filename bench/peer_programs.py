@@ -26,19 +26,16 @@ class Peer:
     """One program and how it is asked to do the work."""
 
     name: str
-    packages: tuple[str, ...]
-    """What npm installs, with exact versions; empty for retinue."""
+    packages: tuple[str, ...]  # of npm; none for retinue
     program: str
     prepare: Callable[["Peer", Workplace, Mock], Start]
     """Write its settings; return its command and variables."""
     spawn: Callable[[int], Json] | None
     """The call that starts one subagent; None if the mock server cannot make it."""
-    read: tuple[str, str]
-    """The tool that reads a file, and its argument."""
+    read: tuple[str, str]  # the tool that reads a file, and its argument
     waits: bool = True
     """Whether a call ends with the subagent's result; if not, the program reports results later."""
-    gap: str = ""
-    """Why there are no further figures, if `spawn` is None."""
+    gap: str = ""  # why, in that case
 
     @property
     def folder(self) -> Path:
@@ -46,15 +43,11 @@ class Peer:
 
     @property
     def path(self) -> Path:
-        """Where the program is."""
-        if not self.packages:
-            return ROOT / ".venv" / "bin" / self.program
-        return self.folder / "node_modules" / ".bin" / self.program
+        return (self.folder / "node_modules" / ".bin" if self.packages else ROOT / ".venv" / "bin") / self.program
 
     def install(self) -> None:
         """Install it from npm unless this very version is there."""
-        stamp = self.folder / ".ready"
-        wanted = " ".join(self.packages)
+        stamp, wanted = self.folder / ".ready", " ".join(self.packages)
         if not self.packages or (stamp.exists() and stamp.read_text() == wanted):
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -63,16 +56,14 @@ class Peer:
         command = ["npm", "install", "--prefix", str(self.folder), "--no-audit", "--no-fund", "--legacy-peer-deps"]
         try:
             subprocess.run([*command, *self.packages], check=True, capture_output=True, text=True, timeout=INSTALL_S)
-        except FileNotFoundError as error:
-            raise NotMeasuredError("npm is not installed") from error
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            raise NotMeasuredError(f"npm could not install {wanted}") from error
+        except (OSError, subprocess.SubprocessError) as error:
+            raise NotMeasuredError(f"npm could not install {wanted}: {type(error).__name__}") from error
         stamp.write_text(wanted)
 
 
 def prepare_retinue(peer: Peer, place: Workplace, mock: Mock) -> Start:
     surface = "dispatch" if peer.waits else "fleet"
-    settings = {"maxConcurrent": 1024, "maxSpawnsPerTree": 100_000, "surfaces": [surface]}
+    settings = {"maxConcurrent": 1024, "maxSpawnsPerTree": 1024, "surfaces": [surface]}
     (place.agent_dir / "subagents.json").write_text(json.dumps(settings), encoding="utf-8")
     place.use(mock)
     return [str(peer.path), "-p", "--model", "mock/bench", BEGIN], {}
@@ -116,6 +107,7 @@ def call_dispatch(number: int) -> Json:
 
 
 PI = ("@earendil-works/pi-coding-agent@0.87.1", "@tintinweb/pi-subagents@0.14.1", "node@22")
+CLAUDE, CODEX = ("@anthropic-ai/claude-code@2.1.325",), ("@openai/codex@0.166.0",)
 AGENT = partial(call_agent, subagent_type="general-purpose")
 NO_CALLS = "its subagent tools are in a namespace, which the mock server does not know"
 PEERS = (
@@ -123,12 +115,7 @@ PEERS = (
     Peer("retinue, `Agent` reports later", (), "retinue", prepare_retinue, call_agent, ("read", "path"), waits=False),
     Peer("pi, `@tintinweb/pi-subagents` 0.14.1", PI, "pi", prepare_pi, AGENT, ("read", "path")),
     Peer(
-        "Claude Code",
-        ("@anthropic-ai/claude-code@2.1.325",),
-        "claude",
-        prepare_claude,
-        partial(AGENT, run_in_background=False),
-        ("Read", "file_path"),
+        "Claude Code", CLAUDE, "claude", prepare_claude, partial(AGENT, run_in_background=False), ("Read", "file_path")
     ),
-    Peer("Codex", ("@openai/codex@0.166.0",), "codex", prepare_codex, None, ("", ""), gap=NO_CALLS),
+    Peer("Codex", CODEX, "codex", prepare_codex, None, ("", ""), gap=NO_CALLS),
 )

@@ -6,6 +6,7 @@ installs programs from npm into `.cache/peers`. Prints one row per program; what
 
 import contextlib
 import ctypes
+import itertools
 import json
 import os
 import resource
@@ -27,8 +28,7 @@ SIZES, ROUNDS, TIMEOUT_S = (1, 10, 100), 3, 60
 PACE = {"delay_ms": FIRST_TOKEN_MS, "chunk_ms": CHUNK_MS, "chunk_chars": CHUNK_CHARS}
 CONTENT = "a line of text that stands for code"
 SUBREAPER, SAMPLE_S = 36, 0.05
-REPORTS = 40
-"""So many replies are ready for a parent that hears of its subagents in several messages."""
+REPORTS = 40  # so many replies are ready for a parent that hears of its subagents in several messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,12 @@ class Result:
     """All runs of one program."""
 
     version: str = ""
-    costs: dict[tuple[int, bool], list[Cost]] = field(default_factory=dict)
-    """By number of subagents, and whether memory was sampled."""
+    costs: dict[tuple[int, bool], list[Cost]] = field(default_factory=dict)  # by subagents, and if memory was read
     problem: str = ""
 
-    def pick(self, size: int, read: Callable[[Cost], float], *, sampled: bool = False) -> float | None:
-        """The median of one number; None without runs."""
-        found = self.costs.get((size, sampled))
-        return statistics.median(map(read, found)) if found else None
+    def pick(self, size: int, read: Callable[[Cost], float], *, sampled: bool = False) -> float:
+        """The median of one number."""
+        return statistics.median(map(read, self.costs[size, sampled]))
 
 
 def measure() -> Iterator[Figure]:
@@ -70,15 +68,13 @@ def measure() -> Iterator[Figure]:
             peer.install()
             result.version = read_version(peer)
     load = os.getloadavg()[0]
-    for number in range(-1, ROUNDS):  # the first round warms up
-        for size in SIZES:
-            for peer, result in results:
-                for sampled in (False, True) if number >= 0 else (False,):
-                    with keep_problem(result):
-                        cost = play(peer, size, sampled=sampled)
-                        if number >= 0:
-                            result.costs.setdefault((size, sampled), []).append(cost)
-        print(f"bench: peers: round {number + 1} of {ROUNDS}", file=sys.stderr, flush=True)
+    for number in range(ROUNDS + 1):  # the first one warms up
+        for size, (peer, result), sampled in itertools.product(SIZES, results, (False, True)):
+            with keep_problem(result):
+                cost = None if result.problem else play(peer, size, sampled=sampled)
+                if cost is not None and number > 0:
+                    result.costs.setdefault((size, sampled), []).append(cost)
+        print(f"bench: peers: round {number} of {ROUNDS}", file=sys.stderr, flush=True)
     print(f"{describe_machine()}; medians of {ROUNDS} rounds; load before it: {load:.1f}\n")
     print(render(results))
     yield from ()
@@ -86,11 +82,11 @@ def measure() -> Iterator[Figure]:
 
 @contextlib.contextmanager
 def keep_problem(result: Result) -> Iterator[None]:
-    """Keep the first reason why a program has no figures."""
+    """Keep the reason why a program has no figures; it is not run again."""
     try:
         yield
     except NotMeasuredError as error:
-        result.problem = result.problem or str(error)
+        result.problem = str(error)
 
 
 def read_version(peer: Peer) -> str:
@@ -110,11 +106,11 @@ def add_path(program: str) -> str:
 
 def write_script(peer: Peer, size: int, sample: Path) -> tuple[Script, float]:
     """The replies for parent and subagents, and the seconds that they take at least."""
-    answer = {"text": ANSWER, **PACE}
+    answer: Json = {"text": ANSWER, **PACE}
     if peer.spawn is None:
         return [answer], compute_ideal_s([answer])
-    spawn = {"calls": [peer.spawn(number) for number in range(size)], "delay_ms": FIRST_TOKEN_MS}
-    parent = [spawn, answer] if peer.waits else [spawn, {"text": "I wait for them."}, *[answer] * REPORTS]
+    spawn: Json = {"calls": [peer.spawn(number) for number in range(size)], "delay_ms": FIRST_TOKEN_MS}
+    parent: Script = [spawn, answer] if peer.waits else [spawn, {"text": "I wait for them."}, *[answer] * REPORTS]
     read = {"name": peer.read[0], "arguments": {peer.read[1]: str(sample)}}
     child = [*[{"calls": [read], **PACE}] * TOOL_TURNS, answer]
     matched = [{**reply, "match": {"first_user": BEGIN}} for reply in parent]
@@ -123,8 +119,6 @@ def write_script(peer: Peer, size: int, sample: Path) -> tuple[Script, float]:
 
 def play(peer: Peer, size: int, *, sampled: bool) -> Cost:
     """Let a program do the work once."""
-    if not peer.path.exists():
-        raise NotMeasuredError("it is not installed")
     with open_workplace() as place:
         sample = place.project / "sample.txt"
         sample.write_text(f"{CONTENT}\n" * 3)
@@ -155,13 +149,13 @@ def judge(peer: Peer, size: int, posts: list[Json], cost: Cost) -> Cost:
 
 def run(place: Workplace, command: list[str], variables: dict[str, str], *, sampled: bool) -> float:
     """Run a program with all it starts to its end; returns the peak of their memory if asked to."""
-    others, peak_mb = set(list_tree()), 0.0
+    others, peak_mb = list_tree(), 0.0
     seen = {**place.environment, **variables, "PATH": add_path(command[0])}
     with open(place.folder / "output.txt", "wb") as output, open(os.devnull, "rb") as nothing:
         process = subprocess.Popen(command, cwd=place.project, env=seen, stdin=nothing, stdout=output, stderr=output)
         deadline_s = time.monotonic() + TIMEOUT_S
         while sampled and process.poll() is None and time.monotonic() < deadline_s:
-            peak_mb = max(peak_mb, sum(read_pss_mb(pid) for pid in set(list_tree()) - others))
+            peak_mb = max(peak_mb, sum(read_pss_mb(pid) for pid in list_tree() - others))
             time.sleep(SAMPLE_S)
         try:
             status = process.wait(max(0, deadline_s - time.monotonic()))
@@ -170,38 +164,31 @@ def run(place: Workplace, command: list[str], variables: dict[str, str], *, samp
         finally:
             end_rest(process, others)
     if status != 0:
-        said = (place.folder / "output.txt").read_text(errors="replace").strip().splitlines() or [""]
-        raise NotMeasuredError(f"it ended with {status}: {said[-1][:100]}")
+        said = (place.folder / "output.txt").read_text(errors="replace").split()
+        raise NotMeasuredError(f"it ended with {status}: {' '.join(said)[-100:]}")
     return peak_mb
 
 
 def end_rest(process: subprocess.Popen[bytes], others: set[int]) -> None:
     """End what is left of a program, by process id, and wait for it, so that its CPU time counts."""
-    while rest := set(list_tree()) - others:
+    while rest := list_tree() - others:
         for pid in rest:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+            if pid != process.pid:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
         process.poll()
-        for pid in rest - {process.pid}:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
         time.sleep(0.01)
 
 
-def list_tree() -> list[int]:
-    """All processes that descend from this one."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                parent = int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
-                children.setdefault(parent, []).append(int(entry.name))
-    found, ahead = [], [os.getpid()]
-    while ahead:
-        below = children.get(ahead.pop(), [])
-        found += below
-        ahead += below
-    return found
+def list_tree(above: int = 0) -> set[int]:
+    """All processes that descend from one, by default from this one."""
+    found: set[int] = set()
+    for path in Path(f"/proc/{above or os.getpid()}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found |= {int(word) for word in path.read_text().split()}
+    return found.union(*(list_tree(pid) for pid in found))
 
 
 def read_pss_mb(pid: int) -> float:
@@ -220,37 +207,24 @@ def read_cpu_s() -> float:
 
 def render(results: list[tuple[Peer, Result]]) -> str:
     """One row per program."""
-    most = SIZES[-1]
     spans = [f"span / ideal, N = {size}" for size in SIZES]
-    columns = [
-        "program",
-        "start → first request (ms)",
-        "CPU per model turn (ms)",
-        f"CPU in all, N = {most} (s)",
-        *spans,
-    ]
-    columns += ["memory, N = 1 (MB)", f"memory, N = {most} (MB)", "per further subagent (MB)"]
+    columns = ["program", "start → first request (ms)", "CPU per model turn (ms)", *spans]
+    columns += [*(f"memory, N = {size} (MB)" for size in (SIZES[0], SIZES[-1])), "per further subagent (MB)"]
     rows = [columns, ["---", *["--:"] * (len(columns) - 1)]]
     for peer, result in results:
-        start = result.pick(SIZES[0], lambda cost: cost.start_ms)
-        label = peer.name.replace(peer.name.split(",")[0], f"{peer.name.split(',')[0]} {result.version}", 1)
+        program, *detail = peer.name.split(", ")
+        start = f"{result.pick(SIZES[0], lambda cost: cost.start_ms):.0f}" if (SIZES[0], False) in result.costs else "–"
         problem = result.problem or peer.gap
-        if problem or start is None:
-            shown = "–" if start is None else f"{start:.0f}"
-            rows.append([label, shown, f"not measured: {problem}", *[""] * (len(columns) - 3)])
-            continue
-        rows.append([label, f"{start:.0f}", *render_costs(result)])
+        cells = [f"not measured: {problem}", *[""] * (len(columns) - 3)] if problem else render_costs(result)
+        rows.append([", ".join([f"{program} {result.version}".strip(), *detail]), start, *cells])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def render_costs(result: Result) -> list[str]:
     """The cells of a program that did the work; CPU per turn leaves out what the start costs."""
-    cpu = {size: result.pick(size, lambda cost: cost.cpu_s) or 0 for size in SIZES}
-    turns = {size: result.pick(size, lambda cost: cost.turns) or 0 for size in SIZES}
-    memory = {size: result.pick(size, lambda cost: cost.memory_mb, sampled=True) or 0 for size in SIZES}
     few, most = SIZES[0], SIZES[-1]
-    per_turn_ms = (cpu[most] - cpu[few]) / (turns[most] - turns[few]) * 1000
-    spans = [result.pick(size, lambda cost: cost.span_s / cost.ideal_s) or 0 for size in SIZES]
-    each_mb = (memory[most] - memory[few]) / (most - few)
-    shown = [f"{per_turn_ms:.2f}", f"{cpu[most]:.2f}", *(f"{span:.2f}" for span in spans)]
-    return [*shown, f"{memory[few]:.0f}", f"{memory[most]:.0f}", f"{each_mb:.2f}"]
+    cpu_s, turns = (result.pick(most, read) - result.pick(few, read) for read in (lambda c: c.cpu_s, lambda c: c.turns))
+    spans = [result.pick(size, lambda cost: cost.span_s / cost.ideal_s) for size in SIZES]
+    low_mb, high_mb = (result.pick(size, lambda cost: cost.memory_mb, sampled=True) for size in (few, most))
+    shown = [f"{cpu_s / turns * 1000:.2f}", *(f"{span:.2f}" for span in spans), f"{low_mb:.0f}", f"{high_mb:.0f}"]
+    return [*shown, f"{(high_mb - low_mb) / (most - few):.2f}"]
