@@ -271,7 +271,7 @@ async def test_promised_servers_keep_it_here(dispatching, home, tmp_path):
         face.listen(lambda event: warned.append(event.text) if isinstance(event, Warned) else None)
         result, run = await run_main(face)
     assert (result["content"][0]["text"], results(run), run.worker) == ("greeted", ["hello"], "")
-    assert warned == ["agent 'helper': its MCP servers are those of this machine; it runs as inprocess"]
+    assert warned == ["agent 'helper': its MCP servers are configured on this machine; using runner inprocess"]
 
 
 async def test_servers_keep_a_run_of_the_fleet(dispatching, home, tmp_path):
@@ -286,7 +286,7 @@ async def test_servers_keep_a_run_of_the_fleet(dispatching, home, tmp_path):
         run = await face.spawn("helper", "Greet.")
         outcome = await run.wait(20)
     assert (outcome.text, results(run.run), run.run.worker) == ("greeted", ["hello"], "")
-    assert warned == ["agent 'helper': its MCP servers are those of this machine; it runs as inprocess"]
+    assert warned == ["agent 'helper': its MCP servers are configured on this machine; using runner inprocess"]
 
 
 @pytest.mark.sample(1)

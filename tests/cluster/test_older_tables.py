@@ -168,7 +168,7 @@ def test_failed_upgrade_leaves_old_tables(world):
 def test_face_of_newer_version_asks_for_worker(world):
     world.play(DONE)
     make_old(world)
-    told = f"has tables of version 1, this program knows {VERSION}: start a worker of this version"
+    told = f"has tables of version 1, this program knows {VERSION}; start a worker of this version"
     words = (("cluster", "status"), ("run", "--model", "mock/mock-1", "general-purpose", "Work."))
     for status, done in zip((2, 1), (retinue(world, *each) for each in words), strict=True):
         assert (done.status, told in done.stderr) == (status, True), done.stderr
@@ -181,7 +181,7 @@ def test_older_program_is_refused(world, words):
     world.play(DONE)
     world.do(f"UPDATE retinue.meta SET version = {VERSION + 1}")
     done = retinue(world, *words)
-    told = f"has tables of version {VERSION + 1}, this program knows {VERSION}: install the same retinue everywhere"
+    told = f"has tables of version {VERSION + 1}, this program knows {VERSION}; install the same version of retinue"
     assert (done.status, told in done.stderr) == (2, True), done.stderr
 
 
@@ -192,7 +192,7 @@ async def test_face_left_behind_is_told(world):
         before = await (await face.spawn("general-purpose", "Work.")).wait()
         world.do(f"UPDATE retinue.meta SET version = {VERSION + 1}")
         after = await (await face.spawn("general-purpose", "Work.")).wait()
-    told = f"the tables are of version {VERSION + 1} by now, this program knows {VERSION}: install the same retinue"
+    told = f"the tables are of version {VERSION + 1} by now, this program knows {VERSION}; install the same version"
     assert (before.status, after.status, told in after.error) == (Status.COMPLETED, Status.FAILED, True), after
 
 

@@ -165,7 +165,7 @@ async def test_calls_may_set_limits(tmp_path):
     async with open_world(tmp_path) as world:
         found = await world.convert(path="a.txt", maxContentChars=4)
         assert (found["content"], found["truncated"], found["totalChars"]) == ("0123", True, 10)
-        assert (found["nextOffset"], found["next"]) == (4, "convert_content again, with offset 4")
+        assert (found["nextOffset"], found["next"]) == (4, "Call convert_content again with offset 4")
         last = await world.convert(path="a.txt", offset=4)
         assert (last["content"], last["truncated"], last["offset"], "next" in last) == ("456789", False, 4, False)
         for wrong in (0, -1, 2.5):

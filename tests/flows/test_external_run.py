@@ -110,7 +110,7 @@ async def test_crash_is_one_failed_run(world, number):
         whole = await (await crew.spawn("looker", "two")).wait()
         answer = await crew.prompt("hello")
     assert (outcome.status, outcome.reason, outcome.text) == (Status.FAILED, Reason.CRASH, "Half of")
-    assert outcome.error == f"its process was ended by {signal.Signals(number).name}"
+    assert outcome.error == f"its process was killed by {signal.Signals(number).name}"
     assert (whole.text, answer.text) == ("Fine.", "Main.")
 
 
@@ -283,13 +283,13 @@ async def test_run_without_a_session_works_once(world):
         again = await (await crew.resume(handle.id, "and now?")).wait()
     assert (first.text, first.session_file, "--no-session" in world.child.starts[0]["argv"]) == ("One.", "", True)
     assert (again.status, len(world.child.starts)) == (Status.FAILED, 1)
-    assert again.error.endswith("worked in a process that kept no session: it cannot be resumed")
+    assert again.error.endswith("cannot be resumed: its process stored no session")
 
 
 async def test_pi_is_refused_under_a_budget(world):
     world.child.plan([reply("a")])
     outcome = await world.run(tokens=10_000)
-    text = "a pi cannot be held to a budget (10000 tokens); use the runner process, or set budget.allowPi"
+    text = "runner pi cannot enforce the budget (10000 tokens); use the runner process, or set budget.allowPi"
     assert (outcome.status, text in outcome.error, world.child.starts) == (Status.FAILED, True, [])
 
 
@@ -393,7 +393,7 @@ async def test_project_cannot_choose_pi(world):
     assert world.child.starts == []
     told = "\n".join(notes)
     assert "runner: ignored, only the user's own settings file can choose 'pi'" in told
-    assert "runner pi is not open to it; it runs as process" in told
+    assert "runner pi is not available to it; using runner process" in told
 
 
 @pytest.mark.parametrize(("attended", "told"), [(True, True), (False, False)])
@@ -404,5 +404,5 @@ async def test_run_stays_where_it_can_ask(world, attended, told):
         crew.listen(lambda event: notes.append(getattr(event, "text", "")))
         with crew.questions.attend() if attended else contextlib.nullcontext():
             await (await crew.spawn("looker", "go")).wait()
-    stays = "agent 'looker': runner process is not open to it; it runs as inprocess"
+    stays = "agent 'looker': runner process is not available to it; using runner inprocess"
     assert (stays in notes) is told

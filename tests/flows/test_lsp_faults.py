@@ -110,7 +110,7 @@ async def test_crashed_call_is_not_repeated(tmp_path):
         os.kill(os.getpid(), 9)
     """
     async with World(tmp_path, crash).open() as world:
-        assert await world.define() == fail("gopls server: it was ended by SIGKILL")
+        assert await world.define() == fail("gopls server: it was killed by SIGKILL")
     assert world.notes == ["start", "asked"]
 
 

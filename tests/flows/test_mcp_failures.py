@@ -24,7 +24,7 @@ def world(tmp_path):
     [
         ("print('x', file=sys.stderr); sys.exit(3)", "it exited with status 3: x"),
         ("sys.exit(0)", "it exited with status 0"),
-        ("os.kill(os.getpid(), 9)", "it was ended by SIGKILL"),
+        ("os.kill(os.getpid(), 9)", "it was killed by SIGKILL"),
         ("sys.stdout.write('{\"jsonrpc\"'); sys.exit(1)", "its last message was cut off, and it exited with status 1"),
         ("VERSION = '1999-01-01'", "Unsupported protocol version from the server: 1999-01-01"),
         ("def initialize(message):\n    answer(message, {})", "its answer does not follow the protocol"),
@@ -36,7 +36,7 @@ async def test_bad_start_is_told(world, extra, reason):
     async with world.open() as pool:
         assert await world.list(pool) == {}
     told = world.told[0].removeprefix("MCP server 'raw': ").replace("status 137", "SIGKILL")
-    assert told.replace("it exited with SIGKILL", "it was ended by SIGKILL") == reason
+    assert told.replace("it exited with SIGKILL", "it was killed by SIGKILL") == reason
 
 
 async def test_silent_server_is_given_up(world):

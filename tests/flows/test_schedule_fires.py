@@ -223,7 +223,7 @@ async def test_unusable_jobs_are_reported_once(world: World) -> None:
         await world.clock.advance(HOUR)
     assert [(change.job_id, change.error.split(": ", 1)[-1]) for change in world.changes if change.kind == "error"] == [
         ("", "jobs[2] is not a scheduled job: Expected `object`, got `str`; it stays unchanged"),
-        ("bad", "its intervalMs is not a number of at least 5000."),
+        ("bad", "intervalMs must be at least 5000."),
     ]
     assert world.spawned == [("good", "2026-06-01T13:00:00")]
 

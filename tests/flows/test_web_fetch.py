@@ -45,7 +45,7 @@ async def test_several_pages_in_order(tmp_path):
         assert [page["content"] for page in found["results"]] == ["a", "b"]
         assert (await world.call("fetch_content", urls=[*urls, world.url("/gone")]))["error"] == {
             "code": "CONTENT_FETCH_FAILED",
-            "message": "'http://public.test/gone' answered HTTP 404",
+            "message": "'http://public.test/gone' returned HTTP 404",
         }
 
 
@@ -104,7 +104,7 @@ async def test_long_text_says_where_to_go_on(tmp_path):
     async with open_world(tmp_path, page=reply(b"y" * 500, "text/plain")) as world:
         found = await world.fetch(world.url("/page"), WebOptions(max_chars=100))
         shown = {key: found[key] for key in ("content", "truncated", "offset", "nextOffset", "totalChars")}
-        assert found["next"] == "get_search_content with this responseId and offset 100"
+        assert found["next"] == "Call get_search_content with this responseId and offset 100"
         assert shown == {"content": "y" * 100, "truncated": True, "offset": 0, "nextOffset": 100, "totalChars": 500}
 
 

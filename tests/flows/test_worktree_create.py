@@ -147,7 +147,7 @@ async def test_link_out_of_copy_is_refused(world: World, tmp_path: Path) -> None
     git(world.repo, "commit", "-qm", "link")
     (world.repo / "out").unlink()
     (world.repo / "out").mkdir()
-    assert "is a link out of the repository" in await refuse(world, world.repo / "out", keeps_place=True)
+    assert "is a link to a place outside the repository" in await refuse(world, world.repo / "out", keeps_place=True)
 
 
 @pytest.mark.attack("G11")

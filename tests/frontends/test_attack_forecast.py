@@ -154,7 +154,7 @@ def test_forecast_is_what_the_run_has(world, monkeypatch, settings, surface):
             "writer",
             "read",
             "fleet",
-            "{home}/.codingcode/config.yaml:2: not valid YAML: did not find expected node content; as it may switch",
+            "config.yaml:2: not valid YAML: did not find expected node content; since it may disable",
         ),
     ],
 )

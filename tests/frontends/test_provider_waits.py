@@ -46,7 +46,7 @@ def test_headers_are_awaited_as_set(place, api, mode):
 def test_whole_call_is_limited_as_set(place, api, mode):
     with serve(place, SLOW, api=api, retry={"enabled": False, "provider": {"timeoutMs": 400}}):
         done = ask(place, "-p", "--mode", mode, "hi")
-    assert "not finished within 0.4 s; the setting retry.provider.timeoutMs" in done.stdout + done.stderr
+    assert "not finished within 0.4 s; raise the setting retry.provider.timeoutMs" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("runner", ["inprocess", "process", "durable"])

@@ -132,7 +132,7 @@ def test_message_that_is_summarised_is_told(place):
     with serve(8192, count_to(1)) as server:
         first = run(place, server, stdin=words)
     assert (first.status, first.stdout) == (0, "All counted.\n"), first.stderr
-    assert "your message does not fit into the window" in first.stderr
+    assert "your message does not fit into the context window" in first.stderr
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_session_goes_on_without_summary(place, failing):
         again = run(place, server, "-c", "And now?")
     assert (result.status, result.stdout) == (0, "All counted.\n"), result.stderr
     assert again.status == 0, again.stderr
-    assert "its older part is left out" in result.stderr
+    assert "its older part is replaced by a note" in result.stderr
     last = json.dumps(server.list_talks()[-1])
     assert "messages are left out" in last and "Count to a lot." in last
 
@@ -182,7 +182,7 @@ def test_settings_beyond_the_window_are_cut(place):
     with serve(8192, count_to(12)) as server:
         result = run(place, server, "Count.", settings=settings)
     assert (result.status, result.stdout) == (0, "All counted.\n"), result.stderr
-    assert "compaction.reserveTokens: 50000 does not fit into the window of mock/mock-1" in result.stderr
+    assert "compaction.reserveTokens: 50000 does not fit into the context window of mock/mock-1" in result.stderr
     summaries = len(server.requests) - len(server.list_talks())
     assert 0 < summaries < 12
 
@@ -243,4 +243,4 @@ def test_window_that_nobody_configured_is_learnt(place, window):
         again = run(place, server, "-c", "And now?", window=128_000)
     assert (result.status, result.stdout) == (0, "All counted.\n"), result.stderr
     assert again.status == 0, again.stderr
-    assert f"takes {window} tokens" in result.stderr
+    assert f"accepts {window} tokens" in result.stderr

@@ -52,9 +52,9 @@ class CallerObjects(Struct, frozen=True):
     models: Sequence[Model] = ()
     """Added to the models of the user's providers."""
     tools: Mapping[str, Tool] = field(default_factory=dict)
-    """Added to the built-in tools; they replace tools of the same name."""
+    """Added to the built-in tools; one with the name of a built-in tool replaces it."""
     extensions: Sequence[str | Path] = ()
-    """Added to those that are found."""
+    """Added to the discovered extensions."""
 
 
 class SentRun(Struct, frozen=True):

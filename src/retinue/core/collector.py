@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 CALM_OBJECTS = 20_000
-"""Number of new objects that triggers a collection, instead of 700."""
+"""Number of new objects that triggers a collection; replaces Python's lower default."""
 
 
 def calm_collector() -> Callable[[], None]:

@@ -17,7 +17,7 @@ _WINDOWS = ("SYSTEMROOT", "WINDIR", "COMSPEC", "PATHEXT", "TEMP", "TMP", "USERPR
 WORKER_DIR = "RETINUE_WORKER_DIR"
 """The folder for repositories and workspaces of runs that were sent to this machine."""
 EXPOSED = "RETINUE_EXPOSED"
-"""The paths in that folder that one run may see: absolute, one per line."""
+"""Absolute paths in RETINUE_WORKER_DIR that one run may see, one per line."""
 BUDGET_FD = "RETINUE_BUDGET_FD"
 """The file descriptor through which a child process draws on the budget of its run."""
 PASSWORD_FILES = ("PGPASSFILE", "PGSERVICEFILE")
@@ -30,7 +30,7 @@ WRITING = (
     *("VOLTA_HOME", "PNPM_HOME", "DENO_DIR", "GEM_HOME", "ANDROID_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"),
     *(*_CERTIFICATES, "MAKEFLAGS", *_PROXIES),
 )
-"""For a command that builds: also where tools are, and proxies."""
+"""For a command that may write: also the locations of toolchains, and proxies."""
 UNCONFINED = (
     *(*WRITING, "TMPDIR", "COLORTERM", "NO_COLOR", "EDITOR", "VISUAL", "MANPATH", "INFOPATH", "LD_LIBRARY_PATH"),
     *("XDG_*", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "GPG_TTY"),
@@ -48,9 +48,9 @@ HOOK = (
     *(*_FINDING, *_SPEAKING, "SHELL", "TMPDIR", "PWD", *_WINDOWS),
     *("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"),
 )
-"""For a hook; its entry names further variables."""
+"""For a hook; its configuration can add more."""
 SERVER = (*_FINDING, *_SPEAKING, "SHELL", "TMPDIR")
-"""For an MCP server; its entry names further variables."""
+"""For an MCP server; its configuration can add more."""
 CHILD = (
     *(*_FINDING[1:], *_SPEAKING, "SHELL", "NO_COLOR", "TMPDIR", "TEMP", "TMP", "LD_LIBRARY_PATH", "XDG_*"),
     *(*_CERTIFICATES, *_PROXIES, "RETINUE_NO_LOCAL", "RETINUE_DEBUG", "PYTHONFAULTHANDLER"),

@@ -181,14 +181,15 @@ class _Reader:
                 self.at = space.end()
             elif self.text.startswith("//", self.at):
                 if not self.comments:
-                    self._note("found a comment; JSON has none")
+                    self._note("found a comment; JSON does not allow comments")
                 self._skip_line()
             elif self.text.startswith("/*", self.at):
-                self._note("found a /* comment */; " + ("only // is accepted" if self.comments else "JSON has none"))
+                accepted = "only // is accepted" if self.comments else "JSON does not allow comments"
+                self._note(f"found a /* comment */; {accepted}")
                 end = self.text.find("*/", self.at + 2)
                 self.at = len(self.text) if end < 0 else end + 2
             elif self.text[self.at] == "#":
-                self._note("found a # comment; JSON has none")
+                self._note("found a # comment; JSON does not allow it")
                 self._skip_line()
             elif self.text[self.at] == "\0":
                 self._stop("found a NUL character; expected text")
@@ -235,7 +236,7 @@ class _Reader:
         is_whole = not set(digits) & set(".eE")
         number = int(digits) if is_whole and len(digits) <= _MAX_DIGITS else float(digits)
         if isinstance(number, float) and not math.isfinite(number):
-            self._note(f"found {quote(digits, 40)}; expected a number that is not too large", start)
+            self._note(f"found {quote(digits, 40)}; the number is too large", start)
             return None
         return number
 
@@ -304,7 +305,7 @@ class _Reader:
             start = self.at
             key = self._read_key()
             if key in found:
-                self._note(f"the key {quote(key)} is there twice; expected once", start)
+                self._note(f"duplicate key {quote(key)}; remove one of them", start)
             self._skip()
             if not self.text.startswith(":", self.at):
                 self._stop(f"found {self._show()} after the key {quote(key)}; expected ':'")

@@ -40,7 +40,7 @@ def find_fault(name: str) -> str:
     if _SAFE.match(name):
         return ""
     if name != normalize_name(name):
-        return "is not in the composed form of Unicode (NFC)"
+        return "is not in Unicode normalization form NFC; use ASCII letters"
     first, last = name[0], name[-1]
     inside_ok = all(char in "._-" or char.isalnum() or unicodedata.category(char) in ("Mn", "Mc") for char in name)
     if inside_ok and first.isalnum() and last != ".":
@@ -102,7 +102,7 @@ def read_name(fields: AgentFields, *, stem_counts: bool) -> str | None:
         name = normalize_name(PurePath(fields.path).stem)
         fault = find_fault(name)
         if fault:
-            fields.report(f"the file's name {quote(name, 60)} {fault}; give it a `name`", "name", 1, "name")
+            fields.report(f"the file's name {quote(name, 60)} {fault}; set `name` in the file", "name", 1, "name")
             return None
         return name
     if not name:

@@ -63,7 +63,7 @@ class Admission:
         # Requests that skip the queue are started by a schedule, not by the prompt.
         if self._spawned >= self.bounds.max_spawns and not request.skips_queue:
             raise SpawnRefused(
-                f"Cannot spawn agent: this prompt has started {self._spawned} runs, the most it may (maxSpawnsPerTree)."
+                f"Cannot spawn agent: this prompt has started {self._spawned} runs, the maximum (maxSpawnsPerTree)."
             )
         self._spawned += not request.skips_queue
         run_id = self._new_id()

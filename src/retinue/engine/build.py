@@ -244,12 +244,12 @@ class RunBuilder:
             return LiveRun(setup, session, clock=self._host.clock)
         path, _ = self.tree.sessions.find_place(run, request, parent.session)
         if path is None and run.attempt > 1 and runner != REMOTE:
-            raise RetinueError(f"run {run.id!r} worked in a process that kept no session: it cannot be resumed")
+            raise RetinueError(f"run {run.id!r} cannot be resumed: its process stored no session")
         lease = self.tree.leases.find(run.id)
         if runner == "pi" and lease.is_limited and not config.policy.allow_pi:
             raise RetinueError(
-                f"agent {quote(run.agent)}: a pi cannot be held to a budget ({lease.render_rest()}); use the runner "
-                "process, or set budget.allowPi in your subagents.json"
+                f"agent {quote(run.agent)}: runner pi cannot enforce the budget ({lease.render_rest()}); "
+                "use the runner process, or set budget.allowPi to true in your subagents.json"
             )
         remote_request = RemoteRequest(
             *(runner, plan.definition, request, plan.rights, str(path or ""), lease, run.attempt, run.branch),
@@ -265,16 +265,16 @@ def choose_runner(definition: Definition, request: RunRequest, config: RunConfig
     wanted = definition.runner or config.runner
     if wanted in ("process", "pi") and config.policy.find_surface(request.surface).asks_each_call:
         return "inprocess", ""
-    runner, reason = wanted, f"runner {wanted} is not open to it"
+    runner, reason = wanted, f"runner {wanted} is not available to it"
     if runner == "pi" and definition.source == "project" and config.runner != "pi":
         runner = "process"  # pi starts its commands outside our sandbox, which a project must not choose
     # MCP servers are configured on this machine; another machine may not have them.
     if runner == REMOTE and (not config.has_remote or definition.mcp_servers):
         runner = "inprocess"
-        reason = "its MCP servers are those of this machine" if config.has_remote else reason
+        reason = "its MCP servers are configured on this machine" if config.has_remote else reason
     if runner == "process" and config.asks():
         runner = "inprocess"
-    return runner, "" if runner == wanted else f"{reason}; it runs as {runner}"
+    return runner, "" if runner == wanted else f"{reason}; using runner {runner}"
 
 
 class _ChosenModel(Struct, frozen=True):

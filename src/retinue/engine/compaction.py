@@ -113,8 +113,9 @@ class Compactor:
             )
         )
         if done.first_kept_entry_id is None and context.messages and isinstance(context.messages[-1], UserMessage):
-            text = f"your message does not fit into the window of {self._setup.model.info.ref} ({self._window} tokens)"
-            self._publish(Warned(run_id=run_id, text=f"{text}: the model is given a summary of it"))
+            model = f"{self._setup.model.info.ref} ({self._window} tokens)"
+            text = f"your message does not fit into the context window of {model}; the model gets a summary of it"
+            self._publish(Warned(run_id=run_id, text=text))
         talk.usage += done.usage
         talk.load(list(repair_transcript(self._session.context().messages)))
         self._publish(Compacted(run_id=run_id, reason=cause, result=self._describe(done), will_retry=will_retry))
@@ -160,10 +161,9 @@ class Compactor:
         if not must or error.kind in PASSING:
             raise error
         done = compaction.leave_out(plans[0], str(error), self._window // 2)
-        text = (
-            f"the conversation does not fit into the window of {self._setup.model.info.ref} ({self._window} tokens), "
-        )
-        text += f"and {error}: its older part is left out, with a note to the model; the session file keeps it"
+        model = f"{self._setup.model.info.ref} ({self._window} tokens)"
+        text = f"the conversation does not fit into the context window of {model}, and {error}; "
+        text += "its older part is replaced by a note to the model, but stays in the session file"
         self._publish(Warned(run_id=self._setup.run_id, text=text))
         return done
 

@@ -45,7 +45,7 @@ class StoredConversation:
             return
         talk.load(list(repair_transcript(context.messages)))
         orphans = [
-            f"the result of call {quote(each.tool_call_id)} of {each.tool_name} is left out: no call asked for it"
+            f"the result of call {quote(each.tool_call_id)} ({each.tool_name}) is left out: the session lacks that call"
             for each in list_orphans(context.messages)
         ]
         self.tell_losses([*context.lost, *orphans])

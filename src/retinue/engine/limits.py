@@ -18,7 +18,7 @@ ASKED = ("max_turns", *TIMES, "tokens", "cost_usd")
 """Fields of `Limits` that a request may set. A stored request has them as its own fields."""
 CLEANUP_S = 5.0
 ISOLATED_CLEANUP_S = 120.0
-"""For runs in a copy of a repository: committing that work takes longer than closing a file."""
+"""For runs in a copy of a repository: committing their changes takes longer than closing a file."""
 Number = TypeVar("Number", int, float)
 
 

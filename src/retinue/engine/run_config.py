@@ -154,7 +154,7 @@ class Policy(Struct, frozen=True):
     """Depth of the main agent itself, if it runs inside the agent of another program."""
     limits: Limits = field(default_factory=Limits)
     allow_pi: bool = False
-    """Whether `pi` processes, which cannot be held to a budget, are allowed when there is one."""
+    """Whether `pi` processes, which cannot enforce a budget, are allowed when there is one."""
 
     def tell(self) -> tuple[bool, str]:
         """Return whether read-only commands can be sandboxed, and if not, why."""

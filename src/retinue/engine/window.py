@@ -70,7 +70,7 @@ class RunWindow:
         info, told = self._read_info(), read_limit(words)
         if told is None or told >= self.tokens:
             return False
-        text = f"{info.ref} takes {told} tokens, not {info.context_window}: continuing with a window of that size"
+        text = f"{info.ref} accepts {told} tokens, not {info.context_window}; continuing with that limit"
         self._warn(f"{text} (set contextWindow in models.json)")
         self._learnt[info.ref] = told
         return True
@@ -83,7 +83,7 @@ class RunWindow:
         missing = [f"the prompt's {name}" for name in sections] + ([f"the tools {', '.join(tools)}"] if tools else [])
         if missing:
             ref, lack = self._read_info().ref, " and ".join(missing)
-            self._warn_once(f"{ref} has a window of {self.tokens} tokens: there is no room for {lack}")
+            self._warn_once(f"{ref} has a context window of {self.tokens} tokens, with no room for {lack}")
 
     def tell_scaled(self, wished: CompactionConfig, head_tokens: int) -> None:
         """Warn about compaction settings of the user that do not fit into the window."""
@@ -93,8 +93,8 @@ class RunWindow:
             ("keepRecentTokens", wished.keep_recent_tokens, used.keep_recent_tokens, usual.keep_recent_tokens),
         ):
             if wish not in (default, number):
-                text = f"compaction.{name}: {wish} does not fit into the window of {info.ref}"
-                self._warn_once(f"{text} ({info.context_window} tokens); {number} is used")
+                text = f"compaction.{name}: {wish} does not fit into the context window of {info.ref}"
+                self._warn_once(f"{text} ({info.context_window} tokens); using {number}")
 
     def _warn_once(self, text: str) -> None:
         if text not in self._told:
@@ -134,7 +134,8 @@ def fit_sections(sections: Mapping[str, str], window: int) -> FittedPrompt:
             continue
         if name in _CUT and len(text) > left:
             short.append(name)
-            text = f"{text[:left]}\n[cut after {left} of {len(text)} characters: the window is small]" if left else ""
+            note = f"[truncated after {left} of {len(text)} characters: the context window is small]"
+            text = f"{text[:left]}\n{note}" if left else ""
         if name in _CUT:
             left = max(0, left - len(text))
         if text:

@@ -245,9 +245,9 @@ class _AnthropicReading(ReplyReader):
             case "max_tokens" | "model_context_window_exceeded":
                 return "length", None
             case "refusal" | "sensitive":
-                return self.refuse(self._explanation or f"the model stopped with {self.raw_stop!r}")
+                return self.refuse(self._explanation or f"the reply ended with stop reason {self.raw_stop!r}")
             case "pause_turn" if self._pauses > _MOST_PAUSES:
-                note = f"the provider paused the reply {self._pauses} times without an end"
+                note = f"the provider paused the reply {self._pauses} times and did not finish it"
                 return "error", fail(self.info, "protocol", note, advice="ask for less at once")
         return "stop", None
 

@@ -45,7 +45,7 @@ def parse_models(
         if fields is None:
             _leave_out(id, path, found)
         elif not id.strip() or "/" in id.strip("/"):
-            fields.complain("", "has no usable name", "a provider id without blanks or slashes")
+            fields.complain("", "is not a valid provider id", "an id without blanks or slashes")
         else:
             _read_provider(id, fields, found)
     return found, top.diagnostics
@@ -67,7 +67,7 @@ def _read_provider(id: str, fields: ConfigObject, found: dict[str, Provider]) ->
     auth_header = fields.take_flag("authHeader")
     if len(fields.diagnostics) > before:
         _leave_out(id, fields.path, found)
-        fields.complain("", "is left out because of this", "a correct baseUrl, apiKey, headers and authHeader")
+        fields.complain("", "is skipped until this is fixed", "a valid baseUrl, apiKey, headers and authHeader")
         return
     if fields.values.get("oauth") is not None:
         fields.complain("oauth", "is not supported", "apiKey", severity="warning")
@@ -99,7 +99,7 @@ def _read_provider(id: str, fields: ConfigObject, found: dict[str, Provider]) ->
         return tuple(models.values())
 
     if not base and not added:
-        fields.complain("models", "is missing or has no usable entry", "at least one model")
+        fields.complain("models", "is missing or has no valid entry", "at least one model")
         return
     found[id] = structs.replace(
         start,
@@ -118,7 +118,7 @@ def _read_model(fields: ConfigObject, provider: Provider, api: str | None, compa
     id = fields.take_text("id")
     if id is None:
         if fields.values.get("id") is None:
-            fields.complain("id", "is missing", "the id the API knows the model by")
+            fields.complain("id", "is missing", "the model's id in the API")
         return None
     before = len(fields.diagnostics)
     base_url = fields.take_text("baseUrl", is_url, "an http:// or https:// address") or provider.base_url

@@ -23,7 +23,7 @@ _ADVICE: dict[FailureKind, str] = {
     "missing": "check the model's name and the base URL",
     "request": "the provider does not accept this request",
     "overflow": "the conversation is too long for this model: compact it or choose one with a larger context",
-    "refused": "the provider declined to answer",
+    "refused": "the provider declined to answer: rephrase the request or choose another model",
 }
 
 # Messages of various providers for input that is too long.

@@ -194,9 +194,9 @@ class _GoogleReading(ReplyReader):
         if self.raw_stop == "MAX_TOKENS":
             return "length", None
         if self.raw_stop in _REFUSALS:
-            return self.refuse(f"the model stopped with {self.raw_stop}")
+            return self.refuse(f"the reply was blocked ({self.raw_stop})")
         if self.raw_stop in _BAD_CALLS:
-            note = f"the model wrote a call that cannot be read ({self.raw_stop})"
+            note = f"the model wrote a malformed tool call ({self.raw_stop})"
             return "error", fail(self.info, "protocol", note, retryable=True)
         return "stop", None
 

@@ -37,8 +37,8 @@ _WHOLE = (b"{", b"[", b"<")
 """First bytes of a body that is not an event stream."""
 _MADE: ContextVar[list[bool]] = ContextVar("made")
 """Gets an entry when a new connection is opened for the current request."""
-_MORE_IDLE = "the setting httpIdleTimeoutMs allows more"
-_MORE_TOTAL = "the setting retry.provider.timeoutMs allows more"
+_MORE_IDLE = "raise the setting httpIdleTimeoutMs to wait longer"
+_MORE_TOTAL = "raise the setting retry.provider.timeoutMs to wait longer"
 
 
 class Timing(Struct, frozen=True):
@@ -360,8 +360,8 @@ def _explain_connection(call: HttpCall, error: "ClientError | OSError | ValueErr
 def _explain_break(call: HttpCall, error: Exception, bitten: FailureKind | None) -> Failure:
     timing = call.timing
     if bitten == "stalled":
-        return fail(call.info, "stalled", f"no event for {timing.idle_s:g} s", advice=_MORE_IDLE)
+        return fail(call.info, "stalled", f"the reply stalled for {timing.idle_s:g} s", advice=_MORE_IDLE)
     if bitten == "timeout":
-        return fail(call.info, "timeout", f"not finished within {timing.total_s:g} s", advice=_MORE_TOTAL)
+        return fail(call.info, "timeout", f"the reply was not finished within {timing.total_s:g} s", advice=_MORE_TOTAL)
     reason = getattr(error, "strerror", None) or type(error).__name__
     return fail(call.info, "network", f"the connection broke while the reply was arriving ({reason})", advice="")

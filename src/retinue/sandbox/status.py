@@ -38,7 +38,8 @@ class SandboxStatus(Struct, frozen=True):
     def sentence(self) -> str:
         if self.state == "unavailable":
             return f"unavailable: {self.reason}"
-        by = f"{self.state} by {_NAMES[self.backend]}{f' {self.version}' if self.version else ''}"
+        how = "partly enforced" if self.state == "partial" else self.state
+        by = f"{how} by {_NAMES[self.backend]}{f' {self.version}' if self.version else ''}"
         more = [text for text in (self.reason, *self.weaker) if text]
         return f"{by}; {'; '.join(more)}" if more else by
 

@@ -68,13 +68,13 @@ class LineLog:
             finally:
                 os.close(descriptor)
             time.sleep(_PAUSE_S)
-        raise BlockingIOError("another process holds the log")
+        raise BlockingIOError("another process has locked the log")
 
     def _is_ours(self, descriptor: int) -> bool:
         """Return whether the lock was taken and the file still has this name: another process may have replaced it."""
         own = os.fstat(descriptor)
         if not stat.S_ISREG(own.st_mode):
-            raise OSError("the log is not a file")
+            raise OSError("the log is not a regular file")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -145,9 +145,9 @@ class WebSettings(Struct, frozen=True):
     jina_timeout_ms: Annotated[int, between(1)] = 8_000
     """Timeout of the Jina service."""
     jina_triggers: Annotated[tuple[str, ...], names()] = ("short-html", "js-heavy-html")
-    """Which pages the Jina service is used for."""
+    """Kinds of pages that the Jina service renders."""
     max_stored_results: Annotated[int, between(1)] = 100
-    """Number of search results that `get_search_content` can return to."""
+    """Number of search results that are kept for `get_search_content`."""
     max_stored_content_chars: Annotated[int, between(1)] = 200_000
     """Maximum stored text of each search result."""
     allow_private_network: Annotated[bool, flag(), USER_ONLY] = False

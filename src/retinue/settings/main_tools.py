@@ -16,7 +16,7 @@ class AvailableTools(Struct, frozen=True):
     usual: Sequence[str]
     """Built-in tools that it gets by default."""
     beside: Sequence[str]
-    """Tools for the web, documents and language servers, and those of the calling program and of extensions."""
+    """Tools for the web, documents and language servers, and tools from the calling program and extensions."""
     on_request: Sequence[str]
     """Tools that it gets only if they are named."""
     surfaces: Sequence[str]
@@ -41,7 +41,7 @@ def choose_surfaces(request: Request, crew: SubagentsConfig, allowed: Sequence[s
 def choose_main_tools(
     request: Request, available: AvailableTools, surfaces: Sequence[str], *, is_child: bool
 ) -> tuple[list[str], list[str]]:
-    """Return the names of its tools, and those that a calling program asked for in vain. Raises UsageError."""
+    """Return the names of its tools, and those that a calling program asked for but cannot have. Raises UsageError."""
     usual = [*available.usual, *available.beside, *list_surface_tools(surfaces)]
     named = usual if request.tools is None else request.tools
     wanted = [name for name in named if name not in request.exclude_tools]

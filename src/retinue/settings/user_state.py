@@ -176,18 +176,33 @@ class UserState:
     @property
     def theme(self) -> str:
         """The name of the chosen theme; empty if none was chosen."""
-        name = (load_json(self._theme_file)[0] or {}).get("theme")
-        return name if isinstance(name, str) else ""
+        return self._read_choice("theme")
+
+    @property
+    def start(self) -> str:
+        """How the user chose to work without a key: `local`, `offline`, or empty if not chosen yet."""
+        return self._read_choice("start")
 
     def choose_theme(self, name: str) -> None:
         """Store the theme; errors are ignored."""
-        raw, problems = load_json(self._theme_file)
+        self._write_choice("theme", name)
+
+    def choose_start(self, name: str) -> None:
+        """Store how to work without a key; errors are ignored."""
+        self._write_choice("start", name)
+
+    def _read_choice(self, key: str) -> str:
+        name = (load_json(self._screen_file)[0] or {}).get(key)
+        return name if isinstance(name, str) else ""
+
+    def _write_choice(self, key: str, name: str) -> None:
+        raw, problems = load_json(self._screen_file)
         with suppress(OSError, RetinueError):
-            make_private(self._theme_file.parent)
-            write_own(self._theme_file, {**({} if problems else raw or {}), "theme": name})
+            make_private(self._screen_file.parent)
+            write_own(self._screen_file, {**({} if problems else raw or {}), key: name})
 
     @property
-    def _theme_file(self) -> Path:
+    def _screen_file(self) -> Path:
         return self.paths.own_dir / "screen.json"
 
 

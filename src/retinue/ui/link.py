@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from retinue.app import Request
 from retinue.core.errors import RetinueError
-from retinue.core.events import Event
+from retinue.core.events import Event, RunFinished, RunStarted
 from retinue.core.messages import Cost, Message, Usage
 from retinue.ui.conversation_blocks import ConversationBlocks, SubagentStreams
 from retinue.ui.state import State, apply
@@ -40,7 +40,7 @@ class ScreenLink:
         self.state = State("", ConversationBlocks())
         self.version = 0
         """Grows with every event."""
-        self.overheard = SubagentStreams()
+        self.overheard = SubagentStreams(self._count_turn)
 
     async def open(self) -> None:
         """Open the session. Raises RetinueError."""
@@ -71,6 +71,15 @@ class ScreenLink:
             raise RetinueError("the agent is not ready yet")
         return self._crew
 
+    @property
+    def usage(self) -> Usage:
+        """What the main agent and all its runs have used in this session."""
+        return sum((run.usage for run in self.crew.lookout.runs), self.state.usage)
+
+    def _count_turn(self) -> None:
+        """A subagent has replied, so the usage has grown."""
+        self.version += 1
+
     def reload(self) -> None:
         """Rebuild the state, for another session or branch."""
         crew = self.crew
@@ -85,8 +94,14 @@ class ScreenLink:
 
     def _show_notes(self) -> None:
         for note in self._notes:
-            self.state.talk.note(note, "warning")
+            if not self._is_welcome(note):
+                self.state.talk.note(note, "warning")
         self._notes.clear()
+
+    def _is_welcome(self, note: str) -> bool:
+        """Whether the welcome of an empty conversation says the same."""
+        crew = self.crew
+        return not self.state.talk.blocks and crew.selection.is_unset and note.startswith(f"using {crew.model.ref}, ")
 
     def _read_later(self, state: State, backlog: "HistoryReader", shown: int) -> None:
         """Read the start of a long session in the background; its end is already shown."""
@@ -128,6 +143,8 @@ class ScreenLink:
             self._show_notes()
         elif self._crew is not None:
             self.overheard.hear(event, self._crew.lookout)
+            if isinstance(event, RunStarted | RunFinished):
+                self.state.talk.touch_agent(event.run_id)
         self.version += 1
 
 

@@ -21,6 +21,8 @@ class KeptState:
 
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
     theme: str = ""
+    start: str = ""
+    """How the user chose to work without a key."""
     history: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     double_escape: str = "tree"
@@ -43,7 +45,14 @@ def read_habits() -> tuple["UserState", KeptState]:
     tree_filter = first + "".join(word.capitalize() for word in others)
     history = habits.history.load()
     return habits, KeptState(
-        keys, habits.theme, history, problems + more, wishes.double_escape, wishes.external_editor, tree_filter
+        keys,
+        habits.theme,
+        habits.start,
+        history,
+        problems + more,
+        wishes.double_escape,
+        wishes.external_editor,
+        tree_filter,
     )
 
 

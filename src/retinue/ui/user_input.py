@@ -1,6 +1,7 @@
 """Handles the user's input: a slash command, a shell command, or a message to the agent."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
@@ -34,13 +35,18 @@ class UserInput:
                 command, words = called
                 if command.needs_rest and app.link.crew.is_busy:
                     raise UsageError(f"/{command.name} is available only while the agent is idle; press esc to stop it")
-                app.run_worker(self._guard(command.run(app, words)), group="command")
+                self.start(command.run(app, words))
             elif text.startswith("!") and text.strip("! \n"):
                 app.run_worker(self._guard(self._run_shell(text)), group="shell")
             else:
                 self.say(text, is_follow_up=is_follow_up)
         except RetinueError as error:
             app.link.note(str(error), "error")
+
+    async def run_command(self, text: str) -> None:
+        """Run a slash command and wait until it has ended."""
+        if called := self._app.commands.find(text):
+            await self._guard(called[0].run(self._app, called[1]))
 
     def say(self, text: str, *, is_follow_up: bool = False) -> None:
         """Send a message to the agent; while it works, the message is delivered before its next reply or at its end."""
@@ -88,6 +94,10 @@ class UserInput:
         for text in early:
             self.take(text)
 
+    def start(self, work: Awaitable[None]) -> None:
+        """Run the work of a command in the background; its error is shown."""
+        self._app.run_worker(self._guard(work), group="command")
+
     async def _run_shell(self, text: str) -> None:
         is_private = text.startswith("!!")
         command, link = text.lstrip("!").strip(), self._app.link
@@ -99,7 +109,12 @@ class UserInput:
             link.version += 1
 
         link.version += 1
-        await link.crew.shell.run(command, show, exclude=is_private)
+        begun_s = time.monotonic()
+        done = await link.crew.shell.run(command, show, exclude=is_private)
+        block.exit_code = done.exit_code if isinstance(done.exit_code, int) else None
+        block.duration_ms = (time.monotonic() - begun_s) * 1000
+        block.touch()
+        link.touch()
 
     async def _guard(self, work: Awaitable[None]) -> None:
         try:

@@ -11,7 +11,7 @@ from retinue.settings.subagents import SubagentsConfig
 
 AGENT = Definition(name="a", dialect="codingcode", source="user", path="")
 REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
-STAYS = "its MCP servers are those of this machine; it runs as inprocess"
+STAYS = "its MCP servers are configured on this machine; using runner inprocess"
 
 
 POLICY = Policy(surfaces=build_surfaces(SubagentsConfig(), {}))

@@ -32,7 +32,7 @@ def test_large_window_gets_everything() -> None:
 def test_small_window_cuts_what_others_wrote() -> None:
     sections = {"preamble": "p" * 9000, "tools": "t", "skills": "s", "project_context": "x" * 5000, "parent": "y" * 10}
     head = fit_sections(sections, 4096)
-    cut = "x" * 2048 + "\n[cut after 2048 of 5000 characters: the window is small]"
+    cut = "x" * 2048 + "\n[truncated after 2048 of 5000 characters: the context window is small]"
     # Nothing is left for the second.
     assert head.sections == {"preamble": "p" * 9000, "project_context": cut}
     assert head.left_out == ("skills", "project_context", "parent")
@@ -120,4 +120,4 @@ def test_only_a_smaller_limit_is_learnt() -> None:
     limits = ["too long", "maximum context length is 8192 tokens", "maximum context length is 4096 tokens"]
     assert [window.learn(words) for words in limits] == [False, False, True]
     assert (window.tokens, window.output_tokens, len(told)) == (4096, 1024, 1)
-    assert told[0].startswith("p/m takes 4096 tokens, not 8192")
+    assert told[0].startswith("p/m accepts 4096 tokens, not 8192")

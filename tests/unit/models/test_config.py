@@ -132,7 +132,7 @@ def test_wrong_fields_are_dropped_and_told() -> None:
         f"{where}[0].thinkingLevelMap.low: found 2; expected text, or null for a level the model does not have",
         f'{where}[0].input: found an array; expected ["text"] or ["text", "image"]',
         f"{where}[0].cost.input: found '1'; expected a number from 0",
-        f"{where}[1].id: is missing; expected the id the API knows the model by",
+        f"{where}[1].id: is missing; expected the model's id in the API",
     ]
     assert [(model.id, model.context_window, model.cost) for model in found["mine"].models] == [
         ("m", 128_000, Price(0, 1))
@@ -160,9 +160,9 @@ def test_new_provider_needs_address_and_api() -> None:
     assert list(found) == ["house"]
     assert [item.partition(";")[0] for item in problems] == [
         "f: providers.a.models[0].api: is missing",
-        "f: providers.a.models: is missing or has no usable entry",
+        "f: providers.a.models: is missing or has no valid entry",
         "f: providers.b.api: found 'smoke-signals'",
-        "f: providers.b.models: is missing or has no usable entry",
+        "f: providers.b.models: is missing or has no valid entry",
     ]
 
 

@@ -10,7 +10,7 @@ from retinue.sandbox.status import SandboxStatus
         (SandboxStatus("enforced", "bwrap", version="0.8"), "enforced by bubblewrap 0.8"),
         (
             SandboxStatus("partial", "landlock", reason="old", weaker=("a", "b")),
-            "partial by Landlock and seccomp; old; a; b",
+            "partly enforced by Landlock and seccomp; old; a; b",
         ),
     ],
 )

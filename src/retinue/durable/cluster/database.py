@@ -36,8 +36,8 @@ MIGRATION_LOCK = 0x72657469
 _HAS_TABLES = "SELECT to_regclass('retinue.meta') IS NOT NULL"
 _STARTING = "the database system is "
 """Beginning of the message of a server that is not ready, as in `starting up`."""
-_SAME = "install the same retinue everywhere, or give this one its own database"
-_NEWER = "start a worker of this version, which upgrades them"
+_SAME = "install the same version of retinue everywhere, or give this one its own database"
+_NEWER = "start a worker of this version to upgrade them"
 Value = TypeVar("Value")
 
 
@@ -128,7 +128,7 @@ class Database:
             return await self._retry(attempt, self._passing, self._judge)
         except self._psycopg.errors.RaiseException as error:  # raised only by our own table triggers
             told = first_line(error.diag.message_primary or error)
-            raise ConfigError(f"the database {self.describe()}: {told}: {_SAME}") from error
+            raise ConfigError(f"the database {self.describe()}: {told}; {_SAME}") from error
 
     async def _retry(
         self,
@@ -274,7 +274,7 @@ class Database:
             elif found != VERSION:
                 raise ConfigError(
                     f"the database {self.describe()} has tables of version {found}, "
-                    f"this program knows {VERSION}: {_NEWER if 0 < found < VERSION else _SAME}"
+                    f"this program knows {VERSION}; {_NEWER if 0 < found < VERSION else _SAME}"
                 )
         except self._psycopg.errors.InsufficientPrivilege as error:
             raise ConfigError(f"the database {self.describe()}: {first_line(error)}; {REMEDIES[RIGHTS]}") from error

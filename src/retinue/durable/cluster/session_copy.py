@@ -135,7 +135,8 @@ class SenderSession:
             os.close(handle)
             if error.errno in (errno.ELOOP, errno.ENOTDIR):
                 where = quote(self._folder, 200)
-                raise SessionError(f"the folder of the session, {where}, is now a link or is below one") from error
+                text = f"the session's folder {where} is now a link or inside one; replace the link with a real folder"
+                raise SessionError(text) from error
             raise
         return handle
 

@@ -39,11 +39,11 @@ class ProcessPurpose:
         for name, tool in setup.tools.items():
             target = rights.targets.get(name, name)
             if target in premises.private_tools:
-                missing.append(f"tool {target} exists in this process only")
+                missing.append(f"tool {target} exists only in this process")
             elif rights.readonly and (tool.effect is Effect.WRITE or (is_pi and tool.effect is Effect.EXECUTE)):
                 # A read-only sandbox can be requested from our own process by an environment variable, from pi not at
                 # all.
-                missing.append(f"tool {target} cannot be kept read-only there")
+                missing.append(f"tool {target} cannot be made read-only there")
             else:
                 given.append(target)
         return list(dict.fromkeys(given)), missing

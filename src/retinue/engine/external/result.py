@@ -21,7 +21,7 @@ _SPEAKING = ("turn_end", "message_end", "message")
 class ProcessReport:
     def __init__(self) -> None:
         self.answer = ""
-        """The last text that was meant as an answer."""
+        """The last reply with text that ended neither in tool calls nor in an error."""
         self.last_text = ""
         self.error = ""
         self.usage = Usage()

@@ -102,9 +102,8 @@ class ExternalRun(LiveRun):
         program = premises.find_command(remote_request.runner, setup.cwd)
         tools, missing = post.list_tools(setup, premises)
         for reason in missing:
-            self._publish(
-                Warned(run_id=setup.run_id, text=f"agent {remote_request.definition.name}: {reason}; left out")
-            )
+            warning = f"agent {remote_request.definition.name}: {reason}; the agent runs without it"
+            self._publish(Warned(run_id=setup.run_id, text=warning))
         if remote_request.session_file:
             make_private(Path(remote_request.session_file).parent)
         # Tools of pi with these names are not ours, and get none of their keys.
@@ -175,8 +174,8 @@ class ExternalRun(LiveRun):
         if self._draws is not None and self._draws.was_refused:
             return Ending(Reason.BUDGET, error=report.error)
         said = stream.errors[-MAX_ERROR_CHARS:]
-        how = f"its process was ended by {ended.signal_name}" if ended.signal_name else ""
-        how = how or f"its process ended with status {ended.code}"
+        how = f"its process was killed by {ended.signal_name}" if ended.signal_name else ""
+        how = how or f"its process exited with status {ended.code}"
         told = report.error or ("" if said else how)
         error = "\n".join(filter(None, (told, how if ended.signal_name and told != how else "", said)))
         return Ending(Reason.CRASH if ended.signal_name else Reason.ERROR, error=error)

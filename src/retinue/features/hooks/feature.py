@@ -1,6 +1,6 @@
 """Connect hooks to a run: its start and end, model requests, tool calls and stop.
 
-The Board makes the decisions; this module calls it and applies them. Must not know approvals.
+The HookTable makes the decisions; this module calls it and applies them. Must not know approvals.
 """
 
 import asyncio

@@ -54,7 +54,7 @@ class HookDecision(Struct, frozen=True):
     injection: str = ""
     hook: str = ""
     is_own: bool = True
-    """From a hook of the user, not of a project."""
+    """Whether the hook is the user's, not a project's."""
     key: str = ""
     modified_input: dict[str, Any] | None = None
     """Arguments that replace those of the call."""

@@ -158,11 +158,11 @@ class Program:
 
     def describe_end(self) -> str:
         if self._excess.memory:
-            return f"it was ended by the sandbox: more than {render_size(self._excess.memory)} of memory"
+            return f"the sandbox killed it: it used more than {render_size(self._excess.memory)} of memory"
         code = self._code
         text = clean_text(self._complaint.decode("utf-8", "replace").strip(), MAX_COMPLAINT)
         last = text.rpartition("\n")[2].strip()
-        how = "it closed its output" if code is None else f"it was ended by {_name_signal(-code)}"
+        how = "it closed its output" if code is None else f"it was killed by {_name_signal(-code)}"
         if code is not None and code >= 0:
             how = f"it exited with status {code}"
         return f"{how}: {last[:300]}" if last else how

@@ -27,7 +27,7 @@ def find_due(job: Job, now_ms: int, zone: tzinfo) -> int | None:
     if job.schedule_type == "once":
         due_ms = parse_iso(job.schedule)
         if due_ms is None:
-            raise UsageError("its time cannot be read; expected ISO such as 2030-01-31T09:00:00Z")
+            raise UsageError("cannot read the time; expected ISO such as 2030-01-31T09:00:00Z")
         return due_ms
     stored_ms = parse_iso(job.next_run)
     if stored_ms is not None and stored_ms <= now_ms:
@@ -62,7 +62,7 @@ def _check(job: Job) -> None:
     if job.schedule_type == "cron":
         check_cron(job.schedule)
     if job.schedule_type == "interval" and not MIN_GAP_S * 1000 <= (job.interval_ms or 0) <= 10**13:
-        raise UsageError(f"its intervalMs is not a number of at least {MIN_GAP_S * 1000}")
+        raise UsageError(f"intervalMs must be at least {MIN_GAP_S * 1000}")
 
 
 class DueTimes:
@@ -87,7 +87,7 @@ class DueTimes:
         try:
             due_ms = find_due(job, now_ms, self._zone)
         except UsageError as error:
-            self._faults[job.id] = f"Its schedule cannot be used: {error}."
+            self._faults[job.id] = f"The job does not run because its schedule is invalid: {error}."
         if due_ms is None:
             self._due_ms.pop(job.id, None)
         else:

@@ -115,7 +115,7 @@ class JobChange:
     run_id: str = ""
     error: str = ""
     note: str = ""
-    """For a late run: since when it was due."""
+    """For a late run: when it was due."""
 
 
 @dataclass(frozen=True, slots=True)

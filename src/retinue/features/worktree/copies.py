@@ -263,7 +263,7 @@ def _read_link(record: CopyRecord) -> str:
     # Newer git versions may write relative links.
     git_dir = os.path.realpath(os.path.join(record.path, git_dir))
     if os.path.dirname(git_dir) != os.path.join(record.common, "worktrees"):
-        refuse(f"git registered the copy where it was not expected: {quote(git_dir, 200)}")
+        refuse(f"git registered the copy in an unexpected place: {quote(git_dir, 200)}")
     return git_dir
 
 
@@ -272,11 +272,17 @@ def _enter_place(root: Path, prefix: str) -> Path:
     place = root / prefix
     real = os.path.realpath(place)
     if os.path.commonpath((real, str(root))) != str(root):
-        refuse(f"{quote(prefix, 200)} is a link out of the repository in its last commit")
+        refuse(
+            f"in the last commit {quote(prefix, 200)} is a link to a place outside the repository; "
+            "choose another directory"
+        )
     try:
         os.makedirs(real, exist_ok=True)
     except FileExistsError:
-        refuse(f"{quote(prefix, 200)} is not a directory in the last commit")
+        refuse(
+            f"in the last commit {quote(prefix, 200)} is not a directory; "
+            "commit your change or choose another directory"
+        )
     return Path(real)
 
 

@@ -241,7 +241,7 @@ def join_answer(ranking: Ranking, lines: list[str], confidence: str) -> str:
         "reads": findings.count(Read),
         "listings": findings.count(Find) + findings.count(List),
     }
-    looked = f"Confidence: {confidence}. Looked at: "
+    looked = f"Confidence: {confidence}. Based on "
     looked += ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     if paths := list(dict.fromkeys(excerpt.path for excerpt in findings.excerpts)):
         looked += f" (read {', '.join(f'`{path}`' for path in paths[:4])}{', …' if len(paths) > 4 else ''})"

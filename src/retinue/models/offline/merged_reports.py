@@ -106,7 +106,7 @@ def _render_footer(done: DelegationRound, reports: Sequence[AgentReport]) -> str
         totals[what] += int(count)
     counted = ", ".join(f"{totals[what]} {what}" for what in ("searches", "reads", "listings") if totals[what])
     agents = f"{started} `{AGENT}` {'agent' if started == 1 else 'agents'} in parallel"
-    looked = f"{agents} looked at: {counted}" if counted else f"Asked: {agents}"
+    looked = f"{agents}: {counted}" if counted else f"Asked: {agents}"
     paths = list(dict.fromkeys(path for row in _READ.findall(footers) for path in re.findall(r"`([^`]+)`", row)))
     if paths:
         looked += f" (read {', '.join(f'`{path}`' for path in paths[:5])}{', …' if len(paths) > 5 else ''})"

@@ -29,14 +29,14 @@ class ClearTool:
         ids = {
             "type": "array",
             "items": {"type": "string"},
-            "description": "IDs, or unique beginnings of them",
+            "description": "IDs or unique ID prefixes; age is then ignored",
         }
         minutes = {
             "type": "number",
             "minimum": 0,
-            "description": f"Done for so long; default {DEFAULT_MINUTES}",
+            "description": f"Minimum minutes since the agent ended; default {DEFAULT_MINUTES}",
         }
-        errors = {"type": "boolean", "description": "Also those that failed or were stopped"}
+        errors = {"type": "boolean", "description": "Also drop agents that failed or were stopped"}
         properties = {"agent_ids": ids, "older_than_minutes": minutes, "include_errors": errors}
         return ToolSpec("clear_subagents", load_description(__file__), {"type": "object", "properties": properties})
 

@@ -43,10 +43,10 @@ class ConvertContentTool:
     def spec(self) -> ToolSpec:
         properties = {
             "path": {"type": "string", "description": "A file in the working directory"},
-            "url": {"type": "string", "description": "Or an http or https address"},
+            "url": {"type": "string", "description": "An http or https URL, instead of path"},
             "offset": {"type": "number", "description": "First character to show, from 0; see nextOffset"},
-            "maxContentChars": {"type": "number", "description": "How much text to return at most"},
-            "timeoutMs": {"type": "number", "description": "How long it may take"},
+            "maxContentChars": {"type": "number", "description": "Maximum number of characters to return"},
+            "timeoutMs": {"type": "number", "description": "Timeout in milliseconds"},
         }
         schema = {"type": "object", "properties": properties, "additionalProperties": False}
         return ToolSpec("convert_content", load_description(__file__), schema)
@@ -84,7 +84,7 @@ class ConvertContentTool:
         details: dict[str, Any] = {"source": path or url, "provider": provider}
         details |= cut_content(text, offset, most)
         if "nextOffset" in details:
-            details["next"] = f"convert_content again, with offset {details['nextOffset']}"
+            details["next"] = f"Call convert_content again with offset {details['nextOffset']}"
         details["metadata"] = metadata
         return render_answer(details, note=NOTE)
 

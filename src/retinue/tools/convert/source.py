@@ -123,7 +123,7 @@ async def download(url: str, client: HttpClient, bounds: RequestBounds) -> Sourc
     except RequestFailed as error:
         raise ConvertFailed(_KINDS.get(error.kind, "NETWORK_ERROR"), str(error)) from None
     if not 200 <= page.status < 300:
-        raise ConvertFailed("NETWORK_ERROR", f"{_show(page.url)} answered HTTP {page.status}")
+        raise ConvertFailed("NETWORK_ERROR", f"{_show(page.url)} returned HTTP {page.status}")
     kind = page.content_type.partition(";")[0].strip().lower()
     name = _to_name(unquote(urlsplit(page.url).path.rpartition("/")[2]))
     ending = _ENDINGS.get(kind, "")

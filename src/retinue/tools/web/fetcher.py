@@ -58,11 +58,11 @@ class Fetcher:
         async with self._throttle:
             page = await self._client.fetch(url, self._options.bounds, accept=ACCEPT)
             if not 200 <= page.status < 300:
-                raise RequestFailed("status", f"{quote(page.url, 200)} answered HTTP {page.status}", status=page.status)
+                raise RequestFailed("status", f"{quote(page.url, 200)} returned HTTP {page.status}", status=page.status)
             kind = detect_kind(page.content_type, page.url, page.body)
             if kind not in READABLE:
                 told = explain_unreadable(kind, page.content_type)
-                raise RequestFailed("status", f"{quote(page.url, 200)} is not shown: {told}")
+                raise RequestFailed("status", f"{quote(page.url, 200)} cannot be shown: {told}")
             if len(page.body) <= _INLINE_BYTES:
                 fetched, rendered = self._render(page, kind)
             else:

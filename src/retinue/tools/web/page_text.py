@@ -166,7 +166,7 @@ def _sniff(body: bytes) -> str:
 def explain_unreadable(kind: str, content_type: str) -> str:
     """Return why a body is not shown, and what to do."""
     told = content_type.partition(";")[0].strip() or "no content type"
-    text = f"unsupported content: a {kind} ({told}); text, HTML, JSON, CSV, XML, YAML and markdown are read"
+    text = f"unsupported content: a {kind} ({told}); supported: text, HTML, JSON, CSV, XML, YAML and markdown"
     return f"{text}. Use convert_content with this URL to read a document" if kind == "document" else text
 
 

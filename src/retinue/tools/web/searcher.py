@@ -139,7 +139,7 @@ class Searcher:
             wait = "" if page.wait_s is None else f"; try again in {page.wait_s} s"
             raise SearchFailed(code, f"{provider.label} {text} (HTTP {page.status}){wait}")
         if not 200 <= page.status < 300:
-            raise SearchFailed("WEB_SEARCH_FAILED", f"{provider.label} answered HTTP {page.status}")
+            raise SearchFailed("WEB_SEARCH_FAILED", f"{provider.label} returned HTTP {page.status}")
         try:
             return provider.read(page.body)
         except SearchFailed as error:

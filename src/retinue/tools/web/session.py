@@ -116,7 +116,7 @@ class Pager:
         cut = cut_content(text, self._offset, min(self._each, self._left), is_short=bool(page.get("truncated")))
         self._left -= len(cut["content"])
         if "nextOffset" in cut:
-            cut["next"] = f"get_search_content with this responseId and offset {cut['nextOffset']}"
+            cut["next"] = f"Call get_search_content with this responseId and offset {cut['nextOffset']}"
         elif cut["truncated"]:
             cut["next"] = LOST
         return {**page, **cut}

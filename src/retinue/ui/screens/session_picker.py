@@ -107,7 +107,7 @@ class SessionPicker(Picker):
         if found is None:
             return
         if found["path"] == self._now:
-            self.tell("the open session cannot be deleted")
+            self.tell("the open session cannot be deleted; open another session first")
         elif self._doomed != found["path"]:
             self._doomed = found["path"]
             key, name = self.app.keys.show("app.session.delete"), describe_session(found)[0]

@@ -175,6 +175,8 @@ class Editor(TextArea, inherit_bindings=False):
         """Called with each new history entry."""
         self.asks_first: Callable[[events.Key], bool] = lambda event: False
         """Called with each key before the editor; returns True if it has handled the key."""
+        self.is_private: Callable[[str], bool] = lambda text: False
+        """Whether a text must not get into the history."""
         self._pastes = Pastes()
         self._deleted: list[str] = []
         self._yanked: tuple[Location, int] | None = None
@@ -221,7 +223,7 @@ class Editor(TextArea, inherit_bindings=False):
     def _send(self, *, is_later: bool) -> None:
         text = self.words
         if text.strip():
-            if self.history_list.add(text):
+            if not self.is_private(text) and self.history_list.add(text):
                 self.on_remembered(text)
             self.clear_all()
             self.post_message(self.Submitted(text, is_later))

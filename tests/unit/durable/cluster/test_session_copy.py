@@ -60,7 +60,7 @@ def test_moved_folder_gets_nothing(tmp_path: Path, file: Path, secret: Path, dep
     folder.rename(tmp_path / "away")
     (secret.parent / "sessions").mkdir()
     folder.symlink_to(secret.parent)
-    with pytest.raises(SessionError, match="is now a link or is below one"):
+    with pytest.raises(SessionError, match="is now a link or inside one"):
         home.write(LINES)
     assert list_files(secret.parent) == ["secret"]
 

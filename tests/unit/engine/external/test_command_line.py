@@ -72,7 +72,7 @@ def test_task_in_the_words_of_the_surface(surface: str, dialect: str, words: str
 )
 def test_read_only_run_gets_what_can_be_kept_so(runner: Runner, readonly: bool, given: list[str]) -> None:
     post = make(runner, rights=Rights((), readonly=readonly))
-    refused = [f"tool {name} cannot be kept read-only there" for name in EFFECTS if name not in given]
+    refused = [f"tool {name} cannot be made read-only there" for name in EFFECTS if name not in given]
     assert post.list_tools(SETUP, ProcessContext({}, Path("/"))) == (given, refused)
 
 
@@ -80,7 +80,7 @@ def test_tools_of_this_process_stay_here() -> None:
     post = make(rights=Rights((), targets={"Read": "read"}))
     setup = SETUP.change(tools={"Read": SETUP.tools["read"], **SETUP.tools})
     given, refused = post.list_tools(setup, ProcessContext({}, Path("/"), private_tools=frozenset({"bash"})))
-    assert (given, refused) == (["read", "write"], ["tool bash exists in this process only"])
+    assert (given, refused) == (["read", "write"], ["tool bash exists only in this process"])
     assert post.list_names(setup, given) == {"Read": "read", "read": "read", "write": "write"}
     assert post.list_names(SETUP, given) == {}
 

@@ -22,13 +22,13 @@ ONE = f"""It is `Shelf`, a class in `shelf.py:8`.
 
 {SHELF}
 ---
-Confidence: strong. Looked at: 4 searches, 1 reads (read `shelf.py`).
+Confidence: strong. Based on 4 searches, 1 reads (read `shelf.py`).
 {NOTE}"""
 TWO = f"""Most likely `save`, in `store.py:3`.
 
 {SHELF}
 ---
-Confidence: weak. Looked at: 3 searches. Not found: “fails”.
+Confidence: weak. Based on 3 searches. Not found: “fails”.
 {NOTE}"""
 
 
@@ -103,7 +103,7 @@ async def test_turn_ends_while_they_work():
 
     assert (messages[-1].stop_reason, messages[-1].text) == (
         "stop",
-        "2 `Explore` agents are at work: Where is the shelf? What happens when a save fails?",
+        "2 `Explore` agents are working on: Where is the shelf? What happens when a save fails?",
     )
 
 
@@ -157,7 +157,7 @@ async def test_footers_are_added_up():
 
     text = (await read(messages, ONE, TWO)).text
 
-    looked = "2 `Explore` agents in parallel looked at: 7 searches, 1 reads (read `shelf.py`). Not found: “fails”."
+    looked = "2 `Explore` agents in parallel: 7 searches, 1 reads (read `shelf.py`). Not found: “fails”."
     assert text.rpartition("\n---\n")[2] == f"{looked}\n{NOTE}"
 
 
@@ -225,7 +225,7 @@ async def test_answered_round_is_not_told_again():
 
 
 async def test_report_of_a_strange_run_is_passed_on():
-    messages = [UserMessage("hello", 0)]
+    messages = [UserMessage("thanks", 0)]
     messages += [await reply(messages), notify("other", text="All is <well>")]
 
     message = await reply(messages)
