@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
 
 import orjson
 from msgspec import Struct
@@ -20,7 +19,7 @@ from retinue.core.messages import ThinkingLevel
 from retinue.core.model import ModelInfo
 from retinue.models.resolve import Names, match_pattern
 from retinue.sessions.files import make_private
-from retinue.settings.decisions import replace_own, write_own
+from retinue.settings.decisions import replace_own
 from retinue.settings.files import load_json, read_bounded
 from retinue.settings.layers import LoadedSettings
 from retinue.settings.paths import Paths, find_paths
@@ -175,20 +174,17 @@ class UserState:
 
     @property
     def theme(self) -> str:
-        """The name of the chosen theme; empty if none was chosen."""
-        name = (load_json(self._theme_file)[0] or {}).get("theme")
-        return name if isinstance(name, str) else ""
+        """The setting `theme` of the user's settings.json, else what an earlier version stored; empty if not set."""
+        for path in (self.paths.user_settings, self.paths.own_dir / "screen.json"):
+            name = (load_json(path)[0] or {}).get("theme")
+            if isinstance(name, str) and name:
+                return name
+        return ""
 
     def choose_theme(self, name: str) -> None:
         """Store the theme; errors are ignored."""
-        raw, problems = load_json(self._theme_file)
         with suppress(OSError, RetinueError):
-            make_private(self._theme_file.parent)
-            write_own(self._theme_file, {**({} if problems else raw or {}), "theme": name})
-
-    @property
-    def _theme_file(self) -> Path:
-        return self.paths.own_dir / "screen.json"
+            write_keys(self.paths.user_settings, {"theme": name})
 
 
 class Defaults:

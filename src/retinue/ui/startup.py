@@ -21,6 +21,7 @@ class KeptState:
 
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
     theme: str = ""
+    """The setting `theme`, see `resolve_theme`."""
     history: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     double_escape: str = "tree"
@@ -41,9 +42,11 @@ def read_habits() -> tuple["UserState", KeptState]:
     # pi's `no-tools` is our `noTools`.
     first, *others = wishes.tree_filter.split("-")
     tree_filter = first + "".join(word.capitalize() for word in others)
-    history = habits.history.load()
+    history, theme = habits.history.load(), habits.theme
+    if (habits.paths.agent_dir / "themes" / f"{theme}.json").exists():
+        theme = ""  # a theme file of pi, which only pi can show
     return habits, KeptState(
-        keys, habits.theme, history, problems + more, wishes.double_escape, wishes.external_editor, tree_filter
+        keys, theme, history, problems + more, wishes.double_escape, wishes.external_editor, tree_filter
     )
 
 
