@@ -107,7 +107,7 @@ def read_darkness(answer: str) -> bool | None:
     if found is None:
         return None
     red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in found.groups())
-    return 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+    return bool(0.299 * red + 0.587 * green + 0.114 * blue < 0.5)
 
 
 class TerminalDriver(LinuxDriver):
@@ -116,11 +116,11 @@ class TerminalDriver(LinuxDriver):
     def __init__(self, app: "App[Any]", **named: Any) -> None:
         super().__init__(app, **named)
         self._file: Any = TerminalOutput(sys.__stderr__)  # type: ignore[arg-type]
-        linux_driver.XTermParser = TerminalParser  # type: ignore[misc]
+        linux_driver.XTermParser = TerminalParser  # type: ignore[attr-defined]
 
     def start_application_mode(self) -> None:
         """The answer arrives with the input; nothing waits for it."""
-        super().start_application_mode()
+        super().start_application_mode()  # type: ignore[no-untyped-call]
         if self._writer_thread is not None and self.input_tty and os.environ.get("TERM") not in _MUTE:
             self.write(_QUERY)
             self.flush()

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from retinue.app import Request
 from retinue.core.errors import RetinueError
-from retinue.core.events import Event
+from retinue.core.events import Event, TurnFinished
 from retinue.core.messages import Cost, Message, Usage
 from retinue.ui.conversation_blocks import ConversationBlocks, SubagentStreams
 from retinue.ui.state import State, apply
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LONG = 2000
 """Sessions with at least this many entries show their end first, while the rest is read in a thread."""
+SNAPSHOT_S = 1.0
 READ_AFTER_S = 0.3
 """Seconds to wait before the rest is read."""
 
@@ -41,6 +42,10 @@ class ScreenLink:
         self.version = 0
         """Grows with every event."""
         self.overheard = SubagentStreams()
+        self.branch = ""
+        """The git branch, read after each turn."""
+        self._start: asyncio.Task[None] | None = None
+        """Takes the snapshot of the working tree with which `/diff` compares."""
 
     async def open(self) -> None:
         """Open the session. Raises RetinueError."""
@@ -58,6 +63,9 @@ class ScreenLink:
     async def close(self) -> None:
         """Close the session; unfinished runs can be resumed."""
         self._crew = None
+        if self._start is not None:
+            self._start.cancel()
+            await asyncio.wait([self._start])
         await self._stack.aclose()
 
     @property
@@ -81,7 +89,19 @@ class ScreenLink:
         else:
             self._read_later(self.state, crew.chronicle.open_backlog(), len(messages))
         self._show_notes()
+        self.read_branch()
+        if (tree := crew.working_tree) is not None and (self._start is None or self._start.done()):
+            self._start = asyncio.ensure_future(tree.keep_start())
         self.version += 1
+
+    async def settle_start(self) -> None:
+        """Wait a moment for the snapshot, so that it does not contain what the agent is about to change."""
+        if self._start is not None:
+            await asyncio.wait([self._start], timeout=SNAPSHOT_S)
+
+    def read_branch(self) -> None:
+        """Read the branch again, because it may have changed."""
+        self.branch = self.crew.branch
 
     def _show_notes(self) -> None:
         for note in self._notes:
@@ -126,6 +146,8 @@ class ScreenLink:
         apply(self.state, event)
         if event.run_id == self.state.run_id:
             self._show_notes()
+            if isinstance(event, TurnFinished) and self._crew is not None:
+                self.read_branch()
         elif self._crew is not None:
             self.overheard.hear(event, self._crew.lookout)
         self.version += 1

@@ -77,6 +77,7 @@ class UserInput:
 
         stop_listening = crew.listen(hear)
         try:
+            await self._app.link.settle_start()
             await crew.prompt(content)
         finally:
             stop_listening()
@@ -100,6 +101,8 @@ class UserInput:
 
         link.version += 1
         await link.crew.shell.run(command, show, exclude=is_private)
+        link.read_branch()
+        link.version += 1
 
     async def _guard(self, work: Awaitable[None]) -> None:
         try:

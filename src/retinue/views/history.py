@@ -3,7 +3,7 @@
 Changes nothing in the session except its name and labels.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -15,6 +15,9 @@ from retinue.sessions.entry import Entry
 from retinue.sessions.log import Session
 from retinue.sessions.view import Context
 from retinue.views.session_cost import Stats, count_stats
+
+if TYPE_CHECKING:
+    from retinue.views.context_use import ContextUse
 
 
 class ForkPoint(Struct, rename="camel"):
@@ -116,6 +119,12 @@ class SessionHistory:
     def count(self) -> Stats:
         """Count statistics of the whole session, including context usage."""
         return self.sum_up(self._session.context())
+
+    def measure(self) -> "ContextUse":
+        """What fills the context window now."""
+        from retinue.views.context_use import measure_context
+
+        return measure_context(self._main.setup, self._session.context())
 
     def sum_up(self, context: Context) -> Stats:
         """Count statistics, with a context that was already read. May be called in another thread."""
