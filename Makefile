@@ -1,12 +1,12 @@
 # One word each; every verb prepares .venv itself (scripts/setup.sh: uv when present, else venv and pip).
 .DEFAULT_GOAL := help
-.PHONY: help demo test interop check shape bench conformance attack mutants soak docs picture format catalog clean
+.PHONY: help demo test interop check shape bench conformance attack mutants soak docs wheel picture format catalog clean
 
 QUESTION ?= Where are sessions written to disk, and what happens when a write fails?
 # Nothing of the user's own configuration, keys or sessions takes part in the demo.
 DEMO = env -u PI_OFFLINE PI_CODING_AGENT_DIR="$(CURDIR)/.cache/demo" RETINUE_NO_LOCAL=1 .venv/bin/retinue
 BIN = .venv/bin
-jobs ?= 3
+jobs ?= 4
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -16,10 +16,10 @@ demo: setup-run  ## agents answer a question about this repository side by side,
 	@echo '$$ retinue -p --model offline/rules "$(QUESTION)"'
 	@$(DEMO) -p --model offline/rules "$(QUESTION)"
 
-# Three at once also on two cores: many of them wait for clocks and other programs. What one has compiled, the others read.
+# Four at once also on two cores: many of them wait for clocks and other programs. What one has compiled, the others read.
 # A whole run also judges attacks and behaviours; of a part most would be missing.
 test: setup-dev  ## all tests but the long ones and those against programs of others
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(jobs) --dist worksteal -m "not slow and not interop" -rs $(or $(args),--tables .cache)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(jobs) --dist worksteal -m "not slow and not interop" -rs $(or $(args),--tables=.cache)
 
 # What belongs to one server stays together: each is started once.
 interop: setup-dev  ## against programs of others: pi, pyright, llama.cpp, LiteLLM, the types of the providers' libraries
@@ -55,6 +55,9 @@ soak: setup-dev  ## the long sweeps that make test only samples
 
 docs: setup-dev  ## run every example of the documentation, check every link
 	$(BIN)/pytest tests/docs -rs
+
+wheel: setup-dev  ## build dist/*.whl, install it into an empty environment elsewhere, and ask it two questions
+	@$(BIN)/python scripts/wheel.py "$(QUESTION)"
 
 picture: setup-dev  ## record docs/images: the demo, and the screens of the terminal UI
 	$(BIN)/python scripts/picture.py

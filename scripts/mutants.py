@@ -50,6 +50,8 @@ GOAL, MOST_EXCUSED = 0.95, 0.05
 # How long a test and all tests of a change may take when they are quick, and when those noticed nothing.
 LOOKS = ((4.0, 15.0), (60.0, 120.0))
 FILES_AT_ONCE = 8
+IMPORT_FAILED = ("ERROR collecting", "ImportError while loading conftest")
+"""Outputs of pytest when the changed code cannot be imported."""
 # It runs without site-packages, where nothing is recorded: what starts it is.
 STARTED_BY = {"src/retinue/sandbox/forkserver.py": "src/retinue/sandbox/server.py"}
 
@@ -379,7 +381,10 @@ class Copy:
             limits = ["-x", "--timeout", f"{30 + expected_s:.0f}"]
             status = self.run_tests([*limits, f"@{listed}"], 30 + 5 * expected_s, PYTHONDONTWRITEBYTECODE="1")
             if status in (4, 5):
-                raise RuntimeError(f"the tests of {mutant.path}:{mutant.line} were not found: {self.root / 'output'}")
+                output = self.root / "output"
+                if any(text in output.read_text(errors="replace") for text in IMPORT_FAILED):
+                    return "killed"
+                raise RuntimeError(f"the tests of {mutant.path}:{mutant.line} were not found: {output}")
             if not status:
                 return "timeout" if status is None else "survived"
             failed = self._find_failed(tests)

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from retinue import Request, SessionWish
 from retinue.core.run import Status
 
 pytestmark = pytest.mark.timeout(120)
@@ -52,6 +53,22 @@ def test_run_outlives_its_face(world):
     runs = world.ask("SELECT epoch, finished IS NOT NULL FROM retinue.runs")
     assert (second.returncode, runs, len(world.effects)) == (0, [(1, True)], 1), errors
     assert said.strip().endswith("I was told."), (said, errors)
+
+
+async def test_left_run_goes_on_there(world):
+    world.play(to("hi", text="Hi."), to("Dig", **world.act(1, after="sleep 1")), to("Dig", text="Found it."))
+    world.start_worker()
+    session = Request(session=SessionWish("exact", "left"))
+    async with world.open_face(request=session) as face:
+        await face.prompt("hi")
+        handle = await face.spawn("general-purpose", "Dig.")
+        await asyncio.to_thread(world.wait_until, lambda: world.effects, "the run acts")
+        face.lookout.leave()
+    async with world.open_face(request=session) as face:
+        (again,) = await face.runs()
+        outcome = await again.wait(30)
+    assert (again.id, outcome.status, outcome.text) == (handle.id, Status.COMPLETED, "Found it.")
+    assert (world.ask("SELECT epoch FROM retinue.runs"), len(world.effects)) == ([(1,)], 1)
 
 
 def test_stream_names_the_worker(world):

@@ -20,6 +20,8 @@ from typing import NamedTuple
 import pytest
 import yaml
 
+from retinue.cli.options import COMMANDS, FLAGS
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "AGENTS.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -178,8 +180,8 @@ def test_wrong_output_is_noticed() -> None:
     assert find_missing(["third", "first", "absent"], printed) == ["first", "absent"]
 
 
-def test_every_flag_is_documented(home: Path) -> None:
-    help_text = run([sys.executable, "-m", "retinue", "--help"], home).stdout
+def test_every_flag_is_documented() -> None:
     page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
-    flags = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", help_text))
+    flags = {name for key, row in FLAGS.items() for name in (key.split()[-1], row[0]) if name}
     assert {flag for flag in flags if f"`{flag}" not in page} == set()
+    assert {name for name in COMMANDS if f"`retinue {name}" not in page} == set()

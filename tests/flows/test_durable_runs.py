@@ -371,3 +371,32 @@ def _has_file(record):
         return bool((Path(json.loads(record.read_text())["path"]) / "new.txt").read_text())
     except (OSError, ValueError):
         return False
+
+
+async def test_left_run_goes_on(tmp_path):
+    async with durable(tmp_path, script(tmp_path, {"text": "Hi"}, *STEPS)) as crew:
+        await crew.prompt("hi")
+        run = await crew.spawn("general-purpose", "work")
+        await until(lambda: effects(tmp_path)[-1:] == ["two"])
+        assert crew.lookout.can_leave
+        crew.lookout.leave()
+    async with durable(tmp_path, script(tmp_path, *STEPS)) as crew:
+        (again,) = await crew.runs()
+        outcome = await again.wait(20)
+    assert (again.id, outcome.status, outcome.text, effects(tmp_path)) == (
+        run.id,
+        Status.COMPLETED,
+        "Both",
+        ["one", "two"],
+    )
+    assert messages(outcome.session_file, "user") == ["work"]
+
+
+async def test_run_without_record_cannot_be_left(tmp_path):
+    async with Retinue(tmp_path, model=script(tmp_path, {"text": "Hi"}, to("^work", **WAIT)), request=SESSION) as crew:
+        await crew.prompt("hi")
+        run = await crew.spawn("general-purpose", "work")
+        assert not crew.lookout.can_leave
+        crew.lookout.leave()
+        await run.wait(5)
+    assert run.status is Status.STOPPED

@@ -163,9 +163,10 @@ def test_new_replaces_nothing(place):
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        (["agents", "new", "x", "--prompt", "p"], "--description is missing"),
-        (["agents", "new", "x", "--description", "d"], "the agent has no instructions"),
-        (["agents", "new"], "retinue agents new needs a name"),
+        (["agents", "new", "x", "--prompt", "p"], "retinue agents new needs --description; in a terminal it asks"),
+        (["agents", "new", "x", "--description", "d"], "retinue agents new needs --prompt; in a terminal it asks"),
+        (["agents", "new"], "retinue agents new needs NAME, --description, --prompt; in a terminal it asks"),
+        (["agents", "show"], "retinue agents show needs a name"),
         (["agents", "new", "x", "--description", "d", "--prompt", "\udcff"], "--prompt is not UTF-8 text"),
         (["agents", "nwe", "x"], "unknown action 'nwe'"),
         (["agents", "show", "explorr"], "Unknown agent: explorr. Available agents:"),
@@ -256,10 +257,23 @@ def ask_on_terminal(place, arguments, answers):
 
 
 def test_new_asks_on_a_terminal(place, agents):
-    answers = "Finds things\nread, ls\n\nFind it.\n.\n"
-    assert ask_on_terminal(place, ["agents", "new", "finder"], answers) == 0
+    answers = "\nno/name\nfinder\n\nFinds things\nread, ls\ny\n\nFind it.\n.\n"
+    assert ask_on_terminal(place, ["agents", "new"], answers) == 0
     row = next(item for item in agents()["agents"] if item["name"] == "finder")
-    assert (row["description"], row["tools"], row["model"]) == ("Finds things", ["read", "ls"], None)
+    found = [row[key] for key in ("description", "tools", "readonly", "model", "source")]
+    assert found == ["Finds things", ["read", "ls"], True, None, "user"]
+
+
+def test_new_asks_only_for_what_is_missing(place):
+    given = ["agents", "new", "finder", "--project", "--tools", "ls", "--readonly", "--model", "m", "--prompt", "Find."]
+    assert ask_on_terminal(place, given, "Finds things\nn\n") == 0
+    text = (place.work / ".pi" / "agents" / "finder.md").read_text()
+    assert "description: Finds things" in text and text.endswith("Find.\n")
+
+
+def test_new_ends_with_its_input(place):
+    assert ask_on_terminal(place, ["agents", "new"], "user\n\x04") == 2
+    assert list(place.agent_dir.glob("agents/*")) == []
 
 
 @pytest.mark.parametrize(("answer", "is_left"), [("n\n", True), ("\n", True), ("y\n", False)])

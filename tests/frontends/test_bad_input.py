@@ -161,6 +161,8 @@ def test_command_behind_options_is_no_prompt(place):
         ("docter", "doctor"),
         ("wyh", "why"),
         ("Run", "run"),
+        ("agnets", "agents"),
+        ("completions", "completion"),
     ],
 )
 def test_misspelt_command_is_no_prompt(place, word, command):
@@ -173,6 +175,24 @@ def test_misspelt_command_is_no_prompt(place, word, command):
         assert (sent.status, sent.stdout) == (0, "an answer\n"), sent.stderr
 
 
-@pytest.mark.parametrize("word", ["hello", "status", "modal", "logging"])
+@pytest.mark.parametrize("word", ["config", "resume", "help"])
+def test_command_of_other_programs_is_no_prompt(place, word):
+    done = place.run(word, replies=[{"text": "an answer"}], stdin="piped text")
+    assert (done.status, done.stdout, done.stderr.count(f"To send the word as a prompt: retinue -p {word}\n")) == (
+        2,
+        "",
+        1,
+    )
+    assert place.run("-p", word, replies=[{"text": "an answer"}]).stdout == "an answer\n"
+
+
+def test_resume_needs_the_terminal_ui(place):
+    for arguments in (["--resume"], ["--resume", "-p", "Hi"], ["-r", "--mode", "rpc"]):
+        done = place.run(*arguments, replies=[])
+        assert (done.status, done.stdout) == (2, "")
+        assert "use --continue for the newest session, or --session ID" in done.stderr
+
+
+@pytest.mark.parametrize("word", ["hello", "test", "status", "modal", "logging", "report"])
 def test_other_word_is_a_prompt(place, word):
     assert place.run(word, replies=[{"text": "an answer"}]).stdout == "an answer\n"

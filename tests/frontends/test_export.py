@@ -75,6 +75,11 @@ def test_page_tells_whole_story(exported):
     assert [name for name in ("model", "tool") if f'<rect class="{name}"' not in text] == []
 
 
+def test_colours_are_explained(exported):
+    legends = re.findall(r'<p class="legend">(.*?)</p>', exported.read_text())
+    assert [re.findall(r'class="(\w+)"', each)[:2] for each in legends] == [["model", "tool"], ["input", "output"]]
+
+
 @pytest.mark.attack("H3")
 def test_page_is_private(exported):
     assert stat.S_IMODE(os.stat(exported).st_mode) == 0o600

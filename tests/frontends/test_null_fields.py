@@ -91,7 +91,7 @@ def test_null_fields_change_no_request(place, api):
         ([start(), {"role": "oracle", "content": "x", "timestamp": 2}], "a message of role 'oracle'"),
         ([start(), reply("x", {"type": "hologram", "data": "x"}, {"type": "text", "text": "y"})], "'hologram'"),
         ([start(), reply("x", call())], "the call 'call_1' of read has no result"),
-        ([start(), found()], "the result of call 'call_1' of read"),
+        ([start(), found()], "the result of call 'call_1' (read)"),
     ],
 )
 def test_what_is_left_out_is_told(place, messages, told):

@@ -243,4 +243,4 @@ def test_window_that_nobody_configured_is_learnt(place, window):
         again = run(place, server, "-c", "And now?", window=128_000)
     assert (result.status, result.stdout) == (0, "All counted.\n"), result.stderr
     assert again.status == 0, again.stderr
-    assert f"takes {window} tokens" in result.stderr
+    assert f"accepts {window} tokens" in result.stderr

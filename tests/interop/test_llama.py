@@ -51,7 +51,7 @@ def test_too_long_prompt_is_explained(api, address, tmp_path):
     place = Place(tmp_path, address, api, "smollm2", contextWindow=100_000)
     result = place.run("-p", *BRIEF, "word " * 6000)
     assert result.status == 1
-    assert "takes 4096 tokens, not 100000" in result.stderr
+    assert "accepts 4096 tokens, not 100000" in result.stderr
     assert "the message has 5000 tokens or more" in result.stderr
 
 

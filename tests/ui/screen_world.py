@@ -84,6 +84,10 @@ class Screens:
         }.items():
             self._patch.setattr(SessionRuns, name, value)
 
+    def forget_models(self) -> None:
+        """No provider has a key, as at the first start."""
+        (self._agent_dir / "models.json").unlink()
+
     def hide_runs(self) -> None:
         """Nothing moves below what lies over the main screen, where nothing is laid out anew."""
         (self._agent_dir / "subagents.json").write_text(json.dumps({"widgetMode": "off", "fleetView": False}))
@@ -98,7 +102,7 @@ class Screens:
             session.append_message(message)
         session.close()
         wish = SessionWish("named", str(path)) if said else SessionWish()
-        app = RetinueApp(Request(model="local/a-model", session=wish, **{"approve": True, **request}))
+        app = RetinueApp(Request(session=wish, **{"model": "local/a-model", "approve": True, **request}))
         app.now_ms = lambda: NOW_MS
         async with app.run_test(size=(100, 30)) as pilot:
             stage = Stage(app, pilot)

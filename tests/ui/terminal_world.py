@@ -106,6 +106,15 @@ class Tmux:
         self.see(text[-20:])
         self._run("send-keys", "Enter")
 
+    def click(self, words, *, drag=0):
+        """Press and release the left button on words of the screen, as a terminal tells it; `drag`: columns between."""
+        lines = self.see(words).splitlines()
+        row = next(at for at, line in enumerate(lines) if words in line)
+        column = lines[row].index(words) + 1
+        for code, x, end in ((0, column, "M"), *(((32, column + drag, "M"),) if drag else ()), (0, column + drag, "m")):
+            told = f"\x1b[<{code};{x};{row + 1}{end}"
+            self._run("send-keys", "-H", *(f"{byte:02x}" for byte in told.encode()))
+
     def resize(self, columns, rows):
         self._run("resize-window", "-x", str(columns), "-y", str(rows))
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 
 
 def find_background(tmux):
@@ -36,7 +37,6 @@ def test_commands_show_the_state(world):
     make_checkout(world.work)
     with world.tmux(rows=40) as tmux:
         tmux.see("/work (trunk)")
-        tmux.see("What should I work on?")
         tmux.say("!git checkout -qb other; echo later >>kept.txt; echo made >new.txt")
         tmux.see("/work (other)")
         tmux.say("/diff")

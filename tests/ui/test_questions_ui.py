@@ -262,7 +262,7 @@ async def test_children_ask_under_their_name(tmp_path, work):
             await stage.press("y")
             await stage.wait(lambda: any(question.agent for question in stage.app.link.state.questions))
         run = stage.app.link.crew.lookout.runs[0]
-        await stage.wait(lambda: read(stage, "asked").startswith(f"? general-purpose (run {run.id}): Allow bash?"))
+        await stage.wait(lambda: read(stage, "asked").startswith('? general-purpose "x": Allow bash?'))
         await stage.press("y")
         await stage.wait(lambda: run.status.is_final)
         await stage.rest()

@@ -98,6 +98,8 @@ def test_background_agents_are_seen_and_viewed(mocked):
         tmux.keys("Escape")
         tmux.miss("↳ ")
         tmux.keys("C-d")
+        tmux.see("1 agent is working")
+        tmux.keys("Enter")
         assert tmux.end() == (0, True, "0 1 0")
     assert world.wait_until_alone() == []
 

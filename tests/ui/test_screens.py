@@ -42,6 +42,21 @@ async def test_empty(screens):
         await compare(stage, "empty", *USUAL, Look(20, 8))
 
 
+async def test_first_start(screens):
+    screens.forget_models()
+    async with screens.open(model=None) as stage:
+        await stage.wait(lambda: stage.app.screen.query_one("#welcome").display)
+        await compare(stage, "first-start", *USUAL, Look(80, 24))
+
+
+async def test_key_asked_for(screens):
+    async with screens.open() as stage:
+        stage.app.speech.take("/login anthropic")
+        await stage.wait(lambda: isinstance(stage.app.screen, TextPrompt) and stage.app.screen.is_mounted)
+        await stage.write("sk-secret")
+        await compare(stage, "login", Look(), Look(40, 24))
+
+
 async def test_conversation(screens):
     async with screens.open(*TALK) as stage:
         await compare(stage, "conversation", Look(100, 60), Look(100, 60, "light"), Look(40, 24), Look(200, 40))

@@ -77,14 +77,16 @@ async def test_escape_stops_what_the_agent_waits_for(tmp_path, work, agent_dir):
         await stage.wait(lambda: count_working(stage) == 0)
 
 
-async def test_control_c_names_the_runs_it_ends(tmp_path, work):
+async def test_control_c_asks_about_agents(tmp_path, work):
     replies = (spawn(1), {"match": {"last_user": "^begin$"}, "text": "On it."}, SLOW)
     async with open_stage(tmp_path, *replies, tools=("read", "Agent")) as stage:
         await begin(stage, 1)
         await stage.press("ctrl+c")
-        assert "ctrl+c again: exit; 1 run will be stopped and can be resumed" in read_footer(stage)
+        assert "ctrl+c again: exit" in read_footer(stage)
         await stage.press("ctrl+c")
-        assert stage.app.return_value == 0
+        await stage.wait(lambda: getattr(stage.app.screen, "title_text", "") == "1 agent is working")
+        await stage.press("enter")
+        await stage.wait(lambda: stage.app.return_value == 0)
 
 
 async def test_resend_spares_runs(tmp_path, work):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from retinue.core.diagnostics import Item
     from retinue.settings.doctor_report import DoctorReport
     from retinue.settings.request import Request, SessionWish
+    from retinue.settings.stored_keys import StoredKeys
     from retinue.settings.user_state import UserState
     from retinue.views.overview import (
         AgentDetails,
@@ -34,6 +35,7 @@ __all__ = [
     "Retinue",
     "Roster",
     "SessionWish",
+    "StoredKeys",
     "UserState",
     "cancel_schedule",
     "list_models",
@@ -47,6 +49,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "StoredKeys": "settings.stored_keys",
     "UserState": "settings.user_state",
     "Handle": "views.runs",
     "Request": "settings.request",

@@ -212,6 +212,15 @@ class Retinue:
         return self._host.desk
 
     @property
+    def approvals(self) -> str:
+        """The session's approval mode. Setting another one raises UsageError if it is unknown."""
+        return self._here.parts.guards.mode
+
+    @approvals.setter
+    def approvals(self, mode: str) -> None:
+        self._here.parts.guards.choose_mode(mode)
+
+    @property
     def crew_settings(self) -> "SubagentsConfig":
         return self._here.config.crew.settings
 
@@ -288,6 +297,18 @@ class Retinue:
         return Selection(
             here.main, here.parts.models.registry, here.config.loaded.settings, here.open_model, self._host.scope
         )
+
+    def renew_keys(self, provider: str) -> None:
+        """Use the keys that auth.json has now; `provider` is the one whose key has changed."""
+        from retinue.settings.providers import load_credentials
+
+        here, main = self._here, self._main
+        pool = here.parts.models
+        registry, info = pool.registry, main.setup.model.info
+        pool.renew(load_credentials(here.config.paths.auth_file)[0], provider)
+        self._host.redactor.learn(*registry.keys.list_secrets(registry.providers.values()))
+        if info.provider == provider and registry.keys.has_key(registry.providers[provider]):
+            main.change(model=here.open_model(info))
 
     @property
     def defaults(self) -> "Defaults":

@@ -89,9 +89,10 @@ class Subagents:
         return self.schedules.take(wish)
 
     async def close(self) -> None:
-        """Stop everything; unfinished runs can be resumed."""
+        """Stop everything but runs that were left to continue; unfinished runs can be resumed."""
         self.reactions.close()
-        self.manager.stop_all()
+        if not self.manager.is_left:
+            self.manager.stop_all()
         if self.manager.notifier is not None:
             self.manager.notifier.close()
         await asyncio.sleep(0)  # tasks that have a slot but have not begun must see that they are stopped

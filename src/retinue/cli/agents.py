@@ -29,7 +29,7 @@ def run_agents(options: Options) -> int:
     action, *names = options.words or [""]
     if action and action not in ACTIONS:
         raise UsageError(f"unknown action {quote(action)}; use retinue agents {', '.join(ACTIONS)}")
-    if action and not names:
+    if action and not names and action != "new":
         raise UsageError(f"retinue agents {action} needs a name")
     _check_flags(options, action)
     roster = open_roster(to_request(options), say)
@@ -37,7 +37,7 @@ def run_agents(options: Options) -> int:
         return _list(roster.list_rows(), as_json=options.json)
     if action == "show":
         return _show(roster.describe(names[0]), as_json=options.json)
-    path = _change(roster, action, names[0], options)
+    path = _create(roster, names, options) if action == "new" else _change(roster, action, names[0], options)
     if path:
         sys.stdout.write(f"{escape_text(path)}\n")
         if action != "delete" and roster.files.needs_consent(path):
@@ -62,13 +62,11 @@ def _check_flags(options: Options, action: str) -> None:
     for name in (*_OWN_FLAGS["new"], *_OWN_FLAGS["delete"]):
         if name not in mine and getattr(options, name) not in (False, None, ""):
             what = f"retinue agents {action}".rstrip()
-            raise UsageError(f"{what} has no option --{name}; see retinue --help")
+            raise UsageError(f"{what} has no option --{name}; see retinue agents --help")
 
 
 def _change(roster: "Roster", action: str, name: str, options: Options) -> str:
     match action:
-        case "new":
-            return _create(roster, name, options)
         case "eject":
             return roster.files.eject(name, in_project=options.project)
         case "enable":
@@ -92,46 +90,91 @@ def _delete(roster: "Roster", name: str, *, is_sure: bool) -> str:
     return str(roster.files.delete(name))
 
 
-def _create(roster: "Roster", name: str, options: Options) -> str:
-    if sys.stdin.isatty() and options.prompt is None:
-        _interview(options)
-    if not options.description:
-        raise UsageError("--description is missing: say in one sentence when to use the agent")
+def _create(roster: "Roster", names: list[str], options: Options) -> str:
+    missing = [] if names else ["NAME"]
+    missing += [f"--{flag}" for flag in ("description", "prompt") if not (getattr(options, flag) or "").strip()]
+    if missing and sys.stdin.isatty():
+        names = [_interview(roster, names, options)]
+    elif missing:
+        raise UsageError(f"retinue agents new needs {', '.join(missing)}; in a terminal it asks for what is missing")
     for flag in ("description", "tools", "model", "prompt"):
         check_text(getattr(options, flag) or "", f"--{flag}")
     prompt = read_stdin(wait_s=None) if options.prompt == "-" else options.prompt or ""
     tools = None if options.tools is None else [word.strip() for word in options.tools.split(",") if word.strip()]
     fields: dict[str, str | bool | None] = {
-        "name": name,
-        "description": " ".join(options.description.split()),
+        "name": names[0],
+        "description": " ".join((options.description or "").split()),
         "tools": "none" if tools == [] else ", ".join(tools) if tools else None,
         "readonly": True if options.readonly else None,
         "model": options.model or None,
         "thinking": options.thinking or None,
     }
-    return str(roster.files.create(name, fields, prompt, in_project=options.project))
+    return str(roster.files.create(names[0], fields, prompt, in_project=options.project))
 
 
-def _interview(options: Options) -> None:
-    """Ask for fields that were not given as options; an empty answer leaves a field out."""
-    if options.description is None:
-        options.description = _ask("When should this agent be used (one sentence)? ")
+def _interview(roster: "Roster", names: list[str], options: Options) -> str:
+    """Ask for what is missing, each with a default where there is one; returns the name."""
+    if not (options.user or options.project):
+        default = "project" if roster.trust.trusted else "user"
+        places = f"user: all projects, project: {escape_line(str(roster.paths.project), 60)}"
+        options.project = _choose(f"Where ({places})", ("user", "project"), default) == "project"
+    name = names[0] if names else _insist("Name (letters, digits and dashes), such as test-writer: ")
+    while problem := _find_problem(roster, name, in_project=options.project):
+        say(problem)
+        name = _insist("Another name: ")
+    if not (options.description or "").strip():
+        options.description = _insist("When should it be used (one sentence)? ")
     if options.tools is None:
-        options.tools = _ask("Tools, for example read, grep, find, ls (empty: all; none: no tools)? ") or None
-        options.tools = "" if options.tools == "none" else options.tools
-    if not options.model:
-        options.model = _ask("Model (empty: the caller's)? ")
-    sys.stderr.write("Instructions; end with a line that contains only a dot:\n")
+        answer = _ask("Tools, such as read, grep, bash, or none [all]: ")
+        options.tools = None if answer in ("", "all") else "" if answer == "none" else answer
+    if not options.readonly:
+        options.readonly = _choose("Read-only", ("y", "n"), "n") == "y"
+    options.model = options.model or _ask("Model [the caller's]: ")
+    if not (options.prompt or "").strip():
+        options.prompt = _read_instructions()
+    return name
+
+
+def _find_problem(roster: "Roster", name: str, *, in_project: bool) -> str:
+    try:
+        roster.files.check_new(name, in_project=in_project)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def _read_instructions() -> str:
+    sys.stderr.write("Instructions: its role, how it works, what it reports. End with a line with only a dot:\n")
     lines: list[str] = []
     while (line := sys.stdin.readline()) and line.rstrip("\r\n") != ".":
         lines.append(line)
-    options.prompt = "".join(lines)
+    return "".join(lines)
+
+
+def _choose(question: str, accepted: tuple[str, ...], default: str) -> str:
+    """Ask for one of some words; the first letter is enough, an empty answer is the default."""
+    while answer := _ask(f"{question} ({'/'.join(accepted)}) [{default}]: ").lower():
+        if chosen := [word for word in accepted if word.startswith(answer) or answer.startswith(word)]:
+            return chosen[0]
+    return default
+
+
+def _insist(question: str) -> str:
+    """Ask until there is an answer. Raises UsageError if the input ends."""
+    while not (answer := (line := _read_line(question)).strip()):
+        if not line:
+            raise UsageError("the input ended before the agent was described; nothing was created")
+    return answer
 
 
 def _ask(question: str) -> str:
+    return _read_line(question).strip()
+
+
+def _read_line(question: str) -> str:
     sys.stderr.write(question)
     sys.stderr.flush()
-    return sys.stdin.readline().strip()
+    return sys.stdin.readline()
 
 
 def _list(found: dict[str, Any], *, as_json: bool) -> int:

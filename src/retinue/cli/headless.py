@@ -31,6 +31,11 @@ _SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 def run_headless(options: Options) -> int:
     """Run the prompts one after the other, or start the RPC server or the UI; returns the exit status."""
+    if options.resume and not _has_screen(options):
+        raise UsageError(
+            "--resume shows a list in the terminal UI, so it needs a terminal and no -p or --mode; "
+            "use --continue for the newest session, or --session ID (retinue sessions lists them)"
+        )
     if options.mode == "rpc":
         from retinue.cli.line_server import run_rpc
 
@@ -50,6 +55,11 @@ def run_headless(options: Options) -> int:
     if options.mode == "text":
         ask_trust(options)
     return run_until_done(_Prompts(options, prompts))
+
+
+def _has_screen(options: Options) -> bool:
+    is_terminal = bool(os.environ.get("RETINUE_SERVED")) or (sys.stdin.isatty() and sys.stdout.isatty())
+    return is_terminal and not options.print and options.mode == "text"
 
 
 def run_until_done(headless: "Headless") -> int:

@@ -5,28 +5,8 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from retinue.cli.options import HELP, Options, parse_arguments
+from retinue.cli.options import COMMANDS, Options, parse_arguments
 from retinue.core.errors import RetinueError
-
-# Module and function of each command; only the one that is used is imported.
-_COMMANDS = {
-    "": ("headless", "run_headless"),
-    "activity": ("logs", "show_activity"),
-    "agents": ("agents", "run_agents"),
-    "cluster": ("cluster", "run_cluster"),
-    "doctor": ("doctor", "run_doctor"),
-    "export": ("export", "run_export"),
-    "logs": ("logs", "show_logs"),
-    "mcp": ("line_server", "run_mcp"),
-    "models": ("models", "list_models"),
-    "run": ("run", "run_agent"),
-    "schedules": ("schedules", "run_schedules"),
-    "serve": ("serve", "run_serve"),
-    "sessions": ("sessions", "list_sessions"),
-    "trust": ("trust", "run_trust"),
-    "why": ("why", "explain_right"),
-    "worker": ("worker", "run_worker"),
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,7 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             cover((options.api_key, options.database))
         if options.help:
-            sys.stdout.write(HELP)
+            from retinue.cli.usage import render_usage
+
+            sys.stdout.write(render_usage(options.command))
             status = 0
         elif options.version:
             sys.stdout.write(f"retinue {_version()}\n")
@@ -76,7 +58,8 @@ def _open_streams() -> None:
 def _dispatch(options: Options) -> int:
     if options.directory:
         _enter(options.directory)
-    module, function = _COMMANDS[options.command]
+    # Only the module of the command that is used is imported.
+    module, function = (COMMANDS[options.command][0] if options.command else "headless.run_headless").split(".")
     command: Callable[[Options], int] = getattr(import_module(f"retinue.cli.{module}"), function)
     return command(options)
 

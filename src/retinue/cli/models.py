@@ -32,7 +32,7 @@ def list_models(options: Options) -> int:
         sys.stdout.write(f"{mark} {text:<{width}}  {_in_thousands(row['contextWindow']):>7}  {name}\n")
     others = sorted({row["provider"] for row in found["models"]} - {row["provider"] for row in usable})
     if others:
-        say(f"no key for: {', '.join(others)} (--json lists their models too)")
+        say(f"no key for: {', '.join(others)} (retinue login stores one; --json lists their models too)")
     return 0 if is_whole else 1
 
 

@@ -1,88 +1,215 @@
-"""Command line parser: flags, prompts and files, with errors that suggest the closest flag.
+"""Table of commands and flags, and the parser that reads it; errors suggest the closest flag.
 
-Hand-written because argparse takes twice as long at start-up and lacks pi's two-letter short flags. Must not import
-anything heavy.
+The help (`cli/usage.py`) and shell completion (`cli/completion.py`) are made from the same table. Hand-written because
+argparse takes twice as long at start-up and lacks pi's two-letter short flags. Must not import anything heavy.
 """
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from retinue.core.errors import UsageError, quote
 
-HELP = """\
-retinue: a coding agent that delegates work to subagents
+_MODEL = "--model --provider --api-key --thinking"
+EVERYWHERE = "--directory --approve --no-approve --offline --help"
+"""Flags of every command."""
 
-usage: retinue [options] [--] [@file...] [prompt...]
-       retinue COMMAND [options]
+SECTIONS = {
+    "output": "--print --mode",
+    "model": f"{_MODEL} --models --offline",
+    "session": "--continue --resume --session --session-id --session-dir --no-session --name",
+    "tools and prompt": "--agent --tools --exclude-tools --no-tools --system-prompt --append-system-prompt "
+    "--no-context-files --no-skills",
+    "other": "--directory --approve --no-approve --help --version",
+}
+"""Flags without a command, by section of the help."""
 
-  retinue -p "Where are sessions written?"      print one answer
-  git diff | retinue -p "Review this change"    standard input comes before the prompt
-  retinue -p @notes.md "Summarise"              attach a file or an image
-  retinue -c -p "And the readers?"              continue the newest session of this folder
+COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
+    "run": (
+        "run.run_agent",
+        f"--write --json {_MODEL} --session-id",
+        (("AGENT [TASK...]", "run one agent and print its answer; without TASK, read it from standard input"),),
+    ),
+    "agents": (
+        "agents.run_agents",
+        "--json --description --tools --readonly --model --thinking --prompt --user --project --yes",
+        (
+            ("", "list the agents of this folder and problems in their files"),
+            ("show AGENT", "show an agent's file and why it has each tool or not"),
+            ("new [NAME]", "create an agent file; in a terminal, ask for what is missing"),
+            ("eject AGENT", "copy a builtin agent to a file that you can edit"),
+            ("enable AGENT", "allow an agent to run again"),
+            ("disable AGENT", "do not allow an agent to run"),
+            ("delete AGENT", "delete an agent's file"),
+        ),
+    ),
+    "doctor": ("doctor.run_doctor", "--json", (("", "check the configuration"),)),
+    "trust": (
+        "trust.run_trust",
+        "--yes --no --forget --mcp --hook --extension --file",
+        (("[DIR]", "show or decide whether a folder's own configuration is used"),),
+    ),
+    "why": ("why.explain_right", "--json", (("AGENT TOOL", "explain why an agent has a tool or not"),)),
+    "logs": (
+        "logs.show_logs",
+        "--json --limit --tool --run --search --fetch --convert",
+        (("", "list the newest tool calls of this project"),),
+    ),
+    "activity": ("logs.show_activity", "--json", (("", "count the tool calls of this project per tool"),)),
+    "export": (
+        "export.run_export",
+        "--output --session-dir",
+        (("[SESSION]", "write a session with all its runs and a timeline as one HTML file"),),
+    ),
+    "serve": (
+        "serve.run_serve",
+        "--port --model --provider --thinking --session-dir --continue",
+        (("", "open the terminal UI in a browser on this machine"),),
+    ),
+    "mcp": (
+        "line_server.run_mcp",
+        f"{_MODEL} --no-session",
+        (("", "serve the delegation tools to an MCP host, such as another coding agent"),),
+    ),
+    "worker": (
+        "worker.run_worker",
+        "--database --slots --total --drain",
+        (("", "execute runs from a shared database until a signal arrives"),),
+    ),
+    "cluster": (
+        "cluster.run_cluster",
+        "--json --database --days --unfetched",
+        (
+            ("[status]", "show workers, queues and runs of the shared database"),
+            ("fetch RUN", "put the changes of a finished run on a branch of this repository"),
+            ("prune", "delete the data of old runs; needs --days"),
+        ),
+    ),
+    "login": (
+        "login.run_login",
+        "--no-check",
+        (
+            (
+                "[PROVIDER]",
+                "check an API key and store it in auth.json; a key in a pipe is read from there",
+            ),
+        ),
+    ),
+    "logout": ("login.run_logout", "", (("[PROVIDER]", "remove a provider's entry from auth.json"),)),
+    "models": (
+        "models.list_models",
+        "--json --model --provider --refresh",
+        (("", "list the available models and the default"),),
+    ),
+    "schedules": (
+        "schedules.run_schedules",
+        "--json",
+        (("", "list the scheduled agents of this project"), ("cancel ID", "cancel one")),
+    ),
+    "sessions": ("sessions.list_sessions", "--json --all --session-dir", (("", "list the sessions of this folder"),)),
+    "completion": (
+        "completion.run_completion",
+        "",
+        (
+            (
+                "bash|zsh|fish [WORD...]",
+                "print a completion script; with words, the completions of the last",
+            ),
+        ),
+    ),
+}
+"""Commands by name: function in `retinue.cli`, flags, and the forms with their arguments and what each does.
 
-commands
-  run AGENT TASK       run one agent and print its answer (--write: may change files; --json: full result)
-  agents               list the agents of this folder and problems in their files
-  agents show NAME     show an agent's file and why it has each tool or not
-  agents new|eject|enable|disable|delete NAME   change agent files (--user, --project; see docs/guides/agents-cli.md)
-  doctor               check the configuration
-  trust [DIR]          show or decide whether a folder's own configuration is used (--yes, --no, --forget)
-  trust --mcp NAME     show or decide whether one of its MCP servers may be started
-  trust --hook NAME    the same for one of its hooks
-  trust --extension PATH   the same for an extension that an agent file names by its path
-  trust --file PATH    the same for one agent file of a folder that is not trusted
-  why AGENT TOOL       explain why an agent has a tool or not
-  logs, activity       list the newest tool calls of this project (--limit N, --tool NAME), or count them per tool
-  export [SESSION]     write a session with all its runs and a timeline as one HTML file (-o FILE)
-  serve                open the terminal UI in a browser on this machine (--port N)
-  mcp                  serve the delegation tools to an MCP host, such as another coding agent
-  worker               execute runs from a shared database (--database URL, --slots N, --total N, --drain SECONDS)
-  cluster status       show workers, queues and runs of that database (cluster prune --days N deletes old runs)
-  models               list the available models and the default (--refresh: ask the providers for their models)
-  schedules            list scheduled agents (schedules cancel ID: cancel one)
-  sessions             list the sessions of this folder (--all: also those of other folders and of subagents)
-
-output
-  -p, --print          run the prompts, print the last answer and exit
-  --mode text|json|rpc json: print every event as a line of JSON (pi's format); rpc: read pi's commands from stdin
-
-model
-  --model NAME         provider/id, or part of a name; NAME:high also sets the thinking level
-  --provider NAME      use only models of this provider
-  --api-key KEY        use this key for this run only
-  --thinking LEVEL     off, minimal, low, medium, high, xhigh or max
-  --models A,B         models to start with and to cycle through: names or globs, each optionally with :LEVEL
-  --offline            do not search for local model servers
-
-session
-  -c, --continue       continue the newest session of this folder
-  --session PATH|ID    open this session; the start of an id is enough
-  --session-id ID      open the session with this id, or create it
-  --session-dir DIR    store sessions in this folder
-  --no-session         do not save the session
-  -n, --name NAME      name the session
-
-tools and prompt
-  --agent NAME         run the main agent with this agent file: its prompt, tools, model and limits
-  -t, --tools A,B      use only these tools (read, bash, edit, write, grep, find, ls)
-  -xt, --exclude-tools A,B   do not use these tools
-  -nt, --no-tools      use no tools
-  --system-prompt TEXT|FILE          replace the built-in prompt
-  --append-system-prompt TEXT|FILE   append to the prompt; may be repeated
-  -nc, --no-context-files            do not read AGENTS.md and similar files
-  -ns, --no-skills                   do not list skills
-
-other
-  -C DIR               work in DIR
-  -a, --approve        trust this folder's own configuration for this run
-  -na, --no-approve    ignore this folder's own configuration
-  -h, --help           show this help
-  -v, --version        show the version
-
-If no API key and no local model server is found, the built-in rule-based model `offline/rules` answers.
+In a form, lower-case words are typed as they are, `a|b` is a choice, `[A]` may be omitted, `A...` may be repeated;
+AGENT is completed with the names of agents.
 """
+
+FLAGS = {
+    "--print": ("-p", "", "run the prompts, print the last answer and exit"),
+    "--mode": (
+        "",
+        "text|json|rpc",
+        "json: print every event as a line of JSON; rpc: read commands from standard input",
+    ),
+    "--model": ("", "NAME", "provider/id, or part of a name; NAME:high also sets the thinking level"),
+    "--provider": ("", "NAME", "use only models of this provider"),
+    "--api-key": ("", "KEY", "use this key for this run only"),
+    "--thinking": ("", "off|minimal|low|medium|high|xhigh|max", "how much the model thinks"),
+    "--models": ("", "A,B", "models to start with and to cycle through: names or globs, each optionally with :LEVEL"),
+    "--offline": ("", "", "do not search for local model servers"),
+    "--continue": ("-c", "", "continue the newest session of this folder"),
+    "--resume": ("-r", "", "choose a session of this folder from a list; needs the terminal UI"),
+    "--session": ("", "PATH|ID", "open this session; the start of an id is enough"),
+    "--session-id": ("", "ID", "open the session with this id, or create it"),
+    "--session-dir": ("", "DIR", "store sessions in this folder"),
+    "--no-session": ("", "", "do not save the session"),
+    "--name": ("-n", "NAME", "name the session"),
+    "--agent": ("", "AGENT", "run the main agent with this agent file: its prompt, tools, model and limits"),
+    "--tools": ("-t", "A,B", "use only these tools (read, bash, edit, write, grep, find, ls)"),
+    "--exclude-tools": ("-xt", "A,B", "do not use these tools"),
+    "--no-tools": ("-nt", "", "use no tools"),
+    "--system-prompt": ("", "TEXT|FILE", "replace the built-in prompt"),
+    "--append-system-prompt": ("", "TEXT|FILE", "append to the prompt; may be repeated"),
+    "--no-context-files": ("-nc", "", "do not read AGENTS.md and similar files"),
+    "--no-skills": ("-ns", "", "do not list skills"),
+    "--directory": ("-C", "DIR", "work in DIR"),
+    "--approve": ("-a", "", "trust this folder's own configuration for this run"),
+    "--no-approve": ("-na", "", "ignore this folder's own configuration"),
+    "--help": ("-h", "", "show this help; after a command, help for that command"),
+    "--version": ("-v", "", "show the version"),
+    "--json": ("", "", "print JSON"),
+    "--write": ("", "", "let the agent use its tools that make changes"),
+    "run --session-id": ("", "ID", "continue the agent's session with this id, or create it"),
+    "--description": ("", "TEXT", "new: when to use the agent, in one sentence"),
+    "agents --tools": ("-t", "A,B", "new: its tools (default: all; none if empty)"),
+    "--readonly": ("", "", "new: it may not change files"),
+    "agents --model": ("", "NAME", "new: its model (default: the caller's)"),
+    "agents --thinking": ("", "off|minimal|low|medium|high|xhigh|max", "new: its thinking level"),
+    "--prompt": ("", "TEXT", "new: its instructions; - reads standard input"),
+    "--user": ("", "", "new, eject, disable: use your own folder (default)"),
+    "--project": ("", "", "new, eject, disable: use the project's folder"),
+    "agents --yes": ("", "", "delete: do not ask"),
+    "--yes": ("", "", "trust it"),
+    "--no": ("", "", "do not trust it"),
+    "--forget": ("", "", "forget the decision"),
+    "--mcp": ("", "NAME", "decide about this MCP server of the project"),
+    "--hook": ("", "NAME", "decide about this hook of the project"),
+    "--extension": ("", "PATH", "decide about this extension that an agent file names by its path"),
+    "--file": ("", "PATH", "decide about this agent file of a folder that is not trusted"),
+    "--limit": ("", "N", "list at most so many calls (20)"),
+    "--tool": ("", "NAME", "only calls of this tool"),
+    "--run": ("", "ID", "only calls of this run"),
+    "--search": ("", "", "only web searches"),
+    "--fetch": ("", "", "only fetched pages"),
+    "--convert": ("", "", "only converted documents"),
+    "--output": ("-o", "FILE", "write to FILE"),
+    "--port": ("", "N", "the port on this machine (default: any free port)"),
+    "--database": ("", "URL", "the shared Postgres (default: RETINUE_DATABASE, else subagents.json)"),
+    "--slots": ("", "N", "concurrent runs in this process, at each depth of delegation (20)"),
+    "--total": ("", "N", "concurrent runs on all workers together, at each depth; 0 removes an earlier limit"),
+    "--drain": ("", "SECONDS", "how long active runs may take to finish after a stop signal (30)"),
+    "--days": ("", "N", "prune: keep runs that finished in the last N days"),
+    "--unfetched": ("", "", "prune: also runs whose result no front end has fetched"),
+    "--no-check": ("", "", "store the key without asking the provider whether it is right"),
+    "--refresh": ("", "", "first ask the providers for their models"),
+    "--all": ("", "", "include those of other folders and of subagents"),
+}
+"""Flags by name: short name, its value (empty: takes none; lower case: one of these) and what it does.
+
+A row such as `agents --tools` is for one command and comes before the general row.
+"""
+
+
+def find_flags(command: str) -> dict[str, tuple[str, str, str]]:
+    """Return the rows of FLAGS for a command, or for no command if the name is empty."""
+    listed = f"{COMMANDS[command][1]} {EVERYWHERE}" if command else " ".join(SECTIONS.values())
+    return {name: FLAGS.get(f"{command} {name}") or FLAGS[name] for name in listed.split()}
+
+
+def list_choices(value: str) -> list[str]:
+    """Return the values that a lower-case placeholder such as `text|json` lists; none for others, such as NAME."""
+    return value.split("|") if value.islower() else []
 
 
 class Options:
@@ -103,10 +230,11 @@ class Options:
         self.help = self.version = self.json = self.print = False
         self.approve = self.no_approve = self.offline = False
         self.model = self.provider = self.api_key = self.thinking = self.models = self.agent = ""
-        self.continue_ = self.no_session = False
+        self.continue_ = self.resume = self.no_session = False
         self.session = self.session_id = self.session_dir = self.name = ""
         self.no_tools = self.no_context_files = self.no_skills = False
         self.exclude_tools = self.directory = ""
+        self.no_check = False
         self.refresh = self.all = self.write = self.readonly = False
         self.user = self.project = self.yes = self.no = self.forget = False
         self.mcp = self.hook = self.extension = self.file = ""
@@ -116,70 +244,30 @@ class Options:
         self.database = self.slots = self.total = self.drain = self.days = ""
 
 
-_MOST_WORDS = {"agents": 2, "cluster": 2, "run": None, "schedules": 2, "trust": 1, "why": 2, "export": 1}
-"""Maximum number of arguments per command (None: any number); commands not listed take none."""
-
-_SHORT = {
-    **{"-C": "--directory", "-a": "--approve", "-na": "--no-approve", "-h": "--help", "-p": "--print"},
-    **{"-c": "--continue", "-n": "--name", "-t": "--tools", "-xt": "--exclude-tools", "-nt": "--no-tools"},
-    **{"-nc": "--no-context-files", "-ns": "--no-skills", "-v": "--version", "-o": "--output"},
-}
-_SHORT_ONLY = ("--directory", "--output")
-_EVERYWHERE = "--directory= --approve --no-approve --help --offline"
-_MODEL = "--model= --provider= --api-key= --thinking="
-_MAIN = (
-    f"{_EVERYWHERE} --print --agent= --mode= {_MODEL} --models= --continue --session= --session-id= --session-dir= "
-    "--no-session --name= --tools= --exclude-tools= --no-tools --system-prompt= --append-system-prompt= "
-    "--no-context-files --no-skills --version"
-)
-_LISTING = f"{_EVERYWHERE} --json"
-# As in getopt, a flag that ends in "=" takes a value.
-_TABLE = {
-    "": _MAIN,
-    "models": f"{_LISTING} --model= --provider= --refresh",
-    "doctor": _LISTING,
-    "activity": _LISTING,
-    "logs": f"{_LISTING} --search --fetch --convert --limit= --tool= --run=",
-    "mcp": f"{_EVERYWHERE} {_MODEL} --no-session",
-    "why": _LISTING,
-    "worker": f"{_EVERYWHERE} --database= --slots= --total= --drain=",
-    "cluster": f"{_LISTING} --database= --days= --unfetched",
-    "serve": f"{_EVERYWHERE} --port= --model= --provider= --thinking= --session-dir= --continue",
-    "export": f"{_EVERYWHERE} --output= --session-dir=",
-    "schedules": _LISTING,
-    "agents": f"{_LISTING} --description= --tools= --model= --thinking= --readonly --prompt= --user --project --yes",
-    "run": f"{_LISTING} --write {_MODEL} --session-id=",
-    "trust": f"{_EVERYWHERE} --yes --no --forget --mcp= --hook= --extension= --file=",
-    "sessions": f"{_LISTING} --all --session-dir=",
-}
-COMMANDS = tuple(sorted(name for name in _TABLE if name))
-
-
-def _read_flags(listed: str) -> dict[str, tuple[str, bool]]:
-    """Return the flags of a list by name, each with its field of Options and whether it takes a value."""
+def _read_flags(rows: Mapping[str, tuple[str, str, str]]) -> dict[str, tuple[str, str]]:
+    """Return the names and short names of flags, each with its field of Options and its value."""
     flags = {}
-    for entry in listed.split():
-        name = entry.rstrip("=")
+    for name, (short, value, _) in rows.items():
         field = "continue_" if name == "--continue" else name[2:].replace("-", "_")
-        names = [short for short, long in _SHORT.items() if long == name]
-        for each in names if name in _SHORT_ONLY else (name, *names):
-            flags[each] = field, entry.endswith("=")
+        flags[name] = field, value
+        if short:
+            flags[short] = field, value
     return flags
 
 
 _EMPTY_IS_FINE = ("tools", "system_prompt", "description", "prompt")
-_CHOICES = {
-    "mode": ("text", "json", "rpc"),
-    "thinking": ("off", "minimal", "low", "medium", "high", "xhigh", "max"),
-}
 _CONFLICTS = (
     ("--approve", "--no-approve"),
     ("--tools", "--no-tools"),
+    ("--continue", "--resume"),
     ("--continue", "--session"),
     ("--continue", "--session-id"),
     ("--continue", "--no-session"),
     ("--session", "--session-id"),
     ("--session", "--no-session"),
+    ("--resume", "--session"),
+    ("--resume", "--session-id"),
+    ("--resume", "--no-session"),
     ("--user", "--project"),
     ("--yes", "--no"),
     ("--yes", "--forget"),
@@ -192,7 +280,7 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
     rest, only_prompts = list(arguments), False
     place = _find_command(arguments)
     options = Options(command="" if place is None else rest.pop(place))
-    flags = _read_flags(_TABLE[options.command])
+    flags = _read_flags(find_flags(options.command))
     seen: dict[str, str] = {}
     while rest:
         argument = rest.pop(0)
@@ -203,14 +291,16 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
         else:
             _take_flag(options, argument, rest, flags, seen)
     _check(options, seen, flags)
-    if not (options.command or options.print or options.files or only_prompts) and len(options.prompts) == 1:
-        _check_command(options.prompts[0])
+    if options.prompts and not (options.print or options.files or only_prompts):
+        from retinue.cli.suggestion import check_words
+
+        check_words(options.prompts, is_answer=bool(options.continue_ or options.session or options.session_id))
     return options
 
 
 def _find_command(arguments: Sequence[str]) -> int | None:
     """The index of the command: the first word, which only flags common to all commands may precede."""
-    index, common = 0, _read_flags(_EVERYWHERE)
+    index, common = 0, _read_flags({name: FLAGS[name] for name in EVERYWHERE.split()})
     while index < len(arguments):
         word = arguments[index]
         if word in COMMANDS:
@@ -223,9 +313,11 @@ def _find_command(arguments: Sequence[str]) -> int | None:
 
 def _take_word(options: Options, word: str, *, plain: bool) -> None:
     if options.command:
-        most = _MOST_WORDS.get(options.command, 0)
-        if most is not None and len(options.words) >= most:
-            raise UsageError(f"retinue {options.command} takes no argument {quote(word)}; see retinue --help")
+        forms = [form.split() for form, _ in COMMANDS[options.command][2]]
+        is_full = len(options.words) >= max(map(len, forms))
+        if is_full and not any(form and "..." in form[-1] for form in forms):
+            name = options.command
+            raise UsageError(f"retinue {name} takes no argument {quote(word)}; see retinue {name} --help")
         options.words.append(word)
     elif word.startswith("@") and len(word) > 1 and not plain:
         options.files.append(word[1:])
@@ -234,7 +326,7 @@ def _take_word(options: Options, word: str, *, plain: bool) -> None:
 
 
 def _take_flag(
-    options: Options, argument: str, rest: list[str], flags: dict[str, tuple[str, bool]], seen: dict[str, str]
+    options: Options, argument: str, rest: list[str], flags: dict[str, tuple[str, str]], seen: dict[str, str]
 ) -> None:
     name, equals, value = argument.partition("=") if argument.startswith("--") else (argument, "", "")
     if name not in flags:
@@ -260,8 +352,8 @@ def _take_flag(
     seen[target] = name
 
 
-def _describe_unknown(name: str, command: str, flags: dict[str, tuple[str, bool]]) -> str:
-    owner = next((known for known, listed in _TABLE.items() if name in _read_flags(listed)), "")
+def _describe_unknown(name: str, command: str, flags: dict[str, tuple[str, str]]) -> str:
+    owner = next((known for known in COMMANDS if name in _read_flags(find_flags(known))), "")
     if not command and owner:
         return f"{name} needs a command: retinue {owner} {name}"
     from difflib import get_close_matches
@@ -269,42 +361,20 @@ def _describe_unknown(name: str, command: str, flags: dict[str, tuple[str, bool]
     # Compare without the dashes, which make short flags look similar.
     words = {flag.lstrip("-"): flag for flag in flags}
     close = get_close_matches(name.lstrip("-"), words, 1, 0.6)
-    hint = f"; did you mean {words[close[0]]}?" if close else "; see retinue --help"
+    place = f"retinue {command}".rstrip()
+    hint = f"; did you mean {words[close[0]]}?" if close else f"; see {place} --help"
     return f"unknown option {quote(name)}{hint}"
 
 
-def _check_command(word: str) -> None:
-    """Reject a single word that is nearly a command name: the user should not pay for a model's answer to a typo."""
-    meant = next((name for name in COMMANDS if _is_one_edit(word.lower(), name)), "")
-    if word == meant:
-        raise UsageError(
-            f"put the command before its options: retinue {meant} …; to send the word as a prompt: retinue -p {word}"
-        )
-    if meant:
-        raise UsageError(
-            f"unknown command {quote(word)}; did you mean retinue {meant}? "
-            f"To send the word as a prompt: retinue -p {word}"
-        )
-
-
-def _is_one_edit(word: str, name: str) -> bool:
-    """Whether at most one letter is wrong, missing or extra, or two adjacent letters are swapped."""
-    while word and name and word[0] == name[0]:
-        word, name = word[1:], name[1:]
-    while word and name and word[-1] == name[-1]:
-        word, name = word[:-1], name[:-1]
-    return max(len(word), len(name)) <= 1 or (len(word) == 2 and word == name[::-1])
-
-
-def _check(options: Options, seen: dict[str, str], flags: dict[str, tuple[str, bool]]) -> None:
-    for target, accepted in _CHOICES.items():
-        value = getattr(options, target)
-        if value and value not in accepted:
+def _check(options: Options, seen: dict[str, str], flags: dict[str, tuple[str, str]]) -> None:
+    for target, name in seen.items():
+        accepted, value = list_choices(flags[name][1]), getattr(options, target)
+        if accepted and value not in accepted:
             from difflib import get_close_matches
 
             close = get_close_matches(value, accepted, 1)
             hint = f"; did you mean {close[0]}?" if close else ""
-            raise UsageError(f"{seen[target]} must be one of {', '.join(accepted)}, not {quote(value)}{hint}")
+            raise UsageError(f"{name} must be one of {', '.join(accepted)}, not {quote(value)}{hint}")
     for one, other in _CONFLICTS:
         if one in flags and other in flags and flags[one][0] in seen and flags[other][0] in seen:
             raise UsageError(f"{one} and {other} contradict each other; use one of them")

@@ -20,10 +20,15 @@ def run_screen(options: Options) -> int:
         from retinue.cli.prompts import collect_prompts
 
         first = collect_prompts(options)
-    app = RetinueApp(to_request(options), first_words=first)
+    app = RetinueApp(to_request(options), first_words=first, is_resumed=options.resume)
     status = app.run()
     if app.crash is not None:
         raise app.crash
+    answer, command = app.parting
+    if answer:
+        print(answer, flush=True)
+    if command:
+        say(command)
     if app.ended_badly:
         say(app.ended_badly)
     return status or 0

@@ -6,6 +6,7 @@ RetinueError            the user can act on it; the message says what, where and
 │   └── DisabledAgent   the agent is switched off
 ├── ConfigError         a file is wrong: names file, field, value and what is accepted (exit status 2)
 ├── ModelError          the model does not exist or cannot be reached (exit status 2)
+│   └── KeyRefused      the provider does not accept a key
 ├── SessionError        a session cannot be found, read or written
 │   ├── SessionNotFound
 │   ├── SessionLocked   another process writes it
@@ -38,6 +39,9 @@ class ConfigError(RetinueError):
 
 class ModelError(RetinueError):
     exit_status = 2
+
+
+class KeyRefused(ModelError): ...
 
 
 class SessionError(RetinueError): ...

@@ -2,6 +2,16 @@
 
 import math
 
+from retinue.core.messages import Usage
+
+
+def count_tokens(usage: Usage) -> int:
+    """The tokens that every list and total shows: input, output and cache writes.
+
+    Cache reads are the same prefix in each request; they are shown separately, if at all.
+    """
+    return usage.input + usage.output + usage.cache_write
+
 
 def format_tokens(count: int) -> str:
     """`999`, `33.8k`, `1.2M`."""

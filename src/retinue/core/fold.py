@@ -1,7 +1,7 @@
 """Apply events to runs: the only place where a Run changes. Pure."""
 
 from retinue.core import events as ev
-from retinue.core.messages import AssistantMessage
+from retinue.core.messages import AssistantMessage, Usage
 from retinue.core.run import Run, Status
 
 
@@ -13,6 +13,12 @@ def fold_record(run: Run, event: ev.Event) -> None:
         run.turns += outcome.turns
         run.tool_uses += outcome.tool_calls
         run.usage += outcome.usage
+
+
+def find_summary_usage(event: ev.Compacted) -> Usage:
+    """What a compaction has used."""
+    used = (event.result or {}).get("usage")
+    return used if isinstance(used, Usage) else Usage()
 
 
 def fold(run: Run, event: ev.Event) -> None:
@@ -60,5 +66,6 @@ def fold(run: Run, event: ev.Event) -> None:
         case ev.Compacted() if event.result is not None:
             run.compactions += 1
             run.context_tokens = 0
+            run.usage += find_summary_usage(event)
         case _:
             pass

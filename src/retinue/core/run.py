@@ -178,3 +178,14 @@ class Question(Struct, frozen=True, kw_only=True, rename="camel"):
     default: str = "deny"
     """Used if nobody answers."""
     tool: str = ""
+    reason_for: str = ""
+    """The option to which a reason can be added, as in `deny: use the test database`; empty for none."""
+    also: tuple[str, ...] = ()
+    """Further accepted answers that are not offered."""
+    folder: str = ""
+    """The working directory of a call that changes a file on this machine, so that the change can be shown."""
+
+    def accepts(self, answer: str) -> bool:
+        """Return whether the answer is possible."""
+        has_reason = bool(self.reason_for) and answer.startswith(f"{self.reason_for}: ")
+        return not self.options or has_reason or answer in (*self.options, *self.also)

@@ -91,6 +91,8 @@ class ToolContext(Struct, frozen=True):
     redact: Callable[[str], str] = str
     """Removes secrets from what a tool writes to a file; its result is redacted by the caller."""
     progress: Callable[[ToolResult], None] = ignore_progress
+    on_cut: Callable[[Callable[[str], ToolResult]], None] = lambda render: None
+    """Registers what renders the result so far, for the case that the call is cut off; it gets the reason."""
     find_territory: Callable[[], Territory] = lambda: ANYWHERE
     """Returns where files may be read and changed; computed when a tool first needs it."""
     confinement: ConfinementFactory | None = None

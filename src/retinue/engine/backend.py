@@ -36,6 +36,10 @@ class Backend(Protocol):
         """Return whether a run is continued that an earlier process worked on."""
         ...
 
+    def lasts(self, run: Run, request: RunRequest) -> bool:
+        """Return whether a run of this process continues when the session is opened again."""
+        ...
+
 
 class LocalBackend:
     """Executes each run as a task in one group; leaving the context cancels and awaits all of them."""
@@ -71,6 +75,9 @@ class LocalBackend:
         return keep_setup
 
     def goes_on(self, run: Run, request: RunRequest) -> bool:
+        return False
+
+    def lasts(self, run: Run, request: RunRequest) -> bool:
         return False
 
     async def wait(self) -> None:

@@ -15,6 +15,7 @@ from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.events import CallChanged, Event, MessageFinished, ToolFinished, ToolProgress, ToolStarted, Warned
 from retinue.core.messages import TextContent, ToolCall, ToolResultMessage, UserContent
+from retinue.core.run import Reason
 from retinue.core.schema import fit_arguments
 from retinue.core.tool import Amendment, Refusing, Tool, ToolContext, ToolResult, find_code
 from retinue.engine.scope import run_together
@@ -68,6 +69,8 @@ class CallPorts(Struct, frozen=True):
     watched: Callable[[], bool] = lambda: True
     redact: Callable[[Any], Any] = keep_data
     """Removes secrets from texts and plain data."""
+    find_stop: Callable[[], Reason | None] = lambda: None
+    """Returns why the run is being stopped; None if it is not, or not by a decision of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,8 @@ class _Running:
         self._results: list[ToolResultMessage | None] = [None] * len(calls)
         self._in_order = [False] * len(calls)
         self._refusals: dict[int, tuple[str, str]] = {}
+        self._cut: dict[str, tuple[float, Callable[[str], ToolResult]]] = {}
+        """When a call began, and what renders its result so far."""
         self.ends_run = False
 
     async def answer(self, index: int, call: ToolCall, fault: str | None) -> None:
@@ -145,6 +150,10 @@ class _Running:
 
     def _describe_loss(self, call: ToolCall) -> ToolResult:
         tool = self._ports.tools.get(call.name)
+        if call.id in self._cut:
+            begun_s, render = self._cut[call.id]
+            by = " by the user" if self._ports.find_stop() is Reason.USER else ""
+            return render(f"interrupted{by} after {self._ports.clock.steady_s() - begun_s:.1f} s")
         if isinstance(tool, CancellableTool):
             return tool.abandon()
         text = "The call was interrupted before it finished; its effect is unknown."
@@ -181,8 +190,14 @@ class _Running:
                 self._tell_change(call, answer.by)
             elif answer is not None:
                 return answer
-            context = structs.replace(ports.context, call_id=call.id, progress=self._progress(call))
-            result = await self._contain(tool.call(arguments, context), call.name)
+            begun_s = ports.clock.steady_s()
+            context = structs.replace(
+                ports.context,
+                call_id=call.id,
+                progress=self._progress(call),
+                on_cut=lambda render: self._cut.update({call.id: (begun_s, render)}),
+            )
+            result = await self._contain(tool.call(arguments, context), call)
             for hook in ports.hooks:
                 result = await hook.after(call, tool, result)
         except Exception as error:
@@ -196,16 +211,16 @@ class _Running:
             CallChanged(run_id=ports.run_id, call_id=call.id, name=call.name, arguments=arguments, by=list(by))
         )
 
-    async def _contain(self, work: Awaitable[ToolResult], name: str) -> ToolResult:
+    async def _contain(self, work: Awaitable[ToolResult], call: ToolCall) -> ToolResult:
         """Return a result even if the tool fails, so that hooks see failures too."""
         try:
-            return await self._limited(work, name)
+            return await self._limited(work, call)
         except ToolFailed as error:
             return ToolResult.of(str(error), {}, is_error=True)
         except Exception as error:
-            return _tell_unexpected(name, error)
+            return _tell_unexpected(call.name, error)
 
-    async def _limited(self, work: Awaitable[ToolResult], name: str) -> ToolResult:
+    async def _limited(self, work: Awaitable[ToolResult], call: ToolCall) -> ToolResult:
         limit_s = self._ports.tool_s
         if limit_s is None:
             return await work
@@ -213,7 +228,10 @@ class _Running:
             async with asyncio.timeout(limit_s):
                 return await work
         except TimeoutError as error:
-            raise ToolFailed(f"{name} was stopped after {limit_s:g} s, the limit for one tool call") from error
+            reason = f"stopped after {limit_s:g} s, the limit for one tool call"
+            if call.id in self._cut:
+                return self._cut[call.id][1](reason)
+            raise ToolFailed(f"{call.name} was {reason}") from error
 
     def _progress(self, call: ToolCall) -> Callable[[ToolResult], None]:
         def tell(partial: ToolResult) -> None:

@@ -104,6 +104,8 @@ class Manager:
         self._begun: set[str] = set()
         self._stopping: dict[str, Reason] = {}
         self._causes: dict[str, str] = {}
+        self._left: set[str] | None = None
+        """Runs that continue when the session is opened again; None unless they are left."""
         self._ends, self._news = Waiters(), Waiters()
         place = self.admission.find_file
         self.guests = RemoteChildren(self._runs, root, self._live, place=place, ring=self._ends.ring, clock=clock)
@@ -180,6 +182,11 @@ class Manager:
             self.wake(run_id)
         return True
 
+    def list_waiting(self, run_id: str) -> list[str]:
+        """Return the messages to a run that it has not read."""
+        live = self._live.get(run_id)
+        return self._runs.list_said(run_id) if live is None else [text for words in live.inbox.words for text in words]
+
     def hears(self, run_id: str) -> bool:
         """Return whether a run can receive messages: not if it is finished or works in a process of its own."""
         run, live = self._runs.find(run_id), self._live.get(run_id)
@@ -219,6 +226,26 @@ class Manager:
         self._finish_all([(run, Outcome(Status.STOPPED, reason)) for run in waiting])
         return len(waiting) + sum(self.stop(run.id, reason) for run in reversed(active))
 
+    def list_lasting(self) -> list[Run]:
+        """Return the active runs that continue when the session is opened again."""
+        above, lasting = {self.root.setup.run_id}, []
+        for run in self._runs.list_active():
+            if not run.is_guest and run.parent_id in above and self.backend.lasts(run, self._runs.find_request(run.id)):
+                above.add(run.id)
+                lasting.append(run)
+        return lasting
+
+    def leave(self) -> None:
+        """Prepare to close without an end of the lasting runs: nothing more is recorded of them; others are stopped."""
+        self._left = left = {run.id for run in self.list_lasting()}
+        for run in reversed(self._runs.list_active()):
+            if not run.is_guest and run.id not in left:
+                self.stop(run.id)
+
+    @property
+    def is_left(self) -> bool:
+        return self._left is not None
+
     async def wait(self, run_id: str, timeout_s: float | None = None) -> bool:
         """Return True when the run is finished, False on timeout or if the run is unknown."""
         run = self._runs.find(run_id)
@@ -253,6 +280,10 @@ class Manager:
     def list_runs(self) -> list[Run]:
         """Return all runs, newest first."""
         return self._runs.list_newest()
+
+    def list_past(self) -> list[Run]:
+        """Return the runs that were forgotten, in the order they were."""
+        return list(self._runs.past.values())
 
     def children(self, run_id: str) -> list[Run]:
         return self._runs.list_children(run_id)
@@ -337,7 +368,7 @@ class Manager:
             self.stop(run.id, Reason.PARENT)
 
     def _drain(self, parent_id: str) -> None:
-        if parent_id in self._returning:
+        if parent_id in self._returning or self.is_left:
             return
         while (run_id := self._queue.take(parent_id)) is not None:
             self._start(self._runs[run_id])
@@ -363,12 +394,16 @@ class Manager:
         finally:
             self._begun.discard(run.id)
             self._live.pop(run.id, None)
-            if run.id in self._returning:
-                self._give_up(run.id)
-            self.guests.settle(run.id, outcome)
-            self._queue.release(run.parent_id, run.id)
-            self._finish(run, outcome)
-            self._drain(run.parent_id)
+            if run.id not in (self._left or ()):
+                self._end(run, outcome)
+
+    def _end(self, run: Run, outcome: Outcome) -> None:
+        if run.id in self._returning:
+            self._give_up(run.id)
+        self.guests.settle(run.id, outcome)
+        self._queue.release(run.parent_id, run.id)
+        self._finish(run, outcome)
+        self._drain(run.parent_id)
 
     async def _converse(self, run: Run, request: RunRequest, parent: LiveRun) -> Outcome:
         arrange = await self.backend.prepare(run, request)

@@ -68,7 +68,7 @@ class PendingQuestions:
         if waiting is None:
             return False
         question, _ = waiting
-        if question.options and answer not in question.options:
+        if not question.accepts(answer):
             accepted = ", ".join(question.options)
             raise UsageError(f"unknown answer {quote(answer)}; choose one of: {accepted}")
         self._settle(question, answer, "face")

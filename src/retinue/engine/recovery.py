@@ -42,13 +42,16 @@ class StoredRuns:
     """Messages to runs that they may not have received: all of them until `drop_used` was called."""
     ends: dict[str, int] = field(default_factory=dict)
     """How often each run has ended, counting resumed attempts."""
+    past: dict[str, Run] = field(default_factory=dict)
+    """Runs that were forgotten, for views."""
     damaged: int = 0
 
     def adopt(self, root_id: str) -> None:
         """Make the new main agent the parent of the top-level runs: its id differs in each process."""
-        for run_id, run in self.runs.items():
-            if run.depth <= 1:
-                self.runs[run_id] = msgspec.structs.replace(run, parent_id=root_id)
+        for kept in (self.runs, self.past):
+            for run_id, run in kept.items():
+                if run.depth <= 1:
+                    kept[run_id] = msgspec.structs.replace(run, parent_id=root_id)
 
     def drop_used(self, read_words: Callable[[Run], Iterable[str]]) -> None:
         """Drop messages that the runs have already read; `read_words` returns the user messages in a run's session."""
@@ -124,7 +127,8 @@ def _apply(remains: StoredRuns, event: Event) -> None:
             remains.runs[event.run_id] = remains.runs.pop(event.run_id)  # queued again behind those accepted before
         remains.requests[event.run_id] = read_request(event.request)
     elif isinstance(event, RunForgotten):
-        del remains.runs[event.run_id], remains.requests[event.run_id]
+        remains.past[event.run_id] = remains.runs.pop(event.run_id)
+        del remains.requests[event.run_id]
         remains.said.pop(event.run_id, None)
     else:
         if isinstance(event, RunSteered):

@@ -5,6 +5,8 @@ A run changes only by an event, which is recorded before anyone can see it. The 
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from retinue.core.events import (
     Event,
     RunFinished,
@@ -33,6 +35,8 @@ class RunTable:
         self._requests: dict[str, RunRequest] = {}
         self._children: dict[str, dict[str, None]] = {}
         self._said: dict[str, list[str]] = {}
+        self.past: dict[str, Run] = {}
+        """Runs that were forgotten, without their texts: front ends still show and count them."""
 
     def __getitem__(self, run_id: str) -> Run:
         return self._runs[run_id]
@@ -86,6 +90,8 @@ class RunTable:
     def take_over(self, remains: StoredRuns) -> None:
         """Add the runs of an earlier process; they are already recorded."""
         remains.adopt(self._root_id)
+        for run in remains.past.values():
+            self._lay_aside(run)
         for run_id, run in remains.runs.items():
             self._put(run, remains.requests[run_id])
         self._said.update({run_id: said for run_id, said in remains.said.items() if said})
@@ -122,6 +128,9 @@ class RunTable:
     def say(self, run_id: str, text: str) -> None:
         self._said.setdefault(run_id, []).append(text)
 
+    def list_said(self, run_id: str) -> list[str]:
+        return list(self._said.get(run_id, ()))
+
     def take_said(self, run_id: str) -> Sequence[str]:
         """Remove and return the messages sent to a run before it started."""
         return self._said.pop(run_id, ())
@@ -134,9 +143,14 @@ class RunTable:
         self.tell(RunForgotten(run_id=run_id))
         del self._runs[run_id], self._requests[run_id], self._children[run.parent_id][run_id]
         self._said.pop(run_id, None)
+        self._lay_aside(run)
         if not self._children.get(run_id):
             self._children.pop(run_id, None)
         return True
+
+    def _lay_aside(self, run: Run) -> None:
+        outcome = None if run.outcome is None else replace(run.outcome, text="", notes="")
+        self.past[run.id] = replace(run, outcome=outcome)
 
     def _put(self, run: Run, request: RunRequest) -> None:
         self._runs[run.id] = run

@@ -393,6 +393,7 @@ class LiveRun:
             max_chars=bound_result(window, MAX_RESULT_CHARS),
             watched=lambda: self.bus.is_watched,
             redact=setup.redact or keep_data,
+            find_stop=lambda: self._scope.reason,
         )
         return LoopPorts(
             run_id=setup.run_id,

@@ -34,6 +34,12 @@ def is_command(value: str) -> bool:
     return value.startswith("!")
 
 
+def escape_secret(text: str) -> str:
+    """The value that stands for exactly this text."""
+    text = text.replace("$", "$$")
+    return f"${text}" if is_command(text) else text
+
+
 def find_missing(value: str, environment: Mapping[str, str]) -> list[str]:
     """The referenced variables that are not set."""
     return [name for name in list_names(value) if not environment.get(name)]
@@ -218,6 +224,10 @@ class Keys:
         """Whether a provider has a key; the key is not checked."""
         return bool(self.find_source(provider))
 
+    def renew(self, credentials: Mapping[str, Credential]) -> None:
+        """Use other entries of auth.json from now on."""
+        self._credentials = credentials
+
     @property
     def has_flag(self) -> bool:
         return bool(self._flag)
@@ -232,14 +242,15 @@ class Keys:
     def explain_missing(self, provider: Provider) -> str:
         if provider.trouble:
             return provider.trouble
-        ways = [f"set {provider.env[-1]}"] if provider.env else []
-        ways.append(f"put a key for it into {self._auth_file}")
+        ways = [f"run retinue login {provider.id}"]
         if provider.api_key:
             missing = " and ".join(find_missing(provider.api_key, self._environment))
-            ways = [f"set {missing}, which its apiKey in models.json names"]
-        elif not provider.env:
+            ways.insert(0, f"set {missing}, which its apiKey in models.json names")
+        elif provider.env:
+            ways.append(f"set {provider.env[-1]}")
+        else:
             ways.append("give it an apiKey in models.json (any text if the server needs none)")
-        text = f"no key for provider {provider.id}: " + " or ".join(ways)
+        text = f"no key for provider {provider.id}: " + ", or ".join(ways)
         if self._credentials.get(provider.id, Credential()).is_login:
             text += f" ({self._auth_file} has a login for it, which only pi can use)"
         return text
@@ -258,14 +269,14 @@ class Keys:
         what = f"key of provider {provider.id} from {source}"
         key, headers = "", dict(info.headers)
         if source == "--api-key":
-            key = _check_key(self._flag or "", what)
+            key = check_key(self._flag or "", what)
         elif source in (self._auth_file, "models.json"):
             value = stored.key if source == self._auth_file else provider.api_key
-            key = _check_key(self._vault.resolve(value or "", what, environment), what)
+            key = check_key(self._vault.resolve(value or "", what, environment), what)
         elif source == _BEARER:
-            headers["Authorization"] = f"Bearer {_check_key(environment[source], what)}"
+            headers["Authorization"] = f"Bearer {check_key(environment[source], what)}"
         elif provider.needs_key:
-            key = _check_key(environment[source], what)
+            key = check_key(environment[source], what)
         for name, value in {**provider.headers, **provider.model_headers.get(info.id, {})}.items():
             header = f"header {name} of provider {provider.id} in models.json"
             headers[name] = _check_line(self._vault.resolve(value, header, environment), header)
@@ -316,7 +327,8 @@ class Keys:
         return {**self._environment, **stored.env} if stored and stored.env else self._environment
 
 
-def _check_key(key: str, what: str) -> str:
+def check_key(key: str, what: str) -> str:
+    """The key without blanks around it. Raises ConfigError naming `what` if it cannot be a key."""
     key = key.strip()
     if not key:
         raise ConfigError(f"{what}: is empty")

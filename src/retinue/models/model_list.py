@@ -11,17 +11,25 @@ from urllib.parse import urlencode, urlsplit
 import orjson
 from msgspec import Struct, structs
 
-from retinue.core.errors import ModelError
+from retinue.core.errors import KeyRefused, ModelError
 from retinue.core.model import ModelInfo
 from retinue.core.terminal import escape_line
 from retinue.models.catalog import Provider, find_relative
 
 if TYPE_CHECKING:
     from http.client import HTTPMessage
+    from urllib.error import HTTPError
 
 TIMEOUT_S = 15.0
 MOST_PAGES = 20
 _LARGEST_REPLY = 16 << 20
+_LARGEST_ERROR = 65_536
+_PUBLIC_LISTS = ("openrouter", "huggingface", "nvidia")
+"""Providers that show their list to anybody, so that it says nothing about a key."""
+_BAD_KEY = re.compile(rb"(?i)api[ _]key[ _](?:not valid|invalid)|(?:incorrect|invalid) api key")
+"""Google and xAI answer a wrong key with status 400."""
+_KNOWN_KEY = (402, 429)
+"""The account has no credit, or asks too often: the key itself is accepted."""
 _OTHER_KINDS = re.compile(
     "embed|whisper|tts|dall-e|moderation|transcri|realtime|image|rerank|audio|speech|sora|veo|imagen|guard|ocr|davinci"
     "|babbage"
@@ -89,6 +97,18 @@ def fetch_list(
     return ModelList(provider.base_url, tuple(models))
 
 
+def check_access(provider: Provider, unlock: Callable[[], tuple[ModelInfo, str]], timeout_s: float = TIMEOUT_S) -> None:
+    """Send one cheap request with a key. Blocks; raises KeyRefused, or ModelError if the provider cannot tell."""
+    info, key = unlock()
+    url, headers = _name_request(info, key, {})
+    body = None
+    if provider.id in _PUBLIC_LISTS:
+        url = f"{info.base_url.rstrip('/')}/chat/completions"
+        said = {"model": info.id, "max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]}
+        body, headers["content-type"] = orjson.dumps(said), "application/json"
+    _ask(provider, url, headers, timeout_s, body)
+
+
 def _name_request(info: ModelInfo, key: str, after: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     base, given = info.base_url.rstrip("/"), {name.lower(): value for name, value in info.headers.items()}
     headers = {"accept": "application/json", "user-agent": "retinue"}
@@ -103,7 +123,7 @@ def _name_request(info: ModelInfo, key: str, after: Mapping[str, str]) -> tuple[
     return f"{url}?{urlencode(query)}" if query else url, {**headers, **(own if key else {}), **given}
 
 
-def _ask(provider: Provider, url: str, headers: Mapping[str, str], timeout_s: float) -> Any:
+def _ask(provider: Provider, url: str, headers: Mapping[str, str], timeout_s: float, body: bytes | None = None) -> Any:
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
@@ -123,16 +143,30 @@ def _ask(provider: Provider, url: str, headers: Mapping[str, str], timeout_s: fl
     opener = build_opener(ProxyHandler({parts.scheme: proxy} if proxy else {}), Stay)
     where = f"{provider.id}: {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     try:
-        with opener.open(Request(url, headers=dict(headers)), timeout=timeout_s) as response:
+        with opener.open(Request(url, body, dict(headers)), timeout=timeout_s) as response:
             return orjson.loads(response.read(_LARGEST_REPLY))
     except HTTPError as error:
-        advice = "; check the key" if error.code in (401, 403) else ""
-        raise ModelError(f"{where} answers with status {error.code}{advice}") from None
+        text, said = f"{where} answers with status {error.code}", _read_error(error)
+        if error.code in (401, 403) or (error.code == 400 and _BAD_KEY.search(said)):
+            raise KeyRefused(f"{text}; check the key") from None
+        if body is not None and error.code in _KNOWN_KEY:
+            return None
+        raise ModelError(text) from None
     except orjson.JSONDecodeError:
         raise ModelError(f"{where} does not answer with JSON; check the base URL") from None
     except (OSError, HTTPException, ValueError) as error:
         reason = escape_line(str(getattr(error, "reason", "") or error or type(error).__name__), 200)
         raise ModelError(f"{where} does not answer ({reason})") from None
+
+
+def _read_error(answer: "HTTPError") -> bytes:
+    from http.client import HTTPException
+
+    try:
+        with answer:
+            return answer.read(_LARGEST_ERROR)
+    except (OSError, HTTPException, ValueError):
+        return b""
 
 
 def _find_rows(provider: Provider, page: Any) -> list[Any]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, quote
 from retinue.core.model import Model, ModelInfo
+from retinue.models.auth import Credential
 from retinue.models.catalog import Provider
 from retinue.models.governor import Governor
 from retinue.models.registry import ModelReach, ModelRegistry, OutOfReach
@@ -49,6 +50,7 @@ class ModelPool:
         self._opened: dict[str, Model] = {
             model.info.ref: restrict_model(model, blocks_images=config.blocks_images) for model in own
         }
+        self._own = frozenset(self._opened)
         self._bridged: list[BridgedModel] = []
         self._learn = learn
 
@@ -57,6 +59,13 @@ class ModelPool:
         if info.ref not in self._opened:
             self._opened[info.ref] = self._make(info)
         return self._opened[info.ref]
+
+    def renew(self, credentials: Mapping[str, Credential], provider: str) -> None:
+        """Use other entries of auth.json from now on; models of this provider are opened again with its new key."""
+        self.registry.renew(credentials)
+        for ref in [ref for ref, model in self._opened.items() if model.info.provider == provider]:
+            if ref not in self._own:
+                del self._opened[ref]
 
     async def close(self) -> None:
         await self._transport.close()

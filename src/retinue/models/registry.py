@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from retinue.core.errors import ModelError
 from retinue.core.model import ModelInfo
-from retinue.models.auth import Keys
+from retinue.models.auth import Credential, Keys
 from retinue.models.catalog import OFFLINE_MODEL, SERVERS, Provider, hide_login
 from retinue.models.resolve import (
     ModelChoice,
@@ -142,8 +142,7 @@ class ModelRegistry:
         """Add providers; returns the ids of those left out because the id is taken."""
         given = {provider.id: provider for provider in providers}
         self.providers = {**self.providers, **{id: each for id, each in given.items() if id not in self.providers}}
-        for name in ("candidates", "names"):
-            self.__dict__.pop(name, None)
+        self._forget()
         return [id for id, provider in given.items() if self.providers[id] is not provider]
 
     def find_local(self) -> tuple[ModelInfo, ...]:
@@ -180,9 +179,18 @@ class ModelRegistry:
         choice = choose_model(wishes, self.names, in_environment=in_environment, find_local=self.find_local)
         if self.keys.has_flag:
             self.keys.bind_flag(choice.info.provider)
-            for name in ("candidates", "names"):
-                self.__dict__.pop(name, None)
+            self._forget()
         return choice
+
+    def renew(self, credentials: Mapping[str, Credential]) -> None:
+        """Use other entries of auth.json from now on."""
+        self.keys.renew(credentials)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Find the usable models again when they are next needed."""
+        for name in ("candidates", "names"):
+            self.__dict__.pop(name, None)
 
     def unlock(self, info: ModelInfo) -> tuple[ModelInfo, str]:
         """The model with its request headers, and its key. May block on a command; raises ConfigError or ModelError."""

@@ -350,7 +350,7 @@ def choose_model(
         return ModelChoice(local[0], reason=f"using {local[0].ref}, which answers at {local[0].base_url}")
     reason = (
         f"{trouble}using {OFFLINE_MODEL.ref}, a rule-based model and no language model: no provider has a key "
-        "(set ANTHROPIC_API_KEY, OPENAI_API_KEY or another; see retinue models)"
+        "(run retinue login, or set ANTHROPIC_API_KEY, OPENAI_API_KEY or another; see retinue models)"
     )
     return ModelChoice(OFFLINE_MODEL, reason=reason)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from retinue.core import events as ev
+from retinue.core.figures import count_tokens, format_tokens
 from retinue.core.messages import AssistantMessage, Usage
 from retinue.core.run import Status
 from retinue.core.terminal import escape_line
@@ -111,8 +112,7 @@ class Progress:
 
     def _list_figures(self) -> str:
         parts = [f"{self._turn} turn{'s' if self._turn != 1 else ''}"]
-        tokens = self._usage.total_tokens
-        parts.append(f"{tokens / 1000:.1f}k tokens" if tokens >= 1000 else f"{tokens} tokens")
+        parts.append(f"{format_tokens(count_tokens(self._usage))} tokens")
         if self._usage.cost.total:
             parts.append(f"${self._usage.cost.total:.4f}")
         parts.append(f"{time.monotonic() - self._begun_s:.1f} s")

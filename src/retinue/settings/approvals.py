@@ -1,6 +1,6 @@
 """Builds approval rules and modes from the user's settings; a project's settings are never used."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from retinue.core.diagnostics import Diagnostic, show_value, suggest
@@ -10,21 +10,22 @@ from retinue.settings.subagents import SubagentsConfig
 
 FIELDS = ("tool", "pattern", "action", "priority", "reason")
 _ACTIONS: Mapping[str, Action] = {"allow": "allow", "deny": "deny", "ask": "ask"}
-_MODES: Mapping[str, Mode] = {"ask": "default", "acceptEdits": "acceptEdits", "plan": "plan", "bypass": "bypass"}
+MODES: Mapping[str, Mode] = {"ask": "default", "acceptEdits": "acceptEdits", "plan": "plan", "bypass": "bypass"}
 _PRIORITIES: Mapping[Action, int] = {"deny": 100, "ask": 75, "allow": 0}
 """Default priorities. A preset never weakens a deny rule, and an allow rule never weakens a preset."""
 MAX_PRIORITY = 1_000_000
 
 
-def open_book(settings: SubagentsConfig, where: str = "approvalRules") -> tuple[RunRules, list[Diagnostic]]:
+def open_book(
+    settings: SubagentsConfig, where: str = "approvalRules", *, find_mode: Callable[[], str] | None = None
+) -> tuple[RunRules, list[Diagnostic]]:
     """Build the approval rules of the main agent; `where` names the file in messages.
 
-    Without an approval mode only the user's rules apply; with one, the presets apply too.
+    `find_mode` returns the session's mode, which the user may change.
     """
     rules, problems = parse_rules(settings.approval_rules, where)
-    mode = _MODES.get(settings.approvals, "open")
-    presets = PRESETS if mode not in ("open", "bypass") else ()
-    return RunRules([*rules, *presets], mode), problems
+    find = find_mode or (lambda: settings.approvals)
+    return RunRules(rules, lambda: MODES.get(find(), "open")), problems
 
 
 def fork_dispatched(book: RunRules, *, readonly: bool) -> RunRules:

@@ -238,7 +238,7 @@ def _check_models(
         detail = f"{where}: defaultModel {quote(default.info.id)}: sessions begin with {choice.info.ref}"
         yield Item("warn", "models", "Default model not among enabledModels", detail)
     if choice.info.api == "offline":
-        detail = "set ANTHROPIC_API_KEY, OPENAI_API_KEY or another key, or add a server to models.json"
+        detail = "run retinue login, set ANTHROPIC_API_KEY or another key, or add a server to models.json"
         yield Item("warn", "models", "No language model; only the built-in rules answer", detail)
     else:
         yield Item("pass", "models", f"Default model {choice.info.ref}", choice.reason)

@@ -6,17 +6,21 @@ If none are configured, none of their modules are imported.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args
 
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic
-from retinue.core.errors import RetinueError, quote
+from retinue.core.errors import RetinueError, UsageError, quote
+from retinue.core.messages import ToolCall
+from retinue.core.tool import Tool, ToolResult
+from retinue.engine.calls import Answer, CallHook
 from retinue.engine.questions import PendingQuestions
 from retinue.engine.run_config import Origin
-from retinue.engine.setup import Feature
+from retinue.engine.setup import Feature, RunSetup
 from retinue.settings.config import Config
 from retinue.settings.files import is_there
+from retinue.settings.subagents import Approvals
 
 if TYPE_CHECKING:
     from retinue.core.launch import ConfinementFactory
@@ -47,6 +51,31 @@ class RemoteGuards(Protocol):
         ...
 
 
+class _LaterApprovals(Feature):
+    """Approvals of a main agent that starts without them: the user may choose a mode during the session."""
+
+    name = "approvals"
+    wants: ClassVar[Mapping[str, bool]] = {}
+
+    def __init__(self, is_on: Callable[[], bool], build: "Callable[[RunSetup], CallHook]") -> None:
+        """`build` makes the gate, when `is_on` first says that there is something to decide."""
+        self._is_on = is_on
+        self._build = build
+        self._gate: CallHook | None = None
+
+    async def enter(self, setup: RunSetup) -> RunSetup:
+        self._setup = setup
+        return setup.change(hooks=(self, *setup.hooks))
+
+    async def before(self, call: ToolCall, tool: Tool) -> Answer:
+        if self._gate is None and self._is_on():
+            self._gate = self._build(self._setup)
+        return None if self._gate is None else await self._gate.before(call, tool)
+
+    async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
+        return result
+
+
 class Guards:
     """Builds the hooks and approvals of runs."""
 
@@ -73,7 +102,20 @@ class Guards:
         self._warn = warn
         self._told: set[str] = set()
         self._main_board: HookTable | None = None
+        self._mode = ""
         self.judge = judge
+
+    @property
+    def mode(self) -> str:
+        """The session's mode, as in `approvals` of the settings."""
+        return self._mode or self._config.crew.settings.approvals
+
+    def choose_mode(self, mode: str) -> None:
+        """Change the mode of this session, for all runs but those that started without approvals. Raises UsageError."""
+        known = get_args(Approvals)
+        if mode not in known:
+            raise UsageError(f"Unknown approval mode {quote(mode)}. Choose one of: {', '.join(known)}")
+        self._mode = mode
 
     @property
     def board(self) -> "HookTable":
@@ -109,13 +151,26 @@ class Guards:
         self, definition: Definition | None, points: Sequence[Any], rights: "Rights | None"
     ) -> list[Feature]:
         """Return the main agent's guards; `definition` is what it runs as, `points` are hooks of its extensions."""
-        if not (self._has_files or self._asks or points or (definition is not None and definition.hooks)):
-            return []
-        self._main_board = self._build_board(definition, points)
         is_confined = rights is not None and is_readonly_shell(rights)
         is_closed = rights is not None and rights.readonly and not is_confined
-        book = self._book.fork(readonly=True) if is_closed and self._asks else self._book
-        return self._surround(self._main_board, book, definition, is_confined=is_confined, is_forced=False)
+        name = "" if definition is None else definition.name
+
+        def build(setup: RunSetup) -> CallHook:
+            from retinue.features.approvals.gate import ApprovalGate, GatePorts
+
+            ports = GatePorts(self._desk, name, is_confined, self.board.decide, self.board.tell)
+            return ApprovalGate(self._fork_main(readonly=is_closed), ports, setup)
+
+        later = _LaterApprovals(lambda: self._asks, build)
+        if not (self._has_files or self._asks or points or (definition is not None and definition.hooks)):
+            return [later]
+        self._main_board = self._build_board(definition, points)
+        book = self._fork_main(readonly=is_closed and self._asks)
+        found = self._surround(self._main_board, book, definition, is_confined=is_confined, is_forced=False)
+        return found if any(each.name == later.name for each in found) else [*found, later]
+
+    def _fork_main(self, *, readonly: bool) -> "RunRules":
+        return self._book.fork(readonly=True, shares_session=True) if readonly else self._book
 
     def surround(self, plan: "RunPlan") -> list[Feature]:
         """Return the guards of a subagent's run. Raises RetinueError if its runner cannot be guarded."""
@@ -141,7 +196,10 @@ class Guards:
         from retinue.settings.approvals import fork_dispatched
 
         is_closed = readonly and not is_confined
-        book = fork_dispatched(self._book, readonly=is_closed) if is_dispatched else self._book.fork(readonly=is_closed)
+        if is_dispatched:
+            book = fork_dispatched(self._book, readonly=is_closed)
+        else:
+            book = self._book.fork(readonly=is_closed, shares_session=True)
         board = self._build_board(definition, points)
         return self._surround(board, book, definition, is_confined=is_confined, is_forced=is_dispatched)
 
@@ -189,8 +247,7 @@ class Guards:
 
     @property
     def _asks(self) -> bool:
-        settings = self._config.crew.settings
-        return settings.approvals != "never" or bool(settings.approval_rules)
+        return self.mode != "never" or bool(self._config.crew.settings.approval_rules)
 
     @cached_property
     def _has_files(self) -> bool:
@@ -204,7 +261,8 @@ class Guards:
         from retinue.settings.approvals import open_book
         from retinue.settings.subagents import find_user_file
 
-        book, problems = open_book(self._config.crew.settings, str(find_user_file(self._config.paths)))
+        where = str(find_user_file(self._config.paths))
+        book, problems = open_book(self._config.crew.settings, where, find_mode=lambda: self.mode)
         self._tell(problems, ())
         return book
 

@@ -37,7 +37,7 @@ AT_ONCE = frozenset((
     "maxSpawnsPerTree", "maxConcurrentScheduled", "limits.wallSeconds", "limits.idleSeconds", "limits.toolSeconds",
     "maxConcurrent", "defaultMaxTurns", "graceTurns", "defaultJoinMode", "schedulingEnabled", "scopeModels",
     "waitTimeoutSeconds", "fallbackSubagent", "widgetDisplayMode", "widgetMode", "fleetView", "outputTranscript",
-    "rollupChildUsage", "commands.enabled",
+    "notifications", "rollupChildUsage", "commands.enabled",
 ))
 # fmt: on
 """Settings that change in an open session; others change in the next one."""

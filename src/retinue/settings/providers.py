@@ -39,7 +39,7 @@ def load_registry(
     paths: Paths, environment: Mapping[str, str], *, api_key: str | None = None, offline: bool = False
 ) -> tuple[ModelRegistry, list[Diagnostic]]:
     """Load all providers and keys of this user. Runs no command and contacts no server yet."""
-    credentials, diagnostics = _load_credentials(paths.auth_file)
+    credentials, diagnostics = load_credentials(paths.auth_file)
     raw, problems = load_json(paths.models_file, comments=True)
     diagnostics = [*problems, *diagnostics]
     providers = {
@@ -118,7 +118,7 @@ def is_local_allowed(environment: Mapping[str, str], *, offline: bool = False) -
     return not is_offline(environment, offline=offline) and environment.get("RETINUE_NO_LOCAL", "").lower() not in _TRUE
 
 
-def _load_credentials(path: Path) -> tuple[dict[str, Credential], list[Diagnostic]]:
+def load_credentials(path: Path) -> tuple[dict[str, Credential], list[Diagnostic]]:
     raw, diagnostics = load_json(path)
     if raw is None:
         return {}, diagnostics

@@ -47,6 +47,7 @@ from retinue.settings.paths import Paths
 
 Surface: TypeAlias = Literal["fleet", "subagent", "dispatch"]
 _BOUNDS, _LIMITS = Bounds(), Limits()
+Alerts: TypeAlias = Literal["auto", "bell", "desktop", "off"]
 Approvals: TypeAlias = Literal["never", "ask", "acceptEdits", "plan", "bypass"]
 
 
@@ -194,6 +195,8 @@ class SubagentsConfig(Struct, frozen=True):
     """Show the list of runs below the editor."""
     widget_mode: Annotated[Literal["all", "background", "off"], choice("all", "background", "off")] = "background"
     """Which runs are listed above the editor."""
+    notifications: Annotated[Alerts, choice(*get_args(Alerts))] = "auto"
+    """How you are notified that work has ended or a question waits; see the guide to the terminal UI."""
     output_transcript: Annotated[bool, flag()] = True
     """Write a transcript of each background run to `.pi/output`."""
     rollup_child_usage: Annotated[bool, flag()] = False

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 
 import orjson
 from msgspec import Struct
@@ -19,7 +20,7 @@ from retinue.core.messages import ThinkingLevel
 from retinue.core.model import ModelInfo
 from retinue.models.resolve import Names, match_pattern
 from retinue.sessions.files import make_private
-from retinue.settings.decisions import replace_own
+from retinue.settings.decisions import replace_own, write_own
 from retinue.settings.files import load_json, read_bounded
 from retinue.settings.layers import LoadedSettings
 from retinue.settings.paths import Paths, find_paths
@@ -175,16 +176,33 @@ class UserState:
     @property
     def theme(self) -> str:
         """The setting `theme` of the user's settings.json, else what an earlier version stored; empty if not set."""
-        for path in (self.paths.user_settings, self.paths.own_dir / "screen.json"):
-            name = (load_json(path)[0] or {}).get("theme")
-            if isinstance(name, str) and name:
-                return name
-        return ""
+        name = (load_json(self.paths.user_settings)[0] or {}).get("theme")
+        return name if isinstance(name, str) and name else self._read_choice("theme")
+
+    @property
+    def start(self) -> str:
+        """How the user chose to work without a key: `local`, `offline`, or empty if not chosen yet."""
+        return self._read_choice("start")
 
     def choose_theme(self, name: str) -> None:
         """Store the theme; errors are ignored."""
         with suppress(OSError, RetinueError):
             write_keys(self.paths.user_settings, {"theme": name})
+
+    def choose_start(self, name: str) -> None:
+        """Store how to work without a key; errors are ignored."""
+        raw, problems = load_json(self._screen_file)
+        with suppress(OSError, RetinueError):
+            make_private(self._screen_file.parent)
+            write_own(self._screen_file, {**({} if problems else raw or {}), "start": name})
+
+    def _read_choice(self, key: str) -> str:
+        name = (load_json(self._screen_file)[0] or {}).get(key)
+        return name if isinstance(name, str) else ""
+
+    @property
+    def _screen_file(self) -> Path:
+        return self.paths.own_dir / "screen.json"
 
 
 class Defaults:

@@ -36,6 +36,7 @@ _ROUTES: dict[bytes, WireFormat] = {
 }
 _GOOGLE = GoogleWire()
 _NOT_FOUND = ResponsePlan(render_response(404, b'{"error": {"message": "no such path", "type": "not_found_error"}}'))
+_WRONG_KEY = ResponsePlan(render_response(401, b'{"error": {"message": "wrong key", "type": "authentication_error"}}'))
 _BASE_PATHS = {
     "anthropic-messages": "",
     "openai-completions": "/v1",
@@ -60,9 +61,12 @@ class MockServer:
         record: bool = True,
         log: str | Path | None = None,
         model: str = "mock-1",
+        key: str = "",
     ) -> None:
+        """`key` is the only API key that is accepted; empty accepts any."""
         self.script = _to_script(script)
         self.model = model
+        self._key = key.encode()
         self.port = port
         self.requests: list[RecordedRequest] = []
         """All requests in order of arrival."""
@@ -149,6 +153,8 @@ class MockServer:
     def _answer(self, head: bytes, body: bytes) -> ResponsePlan:
         if self._record or self._log_fd >= 0:
             self._keep(RecordedRequest(head, body))
+        if self._key and self._key not in head:
+            return _WRONG_KEY
         method, path = head.split(b" ", 2)[:2]
         route, _, _query = path.partition(b"?")
         if method == b"GET":

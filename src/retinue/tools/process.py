@@ -113,6 +113,7 @@ async def run_process(
         finally:
             child.kill()
             await child.wait_ended(_REAP_S)
+            await child.drain(0)  # what it printed last
         raise
     finally:
         child.close()

@@ -100,7 +100,8 @@ class PanelLayout:
         """Lines for agents: two thirds of the screen minus the other widgets; the rest belongs to the conversation."""
         others = self._screen.query("#bottom > *").exclude("#agents").exclude("#fleet")
         used = sum(each.outer_size.height for each in others if each.display)
-        return max(0, self._screen.size.height * 2 // 3 - used)
+        least = 4 if self._screen.has_class("-asking") else 0  # the agents stay visible beside a question
+        return max(least, self._screen.size.height * 2 // 3 - used)
 
     def _share(self, room: int, *, has_tree: bool) -> int:
         """Rows of the list: half of the room if there is a tree, and at least LEAST_ROWS while the list is active."""

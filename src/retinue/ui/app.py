@@ -24,6 +24,7 @@ from retinue.core.errors import RetinueError, quote
 from retinue.core.messages import UserContent
 from retinue.ui.clipboard import Clipboard
 from retinue.ui.default_keys import KeyTable
+from retinue.ui.departure import Departure, render_parting
 from retinue.ui.driver import BackgroundReported, SafeText, TerminalDriver, teach_keys
 from retinue.ui.formats import clean
 from retinue.ui.link import ScreenLink
@@ -53,8 +54,13 @@ class RetinueApp(App[int], inherit_bindings=False):
     ToastRack { dock: top; align: right top; margin: 1 0 0 0; }
     """
 
-    def __init__(self, request: Request, *, first_words: Sequence[str | Sequence[UserContent]] = ()) -> None:
-        """`first_words` are sent one after the other when the agent is ready; content lists are sent as prompts."""
+    def __init__(
+        self, request: Request, *, first_words: Sequence[str | Sequence[UserContent]] = (), is_resumed: bool = False
+    ) -> None:
+        """`first_words` are sent one after the other when the agent is ready; content lists are sent as prompts.
+
+        `is_resumed`: first let the user choose a session.
+        """
         no_color = os.environ.get("NO_COLOR")
         super().__init__()
         if no_color is not None:
@@ -70,9 +76,16 @@ class RetinueApp(App[int], inherit_bindings=False):
         """The clock for everything on screen that moves or counts; tests that compare screens freeze it."""
         self.link = ScreenLink(request)
         self.speech = UserInput(self)
+        self.link.on_reload = self.speech.keep_start
+        self.departure = Departure(self)
         self._first_words = first_words
+        self._is_resumed = is_resumed
         self.ended_badly = ""
         """The error to print on standard error after the UI has closed."""
+        self.parting = ("", "")
+        """The last answer and how to resume, to print after the UI has closed."""
+        self.has_focus_reports = False
+        """Whether the terminal has reported that it got or lost the focus."""
         self.crash: Exception | None = None
         """The unhandled exception that ended the program."""
         self._ending: ShutdownWatch | None = None
@@ -146,6 +159,8 @@ class RetinueApp(App[int], inherit_bindings=False):
             gc.enable()
             gc.freeze()
             gc.set_threshold(20_000, 20, 50)
+        if self._is_resumed:
+            await self.speech.run_command("/resume")
         for words in self._first_words:
             self.speech.take(words) if isinstance(words, str) else self.speech.pass_on(words)
         self.speech.take_early()
@@ -234,11 +249,32 @@ class RetinueApp(App[int], inherit_bindings=False):
         self.theme = name or resolve_theme("", (), is_dark=self._is_terminal_dark)
         return bool(name)
 
+    def choose_start(self, name: str) -> None:
+        """Save how to work without a key."""
+        self.kept = replace(self.kept, start=name)
+        self.link.version += 1
+        if (habits := self.habits) is not None:
+            self._keep(lambda: habits.choose_start(name))
+
     def leave(self) -> None:
-        """Exit without asking; running work is stopped and can be resumed."""
+        """Exit; while subagents are working, ask first."""
+        if self.departure.agents:
+            self.speech.start(self.departure.request("exit", self._leave_now))
+        else:
+            self.exit(0)
+
+    async def _leave_now(self) -> None:
         self.exit(0)
 
+    def on_app_focus(self) -> None:
+        self.has_focus_reports = True
+
+    def on_app_blur(self) -> None:
+        self.has_focus_reports = True
+
     async def on_unmount(self) -> None:
+        if self.link.is_open and self.return_value == 0 and not self.is_web:
+            self.parting = render_parting(self)
         await self.link.close()
         self.pasteboard.close()
         if self._ending is not None:

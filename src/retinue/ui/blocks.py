@@ -13,6 +13,7 @@ Tone = Literal["info", "warning", "error"]
 @dataclass(slots=True, kw_only=True)
 class Block:
     version: int = 0
+    is_hidden: bool = False
 
     def touch(self) -> None:
         """Record a change."""
@@ -82,6 +83,8 @@ class CommandBlock(Block):
     is_private: bool = False
     """The model does not see it."""
     is_live: bool = False
+    duration_ms: float | None = None
+    """Unknown after a resume."""
 
 
 @dataclass(slots=True)

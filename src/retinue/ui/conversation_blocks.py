@@ -1,7 +1,7 @@
 """A conversation as blocks: built from messages, updated by events. Used for the main agent and in the run viewer."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +87,8 @@ def _describe_tools(names: Iterable[str]) -> list[str]:
 
 
 REPORT = "subagent-notification"
+CANCELLED = "cancelled"
+"""The error of a retry that the user stopped."""
 TAIL = 400
 """Messages that become blocks at once: more than a user sees before scrolling."""
 
@@ -107,6 +109,14 @@ class ConversationBlocks:
         """Grows with every change of a block."""
         self._calls: dict[str, ToolBlock] = {}
         self._live: ReplyBlock | None = None
+        self._failed: ReplyBlock | None = None
+        """The failed reply of the current attempt, which a retry replaces."""
+        self.retry: ev.RetryScheduled | None = None
+        """The retry that is pending or in progress."""
+        self._agents: dict[str, ToolBlock] = {}
+        """The last call that started each background agent."""
+        self.outcomes = 0
+        """Grows when the state of a background agent changes, whose call may be far above."""
         at = _find_turn(messages, len(messages) - TAIL)
         self.unread = list(messages[:at])
         """Messages before the first block; `recall` turns them into blocks."""
@@ -128,6 +138,7 @@ class ConversationBlocks:
         del self.unread[at:]
         self.blocks[:0] = earlier.blocks
         self._calls = {**earlier._calls, **self._calls}
+        self._agents = {**earlier._agents, **self._agents}
         self.version += bool(earlier.blocks)
         return len(earlier.blocks)
 
@@ -152,11 +163,11 @@ class ConversationBlocks:
             case ev.ToolFinished():
                 self._settle(event.result, event.duration_ms)
             case ev.RetryScheduled():
-                seconds = event.delay_ms / 1000
-                text = f"{event.error} Trying again in {seconds:g} s ({event.attempt} of {event.max_attempts})."
-                self._append(NoteBlock(text, "warning"))
-            case ev.RetryEnded(success=False):
-                self._append(NoteBlock(f"Gave up: {event.error}", "error"))
+                self._plan_retry(event)
+            case ev.RetryEnded():
+                self._end_retry(event)
+            case ev.AttemptStarted() | ev.RunFinished():
+                self._failed = None
             case ev.Compacted():
                 self._note_compaction(event)
             case ev.Warned():
@@ -206,6 +217,12 @@ class ConversationBlocks:
         block.output += piece
         self._touch(block)
 
+    def touch_agent(self, run_id: str) -> None:
+        """Record that the state of a background agent has changed."""
+        if (block := self._agents.get(run_id)) is not None:
+            self._touch(block)
+            self.outcomes += 1
+
     @property
     def last_reply(self) -> ReplyBlock | None:
         """The newest reply with text."""
@@ -225,7 +242,25 @@ class ConversationBlocks:
             self._append(self._live)
         return self._live
 
+    def _plan_retry(self, event: ev.RetryScheduled) -> None:
+        """Hide the failed reply: the retry replaces it."""
+        self.retry = event
+        if self._failed is not None:
+            self._failed.is_hidden = True
+            self._touch(self._failed)
+
+    def _end_retry(self, event: ev.RetryEnded) -> None:
+        """Say why in the last failed reply; a failed summary has none and is reported by its own event."""
+        self.retry = None
+        if (failed := self._failed) is not None and not event.success:
+            tries = "1 retry" if event.attempt == 1 else f"{event.attempt} retries"
+            gave_up = f"Gave up after {tries}: {event.error}"
+            failed.error = gave_up if event.error != CANCELLED else f"Stopped before a retry: {failed.error}"
+            failed.is_hidden = False
+            self._touch(failed)
+
     def _grow(self, delta: Delta) -> None:
+        self.retry = None
         piece = delta.delta if isinstance(delta.delta, str) else ""
         if delta.type == "text_delta":
             block = self._open()
@@ -252,6 +287,7 @@ class ConversationBlocks:
             block.text, block.thinking, block.model = message.text, thinking, message.model
             block.error, block.is_aborted, block.is_live = "" if is_aborted else error, is_aborted, False
             self._touch(block)
+        self._failed = block if error and not is_aborted else None
         for call in message.calls:
             if call.id not in self._calls:
                 self._add_call(ToolBlock(call.id, call.name, call.arguments))
@@ -296,6 +332,8 @@ class ConversationBlocks:
         block.details = None if result.details is UNSET else result.details
         block.status = "failed" if result.is_error else "done"
         block.duration_ms = duration_ms
+        if isinstance(block.details, dict) and block.details.get("status") == "background":
+            self._agents[str(block.details.get("agentId"))] = block
         _note_changes(block, block.details)
         self._touch(block)
 
@@ -362,7 +400,9 @@ class StreamedReply:
 class SubagentStreams:
     """Listens to working subagents and keeps their streamed replies and running tools."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_reply: Callable[[], None] = lambda: None) -> None:
+        """`on_reply` is called when a reply begins and when it is complete."""
+        self._on_reply = on_reply
         self._partials: dict[str, StreamedReply] = {}
         self._tools: dict[str, dict[str, str]] = {}
         """Names of running tools, by run and call."""
@@ -402,3 +442,4 @@ class SubagentStreams:
             self._tools.get(event.run_id, {}).pop(event.result.tool_call_id, None)
         elif isinstance(event, ev.MessageFinished | ev.MessageStarted):
             self._partials.pop(event.run_id, None)
+            self._on_reply()

@@ -148,11 +148,16 @@ class SafeText(LineFilter):
         return [_clean(segment) for segment in segments]
 
 
+def remove_unsafe(text: str) -> str:
+    """Remove characters that a terminal would obey or cannot show."""
+    return _SURROGATE.sub("?", _UNSAFE.sub("", text))
+
+
 def _clean(segment: Segment) -> Segment:
     text, style, control = segment
     if text.isascii() and text.isprintable() and (style is None or style.link is None):
         return segment
-    safe = _SURROGATE.sub("?", _UNSAFE.sub("", text))
+    safe = remove_unsafe(text)
     if style is not None and style.link is not None:
         style = style.update_link(None)
     return Segment(safe, style, control)

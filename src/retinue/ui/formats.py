@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
+from retinue.core.figures import format_duration
 from retinue.core.terminal import escape_text
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -18,6 +19,7 @@ _MARKS += "\u180b-\u180e"
 _TOWERS = re.compile(f"([{_MARKS}]{{3}})[{_MARKS}]+")
 
 _SKILL = re.compile(r'<skill name="([^"\n]+)" location="')
+_MORE = re.compile(r"… (\d+) more lines")
 _SKILL_END = "\n</skill>"
 
 
@@ -31,12 +33,17 @@ def color_percent(percent: int) -> str:
     return "error" if percent >= 85 else "warning" if percent >= 70 else "dim"
 
 
+def format_seconds(ms: float) -> str:
+    """`3.2 s`; like other durations from a minute on."""
+    return f"{ms / 1000:.1f} s" if ms < 59_950 else format_duration(ms)
+
+
 def clean(text: str) -> str:
     """Escape text for a terminal, expand tabs, and cut it to a length that can be shown."""
     safe = _calm(escape_text(text[:MOST_CHARS]))[:MOST_CHARS].expandtabs(4)
     if safe.count("\n") > MOST_ROWS:
         rows = safe.split("\n")
-        return "\n".join([*rows[:MOST_ROWS], f"… {len(rows) - MOST_ROWS} more lines"])
+        return "\n".join([*rows[:MOST_ROWS], f"… {text.count(chr(10)) + 1 - MOST_ROWS} more lines"])
     return safe if len(text) <= MOST_CHARS else f"{safe}\n… {len(text) - MOST_CHARS} more characters"
 
 
@@ -49,6 +56,16 @@ def clean_line(text: str, limit: int = 400) -> str:
     """One escaped line, cut to the limit."""
     line = " ".join(_calm(escape_text(text[: limit * 2])).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def cut_words(text: str, limit: int) -> str:
+    """Cut a text after the last word that fits; a word longer than the limit is cut."""
+    if len(text) <= limit:
+        return text
+    kept = text[: limit - 1]
+    if not kept[-1:].isspace() and not text[limit - 1].isspace():
+        kept = kept.rsplit(None, 1)[0]
+    return kept.rstrip(" ,;:\n") + "…"
 
 
 def fit_parts(parts: Sequence[str], width: int) -> str:
@@ -70,6 +87,8 @@ def fold_middle(text: str, head: int, tail: int) -> tuple[str, int]:
     hidden = len(lines) - head - tail
     if hidden <= 1:
         return text, 0
+    if not tail and (cut := _MORE.fullmatch(lines[-1])) is not None:
+        hidden += int(cut[1]) - 1  # `clean` has cut the text already
     return "\n".join((*lines[:head], f"… {hidden} more lines …", *(lines[-tail:] if tail else ()))), hidden
 
 

@@ -21,6 +21,11 @@ def describe_runs(count: int) -> str:
     return f"{count} run{'s' if count != 1 else ''}"
 
 
+def describe_agents(count: int) -> str:
+    """`1 agent`, `3 agents`."""
+    return f"{count} agent{'s' if count != 1 else ''}"
+
+
 def describe_scope(key: str, count: int) -> str:
     """`esc: stop the agent · esc esc: also 3 runs`."""
     more = f" · {key} {key}: also {describe_runs(count)}" if count else ""
@@ -79,6 +84,8 @@ class StopKeys:
             return
         app, now_s, runs = self._screen.app, time.monotonic(), self.runs
         command = app.kept.double_escape
+        if self._link.crew.shell.abort():
+            return  # a command of the user
         if self._link.state.is_busy:
             self._interrupt()
         elif runs:
@@ -97,14 +104,14 @@ class StopKeys:
             return
         if editor.text:
             editor.clear_all()
+        elif self._link.is_open and self._link.crew.shell.abort():
+            return
         elif self._link.is_open and self._link.state.is_busy:
             self._interrupt()
         elif self._leaving.press(time.monotonic()):
             app.leave()
         else:
-            runs = self.runs
-            scope = f"; {describe_runs(runs)} will be stopped and can be resumed" if runs else ""
-            self._screen.tell(f"{app.keys.show('app.clear')} again: exit{scope}")
+            self._screen.tell(f"{app.keys.show('app.clear')} again: exit")
 
     def _interrupt(self) -> None:
         """Stop the agent; its runs continue, and a second press stops those."""

@@ -4,6 +4,7 @@ Widgets read changing state from the link, never from the session. The link must
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from msgspec import UNSET
 
 from retinue.app import Request
 from retinue.core.errors import RetinueError
-from retinue.core.events import Event, TurnFinished
+from retinue.core.events import Event, RunFinished, RunStarted, TurnFinished
 from retinue.core.messages import Cost, Message, Usage
 from retinue.ui.conversation_blocks import ConversationBlocks, SubagentStreams
 from retinue.ui.state import State, apply
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 LONG = 2000
 """Sessions with at least this many entries show their end first, while the rest is read in a thread."""
-SNAPSHOT_S = 1.0
 READ_AFTER_S = 0.3
 """Seconds to wait before the rest is read."""
 
@@ -41,11 +41,11 @@ class ScreenLink:
         self.state = State("", ConversationBlocks())
         self.version = 0
         """Grows with every event."""
-        self.overheard = SubagentStreams()
+        self.overheard = SubagentStreams(self._count_turn)
         self.branch = ""
         """The git branch, read after each turn."""
-        self._start: asyncio.Task[None] | None = None
-        """Takes the snapshot of the working tree with which `/diff` compares."""
+        self.on_reload: Callable[[], None] = lambda: None
+        """Called when a session or another branch of it was opened."""
 
     async def open(self) -> None:
         """Open the session. Raises RetinueError."""
@@ -63,9 +63,6 @@ class ScreenLink:
     async def close(self) -> None:
         """Close the session; unfinished runs can be resumed."""
         self._crew = None
-        if self._start is not None:
-            self._start.cancel()
-            await asyncio.wait([self._start])
         await self._stack.aclose()
 
     @property
@@ -79,6 +76,15 @@ class ScreenLink:
             raise RetinueError("the agent is not ready yet")
         return self._crew
 
+    @property
+    def usage(self) -> Usage:
+        """What the main agent and all its runs have used in this session."""
+        return sum((run.usage for run in self.crew.lookout.runs), self.state.usage)
+
+    def _count_turn(self) -> None:
+        """A subagent has replied, so the usage has grown."""
+        self.version += 1
+
     def reload(self) -> None:
         """Rebuild the state, for another session or branch."""
         crew = self.crew
@@ -90,14 +96,8 @@ class ScreenLink:
             self._read_later(self.state, crew.chronicle.open_backlog(), len(messages))
         self._show_notes()
         self.read_branch()
-        if (tree := crew.working_tree) is not None and (self._start is None or self._start.done()):
-            self._start = asyncio.ensure_future(tree.keep_start())
+        self.on_reload()
         self.version += 1
-
-    async def settle_start(self) -> None:
-        """Wait a moment for the snapshot, so that it does not contain what the agent is about to change."""
-        if self._start is not None:
-            await asyncio.wait([self._start], timeout=SNAPSHOT_S)
 
     def read_branch(self) -> None:
         """Read the branch again, because it may have changed."""
@@ -105,8 +105,14 @@ class ScreenLink:
 
     def _show_notes(self) -> None:
         for note in self._notes:
-            self.state.talk.note(note, "warning")
+            if not self._is_welcome(note):
+                self.state.talk.note(note, "warning")
         self._notes.clear()
+
+    def _is_welcome(self, note: str) -> bool:
+        """Whether the welcome of an empty conversation says the same."""
+        crew = self.crew
+        return not self.state.talk.blocks and crew.selection.is_unset and note.startswith(f"using {crew.model.ref}, ")
 
     def _read_later(self, state: State, backlog: "HistoryReader", shown: int) -> None:
         """Read the start of a long session in the background; its end is already shown."""
@@ -150,6 +156,8 @@ class ScreenLink:
                 self.read_branch()
         elif self._crew is not None:
             self.overheard.hear(event, self._crew.lookout)
+            if isinstance(event, RunStarted | RunFinished):
+                self.state.talk.touch_agent(event.run_id)
         self.version += 1
 
 

@@ -22,6 +22,8 @@ class KeptState:
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
     theme: str = ""
     """The setting `theme`, see `resolve_theme`."""
+    start: str = ""
+    """How the user chose to work without a key."""
     history: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     double_escape: str = "tree"
@@ -46,7 +48,14 @@ def read_habits() -> tuple["UserState", KeptState]:
     if (habits.paths.agent_dir / "themes" / f"{theme}.json").exists():
         theme = ""  # a theme file of pi, which only pi can show
     return habits, KeptState(
-        keys, theme, history, problems + more, wishes.double_escape, wishes.external_editor, tree_filter
+        keys,
+        theme,
+        habits.start,
+        history,
+        problems + more,
+        wishes.double_escape,
+        wishes.external_editor,
+        tree_filter,
     )
 
 

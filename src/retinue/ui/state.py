@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from retinue.core import events as ev
+from retinue.core.fold import find_summary_usage
 from retinue.core.messages import AssistantMessage, Usage
-from retinue.core.run import Question
+from retinue.core.run import Outcome, Question
 from retinue.ui.conversation_blocks import ConversationBlocks
 
 Phase = Literal["idle", "thinking", "answering", "working", "compacting", "waiting"]
@@ -30,6 +31,7 @@ class State:
     follow_up: list[str] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
+    """Of the main agent alone."""
     context_tokens: int = 0
     """Context tokens of the last reply; 0 if unknown."""
     turns: int = 0
@@ -37,6 +39,8 @@ class State:
     """The number of replies that called tools."""
     started_ms: int = 0
     """When the current work started."""
+    outcome: Outcome | None = None
+    """How the last work ended."""
 
     @property
     def is_busy(self) -> bool:
@@ -66,6 +70,7 @@ def _follow(state: State, event: ev.Event) -> None:
             state.phase, state.turns, state.started_ms = "thinking", 0, event.at_ms
         case ev.RunFinished():
             state.phase, state.tool, state.is_resting = "idle", "", True
+            state.outcome = event.outcome
         case ev.AttemptEnded():
             state.phase = "waiting"
         case ev.AttemptStarted():
@@ -78,6 +83,7 @@ def _follow(state: State, event: ev.Event) -> None:
             state.phase, state.tool = "working", event.name
         case ev.ToolFinished():
             state.phase, state.tool = "thinking", ""
+            state.usage += event.result.usage or Usage()
         case ev.CompactionStarted():
             state.is_resting = state.phase == "idle"
             state.phase = "compacting"
@@ -85,6 +91,7 @@ def _follow(state: State, event: ev.Event) -> None:
             # No other event says that a compaction requested by the user is done.
             state.phase = "idle" if state.is_resting and not event.will_retry else "thinking"
             state.context_tokens = 0 if event.result is not None else state.context_tokens
+            state.usage += find_summary_usage(event)
         case ev.Steered():
             state.steering, state.follow_up = list(event.steering), list(event.follow_up)
         case ev.TurnFinished():

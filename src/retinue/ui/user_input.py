@@ -1,7 +1,9 @@
 """Handles the user's input: a slash command, a shell command, or a message to the agent."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import RetinueError, UsageError
@@ -10,6 +12,8 @@ from retinue.core.messages import UserContent
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
+
+SNAPSHOT_S = 1.0
 
 
 class UserInput:
@@ -21,6 +25,9 @@ class UserInput:
         """Input from before the agent was ready."""
         self._is_starting = False
         """Whether a prompt was sent to the idle agent that has not started to work on it."""
+        self._is_kept = asyncio.Event()
+        """Set when the snapshot of the working tree, with which `/diff` compares, was taken."""
+        self._is_kept.set()
 
     def take(self, text: str, *, is_follow_up: bool = False) -> None:
         """Run or send a text."""
@@ -34,13 +41,18 @@ class UserInput:
                 command, words = called
                 if command.needs_rest and app.link.crew.is_busy:
                     raise UsageError(f"/{command.name} is available only while the agent is idle; press esc to stop it")
-                app.run_worker(self._guard(command.run(app, words)), group="command")
+                self.start(command.run(app, words))
             elif text.startswith("!") and text.strip("! \n"):
                 app.run_worker(self._guard(self._run_shell(text)), group="shell")
             else:
                 self.say(text, is_follow_up=is_follow_up)
         except RetinueError as error:
             app.link.note(str(error), "error")
+
+    async def run_command(self, text: str) -> None:
+        """Run a slash command and wait until it has ended."""
+        if called := self._app.commands.find(text):
+            await self._guard(called[0].run(self._app, called[1]))
 
     def say(self, text: str, *, is_follow_up: bool = False) -> None:
         """Send a message to the agent; while it works, the message is delivered before its next reply or at its end."""
@@ -77,7 +89,7 @@ class UserInput:
 
         stop_listening = crew.listen(hear)
         try:
-            await self._app.link.settle_start()
+            await self.settle_start()
             await crew.prompt(content)
         finally:
             stop_listening()
@@ -88,6 +100,29 @@ class UserInput:
         early, self._early = self._early, []
         for text in early:
             self.take(text)
+
+    def start(self, work: Awaitable[None]) -> None:
+        """Run the work of a command in the background; its error is shown."""
+        self._app.run_worker(self._guard(work), group="command")
+
+    def keep_start(self) -> None:
+        """Take the snapshot in the background, if the session has none."""
+        self._is_kept = is_kept = asyncio.Event()
+
+        async def keep() -> None:
+            try:
+                if (tree := self._app.link.crew.working_tree) is not None:
+                    await tree.keep_start()
+            finally:
+                is_kept.set()
+
+        self._app.run_worker(keep(), group="snapshot", exclusive=True)
+
+    async def settle_start(self) -> None:
+        """Wait a moment for the snapshot, so that it does not contain what the agent is about to change."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SNAPSHOT_S):
+                await self._is_kept.wait()
 
     async def _run_shell(self, text: str) -> None:
         is_private = text.startswith("!!")
@@ -100,9 +135,14 @@ class UserInput:
             link.version += 1
 
         link.version += 1
-        await link.crew.shell.run(command, show, exclude=is_private)
+        await self.settle_start()
+        begun_s = time.monotonic()
+        done = await link.crew.shell.run(command, show, exclude=is_private)
+        block.exit_code = done.exit_code if isinstance(done.exit_code, int) else None
+        block.duration_ms = (time.monotonic() - begun_s) * 1000
+        block.touch()
         link.read_branch()
-        link.version += 1
+        link.touch()
 
     async def _guard(self, work: Awaitable[None]) -> None:
         try:

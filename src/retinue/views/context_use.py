@@ -1,4 +1,4 @@
-"""What fills the context window of the main agent: prompt, tools, context files, messages and tool results."""
+"""What fills the context window of the main agent: prompt, tools, context files, skills, messages, tool results."""
 
 from msgspec import Struct
 
@@ -14,8 +14,8 @@ from retinue.engine.window import count_head, fit_sections, fit_specs
 from retinue.sessions.compaction import count_context_tokens, estimate_tokens
 from retinue.sessions.view import Context
 
-CONTEXT_FILES = "project_context"
-"""The prompt section with the context files."""
+SECTIONS = {"project_context": "context files", "skills": "skills"}
+"""Sections of the prompt that are counted apart from it."""
 
 
 class ContextUse(Struct, frozen=True):
@@ -39,12 +39,11 @@ def measure_context(setup: RunSetup, context: Context) -> ContextUse:
     window = setup.model.info.context_window
     sections = fit_sections(setup.sections, window).sections if window else setup.sections
     specs = [tool.spec for tool in setup.tools.values()]
-    files = sections.get(CONTEXT_FILES, "")
-    prompt = "".join(text for name, text in sections.items() if name != CONTEXT_FILES)
+    prompt = "".join(text for name, text in sections.items() if name not in SECTIONS)
     parts = {
         "system prompt": count_head(prompt, ()),
         "tools": count_head("", fit_specs(specs, window) if window else specs),
-        "context files": count_head(files, ()),
+        **{part: count_head(sections.get(name, ""), ()) for name, part in SECTIONS.items()},
         "summaries": 0,
         "messages": 0,
         "tool results": 0,

@@ -14,7 +14,8 @@ from retinue.engine.runner import LiveRun
 from retinue.sessions.entry import Entry
 from retinue.sessions.log import Session
 from retinue.sessions.view import Context
-from retinue.views.session_cost import Stats, count_stats
+from retinue.views.runs import SessionRuns
+from retinue.views.session_cost import AgentCost, Stats, count_stats, list_costs
 
 if TYPE_CHECKING:
     from retinue.views.context_use import ContextUse
@@ -125,6 +126,10 @@ class SessionHistory:
         from retinue.views.context_use import measure_context
 
         return measure_context(self._main.setup, self._session.context())
+
+    def list_costs(self, lookout: SessionRuns) -> list[AgentCost]:
+        """What the main agent and all its runs have used, by agent and model."""
+        return list_costs(self._session, lookout.runs, lookout.find_model)
 
     def sum_up(self, context: Context) -> Stats:
         """Count statistics, with a context that was already read. May be called in another thread."""

@@ -70,6 +70,26 @@ class Selection:
     def list_models(self) -> list[ModelInfo]:
         return list(self._registry.candidates)
 
+    def list_locked(self) -> list[ModelInfo]:
+        """The models of providers that have no key."""
+        keys = self._registry.keys
+        locked = [each for each in self._registry.providers.values() if not (each.trouble or keys.has_key(each))]
+        return [info for provider in locked for info in provider.models]
+
+    def find_default(self, provider: str) -> ModelInfo | None:
+        """The default model of a provider."""
+        return self._registry.providers[provider].default_model
+
+    @property
+    def is_unset(self) -> bool:
+        """Whether there is no key and no default model, so that the user has yet to choose how to work."""
+        wishes = self._settings.default_model or self._settings.default_provider or self._patterns
+        return not wishes and all(info.api == "offline" for info in self._registry.candidates)
+
+    def find_local(self) -> ModelInfo | None:
+        """The first model of a server on this machine; blocks for a moment if they have not been asked yet."""
+        return next(iter(self._registry.find_local()), None)
+
     def select(self, provider: str, model_id: str) -> ModelInfo:
         """Use this model from now on. Raises ModelError if it does not exist or cannot be reached."""
         try:

@@ -123,7 +123,7 @@ def read_story(path: str | Path) -> SessionReport:
         _read_session(session, main)
         remains = read_remains(session.customs(CREW))
         is_own = _is_own(Path(path))
-        runs = [_read_run(run, Path(path), is_own=is_own) for run in remains.runs.values()]
+        runs = [*remains.past.values(), *remains.runs.values()]
         return SessionReport(
             session_id=session.id,
             title=session.name or _find_title(main.messages),
@@ -131,7 +131,7 @@ def read_story(path: str | Path) -> SessionReport:
             created=str(session.header.get("timestamp", "")),
             path=str(path),
             main=main,
-            runs=runs,
+            runs=[_read_run(run, Path(path), is_own=is_own) for run in runs],
             damage=str(session.damage) if session.damage else "",
         )
     finally:
@@ -159,7 +159,7 @@ def _read_run(run: Run, main: Path, *, is_own: bool) -> ConversationReport:
         depth=run.depth,
         status=str(run.status),
         error=outcome.error if outcome is not None else "",
-        usage=outcome.usage if outcome is not None else run.usage,
+        usage=run.usage if run.status.is_final else Usage(),
     )
     if run.queued_ms and run.started_ms > run.queued_ms:
         chapter.spans.append(TimeSpan("waiting", run.queued_ms, run.started_ms, "queued"))
@@ -180,14 +180,14 @@ def _read_run(run: Run, main: Path, *, is_own: bool) -> ConversationReport:
 def _read_session(session: "Session", chapter: ConversationReport) -> None:
     """Fill a chapter with everything on the session's branch, including what was compacted."""
     from retinue.sessions.view import parse_time_ms, to_messages
+    from retinue.views.session_cost import sum_by_model
 
-    used, begun = Usage(), dict[str, int]()
+    begun = dict[str, int]()
     for entry in session.entries():
         at_ms = parse_time_ms(entry.timestamp)
         for message in to_messages(entry):
             chapter.messages.append(message)
             if isinstance(message, AssistantMessage):
-                used += message.usage
                 chapter.turns += 1
                 chapter.model = f"{message.provider}/{message.model}"
                 chapter.spans.append(TimeSpan("model", min(message.timestamp, at_ms), at_ms, message.model))
@@ -196,8 +196,8 @@ def _read_session(session: "Session", chapter: ConversationReport) -> None:
                 chapter.tool_uses += 1
                 start_ms = begun.pop(message.tool_call_id, at_ms)
                 chapter.spans.append(TimeSpan("tool", start_ms, max(start_ms, message.timestamp), message.tool_name))
-    if used.total_tokens or used.input or used.output:
-        chapter.usage = used
+    if chapter.usage == Usage():  # the main agent, or a run that has not ended
+        chapter.usage = sum(sum_by_model(session).values(), Usage())
 
 
 def _find_title(messages: Iterable[Message]) -> str:

@@ -56,19 +56,35 @@ class SessionRuns:
 
     @property
     def runs(self) -> list[Run]:
-        """All runs, oldest first."""
-        return [] if self._manager is None else self._manager.list_runs()[::-1]
+        """All runs of the session, oldest first, and before them those that agents can no longer refer to."""
+        return [] if self._manager is None else [*self._manager.list_past(), *self._manager.list_runs()[::-1]]
 
     def find(self, run_id: str) -> Run | None:
-        return None if self._manager is None else self._manager.find(run_id)
+        if self._manager is None:
+            return None
+        return self._manager.find(run_id) or next((run for run in self._manager.list_past() if run.id == run_id), None)
 
     def steer(self, run_id: str, text: str) -> bool:
         """Send a message to a run; False if it has finished."""
         return self._manager is not None and self._manager.steer(run_id, text)
 
+    def list_waiting(self, run_id: str) -> list[str]:
+        """Messages to a run that it has not read."""
+        return [] if self._manager is None else self._manager.list_waiting(run_id)
+
     def stop(self, run_id: str) -> bool:
         """Stop a run and its descendants; False if it has finished."""
         return self._manager is not None and self._manager.stop(run_id, Reason.USER)
+
+    @property
+    def can_leave(self) -> bool:
+        """Whether a working run continues when the session is opened again, because its runner is durable."""
+        return self._manager is not None and bool(self._manager.list_lasting())
+
+    def leave(self) -> None:
+        """Let these runs continue after the session is closed, which must happen next; other runs are stopped."""
+        if self._manager is not None:
+            self._manager.leave()
 
     async def follow(self, run_id: str) -> AsyncIterator[Event]:
         """Yield a run's events from now on, until the caller stops iterating."""
@@ -98,14 +114,16 @@ class SessionRuns:
             return list(live.session.context().messages)
         if heard := self._manager.guests.list_messages(run_id):
             return heard
-        run = self._manager.find(run_id)
+        run = self.find(run_id)
         path = "" if run is None or run.outcome is None else run.outcome.session_file
         return _load_messages(path) if path else []
 
     def find_model(self, run_id: str) -> str:
-        """The model of a working run as `provider/id`; empty if unknown."""
-        live = None if self._manager is None else self._manager.live(run_id)
-        return "" if live is None else live.setup.model.info.ref
+        """The model of a run as `provider/id`; empty if unknown."""
+        live, run = None if self._manager is None else self._manager.live(run_id), self.find(run_id)
+        if live is not None or run is None:
+            return "" if live is None else live.setup.model.info.ref
+        return str(run.invocation.get("model") or "")
 
     def find_window(self, run_id: str) -> int:
         """The context window of a working run's model in tokens; 0 if unknown."""

@@ -1,10 +1,15 @@
-"""Counts the tokens and the cost of a session, its messages, and how full the context window is, in pi's format."""
+"""Counts the tokens and the cost of a session, its messages, and how full the context window is, in pi's format.
 
+Also what each agent of the session has used: the sum is the cost that every front end shows.
+"""
+
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
 from retinue.core.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from retinue.core.run import Run
 from retinue.sessions.compaction import count_context_tokens
 from retinue.sessions.entry import Entry
 from retinue.sessions.log import Session
@@ -55,6 +60,32 @@ def count_stats(session: Session, context: Context, window: int) -> Stats:
     stats.tokens = Tokens(used.input, used.output, used.cache_read, used.cache_write, total)
     stats.cost = used.cost.total
     return stats
+
+
+class AgentCost(Struct, frozen=True):
+    """What one agent has used with one model."""
+
+    agent: str
+    description: str
+    model: str
+    usage: Usage
+
+
+def list_costs(session: Session, runs: Iterable[Run], find_model: Callable[[str], str]) -> list[AgentCost]:
+    """What each agent has used: the main agent on all branches, with summaries, then its runs."""
+    own = [AgentCost("main", "", model, used) for model, used in sum_by_model(session).items()]
+    return [*own, *(AgentCost(run.agent, run.description, find_model(run.id), run.usage) for run in runs)]
+
+
+def sum_by_model(session: Session) -> dict[str, Usage]:
+    """The usage of one session on all branches; a summary counts for the model of the last reply."""
+    used, model, stats = dict[str, Usage](), "", Stats(UNSET, "")
+    for entry in session.all_entries():
+        if isinstance(message := entry.message, AssistantMessage):
+            model = f"{message.provider}/{message.model}"
+        if (usage := _count_entry(entry, stats)) != Usage():
+            used[model] = used.get(model, Usage()) + usage
+    return used
 
 
 def _measure(context: Context, window: int) -> ContextUsage | UnsetType:

@@ -1,6 +1,6 @@
 """The working tree of a session: its branch, and what has changed in it since the session began.
 
-A snapshot is taken when a session opens: git's tree of the tracked files, and size and time of the untracked ones. Its
+A snapshot is taken when a session opens: a tree of git with the tracked files as they are and the untracked ones. Its
 objects are in a folder of ours, so that nothing is written into the repository.
 """
 
@@ -8,12 +8,14 @@ import asyncio
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from subprocess import DEVNULL
+from tempfile import TemporaryDirectory
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert, to_builtins
 
 from retinue.core.errors import RetinueError
 from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolResultMessage
@@ -27,8 +29,9 @@ from retinue.tools.git import GitResult, load_guard, run_git
 GIT_S = 10.0
 MOST_BYTES = 1024 * 1024
 """Largest patch that is shown."""
-MOST_UNTRACKED, MOST_NEW, MOST_NEW_BYTES = 5000, 50, 32 * 1024
-"""Untracked files that a snapshot knows, and how many new ones are shown with how much of each."""
+MOST_UNTRACKED, MOST_FILE_BYTES, MOST_UNTRACKED_BYTES = 2000, 1024 * 1024, 16 * 1024 * 1024
+"""Untracked files that a snapshot contains, the largest of them, and all together."""
+MOST_LEFT_OUT = 200
 MOST_KEPT = 50
 """Sessions whose snapshots are kept."""
 
@@ -47,6 +50,14 @@ class Changes(Struct, frozen=True):
     note: str = ""
 
 
+class Snapshot(Struct, frozen=True, rename="camel"):
+    tree: str
+    is_resumed: bool = False
+    """Whether the session had messages already."""
+    left_out: list[str] = []
+    """Files that git does not know and that are too large or too many to be stored."""
+
+
 class WorkingTree:
     """The working tree of one session."""
 
@@ -58,36 +69,45 @@ class WorkingTree:
 
     async def keep_start(self) -> None:
         """Take the snapshot unless there is one. Does nothing without git, or if git fails."""
-        if (self._folder / "start.json").exists() or not (self._top / ".git").exists():
+        if (self._folder / "start.json").exists() or not self._is_repository:
             return
         with suppress(OSError, RetinueError):
             await asyncio.to_thread(self._prepare)
-            try:
-                tree = await self._write_tree()
-                untracked = await self._list_untracked()
-                if tree is not None and untracked is not None:
-                    start = {"tree": tree, "untracked": untracked, "isResumed": self._is_begun}
-                    write_own(self._folder / "start.json", start)
-            finally:
-                with suppress(OSError):
-                    os.unlink(self._folder / "index")
+            if (start := await self._take_snapshot(is_resumed=self._is_begun)) is not None:
+                write_own(self._folder / "start.json", to_builtins(start))
 
     async def compare(self, messages: Iterable[Message]) -> Changes:
         """What has changed since the session began; without a snapshot, what edits in `messages` have changed."""
-        start = load_json(self._folder / "start.json")[0]
-        if not isinstance(start, dict) or not isinstance(start.get("tree"), str):
-            return Changes("Edits in this session", collect_edits(messages), "no git snapshot of its start")
-        title = "Changes since this session was " + ("resumed" if start.get("isResumed") else "started")
-        tree, note = start["tree"], ""
-        shown = await self._git("diff", "--no-color", "--no-renames", tree, "--", most=MOST_BYTES)
+        if not self._is_repository:
+            return Changes("Edits in this session", collect_edits(messages), "this folder is not in git")
+        start = self._load_start()
+        if start is None:
+            return Changes("Edits in this session", collect_edits(messages), "git has no snapshot of its start")
+        title = f"Changes since this session was {'resumed' if start.is_resumed else 'started'}"
+        now = await self._take_snapshot()
+        if now is None:
+            return Changes("Edits in this session", collect_edits(messages), "git could not read the working tree")
+        left_out = list(dict.fromkeys((*start.left_out, *now.left_out)))
+        where = (".", *(f":(exclude,literal){name}" for name in left_out))
+        words = ("diff", "--no-color", "--no-renames", start.tree, now.tree, "--", *where)
+        shown = await self._git(*words, most=MOST_BYTES)
+        notes = [f"untracked files left out as too large or too many: {len(left_out)}"] if left_out else []
         if shown.code == 125:
-            note = "the patch is too large to show; this is its summary"
-            shown = await self._git("diff", "--no-color", "--no-renames", "--stat=100", tree, "--", most=MOST_BYTES)
+            notes.append("the patch is too large to show; this is its summary")
+            shown = await self._git("diff", "--stat=100", *words[1:], most=MOST_BYTES)
         if not shown.ok:
-            return Changes(title, collect_edits(messages), f"git failed, so only edits are shown: {shown.problem}")
-        known, now = start.get("untracked"), await self._list_untracked() or {}
-        new = await asyncio.to_thread(self._render_untracked, known if isinstance(known, dict) else {}, now)
-        return Changes(title, "\n".join(filter(None, (shown.text, new))), note)
+            return Changes("Edits in this session", collect_edits(messages), f"git failed: {shown.problem}")
+        return Changes(title, shown.text, "; ".join(notes))
+
+    @property
+    def _is_repository(self) -> bool:
+        return (self._top / ".git").exists()
+
+    def _load_start(self) -> Snapshot | None:
+        try:
+            return convert(load_json(self._folder / "start.json")[0], Snapshot)
+        except ValidationError:
+            return None
 
     def _prepare(self) -> None:
         """Make the snapshot's folder, and remove old ones."""
@@ -97,63 +117,60 @@ class WorkingTree:
             shutil.rmtree(path, ignore_errors=True)
         make_private(self._folder)
         (self._folder / "objects").mkdir(exist_ok=True)
-        with suppress(FileNotFoundError):
-            shutil.copyfile(Path(read_git_dirs(str(self._top)).own, "index"), self._folder / "index")
 
-    async def _write_tree(self) -> str | None:
-        env = {
-            "GIT_INDEX_FILE": str(self._folder / "index"),
-            "GIT_OBJECT_DIRECTORY": str(self._folder / "objects"),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": os.path.join(read_git_dirs(str(self._top)).common, "objects"),
-        }
-        added = await self._git("add", "--update", "--", ".", env=env)
-        made = await self._git("write-tree", env=env) if added.ok else added
-        return made.text if made.ok else None
+    async def _take_snapshot(self, *, is_resumed: bool = False) -> Snapshot | None:
+        """Store the working tree as a tree of git, in an index of its own; None if git fails."""
+        with TemporaryDirectory(dir=self._folder) as scratch:
+            index, names = Path(scratch, "index"), Path(scratch, "names")
+            with suppress(FileNotFoundError):
+                await asyncio.to_thread(shutil.copyfile, Path(read_git_dirs(str(self._top)).own, "index"), index)
+            listed = await self._git("ls-files", "-z", "--others", "--exclude-standard")
+            if not listed.ok:
+                return None
+            small, left_out = await asyncio.to_thread(_choose_files, self._top, listed.fields)
+            await asyncio.to_thread(names.write_bytes, b"".join(os.fsencode(name) + b"\0" for name in small))
+            with await asyncio.to_thread(names.open, "rb") as file:
+                for words in (("add", "--update", "--", "."), ("update-index", "--add", "--remove", "-z", "--stdin")):
+                    if not (await self._git(*words, index=index, stdin=file.fileno())).ok:
+                        return None
+            made = await self._git("write-tree", index=index)
+        return Snapshot(made.text, is_resumed, left_out) if made.ok else None
 
-    async def _list_untracked(self) -> dict[str, list[int]] | None:
-        """Size and time of each untracked file."""
-        listed = await self._git("ls-files", "-z", "--others", "--exclude-standard")
-        if not listed.ok:
-            return None
-        found: dict[str, list[int]] = {}
-        for name in listed.fields[:MOST_UNTRACKED]:
-            with suppress(OSError, UnicodeEncodeError):
-                name.encode()  # a name that is not text cannot be stored
-                stat = os.lstat(self._top / name)
-                found[name] = [stat.st_size, stat.st_mtime_ns]
-        return found
-
-    def _render_untracked(self, known: Mapping[str, Any], now: Mapping[str, list[int]]) -> str:
-        """Untracked files as a patch: new ones in full, changed ones by name, as their former content is unknown."""
-        new = [name for name in now if name not in known]
-        parts = [self._render_new(name) for name in new[:MOST_NEW]]
-        parts += [f"… and {len(new) - MOST_NEW} more new files"] if len(new) > MOST_NEW else []
-        parts += [f"changed, not in git: {name}" for name in now if name in known and known[name] != now[name]]
-        parts += [f"deleted, not in git: {name}" for name in known if not os.path.lexists(self._top / name)]
-        return "\n".join(parts)
-
-    def _render_new(self, name: str) -> str:
-        head = f"diff --git a/{name} b/{name}\nnew file, not in git"
-        path = self._top / name
-        try:
-            if not path.is_file() or path.is_symlink():
-                return head
-            with path.open("rb") as file:
-                data = file.read(MOST_NEW_BYTES + 1)
-        except OSError:
-            return head
-        if b"\0" in data:
-            return f"{head}\nbinary"
-        lines = data[:MOST_NEW_BYTES].decode("utf-8", "replace").splitlines()
-        lines = [f"+{line}" for line in lines] + (["… more"] if len(data) > MOST_NEW_BYTES else [])
-        return "\n".join([f"{head}\n--- /dev/null\n+++ b/{name}", *lines])
-
-    async def _git(self, *words: str, env: Mapping[str, str] | None = None, most: int = 16 * 1024 * 1024) -> GitResult:
+    async def _git(
+        self, *words: str, index: Path | None = None, stdin: int = DEVNULL, most: int = 16 * 1024 * 1024
+    ) -> GitResult:
+        """Run git with the snapshot's objects; new ones are written beside them, never into the repository."""
         guard = await load_guard(self._top)
         if isinstance(guard, GitResult):
             return guard
-        env = env or {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self._folder / "objects")}
-        return await run_git(words, self._top, timeout_s=GIT_S, env=env, guard=guard, max_output=most)
+        # What is lost in a crash of the machine is only this snapshot.
+        guard = replace(guard, settings=(*guard.settings, ("core.fsync", "none")))
+        env = {
+            "GIT_OBJECT_DIRECTORY": str(self._folder / "objects"),
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": os.path.join(read_git_dirs(str(self._top)).common, "objects"),
+            **({"GIT_INDEX_FILE": str(index)} if index is not None else {}),
+        }
+        return await run_git(words, self._top, timeout_s=GIT_S, env=env, guard=guard, max_output=most, stdin=stdin)
+
+
+def _choose_files(top: Path, untracked: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The untracked files that are stored, and at most some of those that are not."""
+    small: list[str] = []
+    left_out: list[str] = []
+    room = MOST_UNTRACKED_BYTES
+    for name in untracked:
+        try:
+            size = os.lstat(top / name).st_size
+        except OSError:
+            continue
+        if name.endswith("/"):  # another repository
+            continue
+        if size > min(room, MOST_FILE_BYTES) or len(small) == MOST_UNTRACKED:
+            left_out.append(name)
+        else:
+            small.append(name)
+            room -= size
+    return small, [name for name in left_out[:MOST_LEFT_OUT] if name.isprintable()]
 
 
 def collect_edits(messages: Iterable[Message]) -> str:

@@ -50,13 +50,13 @@ def test_arguments_are_understood(arguments, expected):
         ),
         (["-a", "-na"], "--approve and --no-approve contradict each other; use one of them"),
         (["-c", "--session", "x"], "--continue and --session contradict each other; use one of them"),
-        (["models", "x"], "retinue models takes no argument 'x'; see retinue --help"),
-        (["trust", "a", "b"], "retinue trust takes no argument 'b'; see retinue --help"),
+        (["models", "x"], "retinue models takes no argument 'x'; see retinue models --help"),
+        (["trust", "a", "b"], "retinue trust takes no argument 'b'; see retinue trust --help"),
         (["trust", "--yes", "--forget"], "--yes and --forget contradict each other; use one of them"),
         (["agents", "new", "x", "--user", "--project"], "--user and --project contradict each other; use one of them"),
-        (["run", "a", "b", "--tools", "read"], "unknown option '--tools'; see retinue --help"),
-        (["doctor", "-p"], "unknown option '-p'; see retinue --help"),
-        (["--json"], "--json needs a command: retinue models --json"),
+        (["run", "a", "b", "--tools", "read"], "unknown option '--tools'; see retinue run --help"),
+        (["doctor", "-p"], "unknown option '-p'; see retinue doctor --help"),
+        (["--json"], "--json needs a command: retinue run --json"),
     ],
 )
 def test_mistakes_get_one_sentence(arguments, message):

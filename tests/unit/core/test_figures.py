@@ -1,6 +1,7 @@
 import pytest
 
-from retinue.core.figures import count_noun, count_percent, format_duration, format_tokens, format_window
+from retinue.core.figures import count_noun, count_percent, count_tokens, format_duration, format_tokens, format_window
+from retinue.core.messages import Usage
 
 
 @pytest.mark.parametrize(
@@ -49,3 +50,7 @@ def test_share_of_a_window(tokens, window, percent):
 
 def test_one_thing_is_singular():
     assert (count_noun(1, "tool use"), count_noun(0, "tool use")) == ("1 tool use", "0 tool uses")
+
+
+def test_cache_reads_are_not_counted():
+    assert count_tokens(Usage(100, 20, 5000, 7, 5127)) == 127

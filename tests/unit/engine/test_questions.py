@@ -65,3 +65,9 @@ async def test_cancel_takes_question_back():
             asked.cancel()
     assert desk.waiting == []
     assert events[-1] == Answered(run_id="r1", question_id="q1", answer="", by="nobody")
+
+
+def test_accepted_answers():
+    question = Question(id="q", run_id="r", title="?", reason_for="deny", also=("always",))
+    answers = ("allow", "deny", "always", "deny: not there", "allow: why", "deny ", "perhaps", "")
+    assert [answer for answer in answers if question.accepts(answer)] == ["allow", "deny", "always", "deny: not there"]

@@ -75,6 +75,12 @@ def test_words_outlive_a_crash_and_no_other_end():
     assert read(*begun, done("a"), queued("a", 2)).said == {}
 
 
+def test_forgotten_runs_are_kept_for_views():
+    remains = read(queued("a"), queued("b"), done("a"), RunForgotten(run_id="a"))
+    remains.adopt("new")
+    assert (list(remains.runs), [(run.id, run.parent_id) for run in remains.past.values()]) == (["b"], [("a", "new")])
+
+
 def test_damaged_entries_are_counted():
     remains = read_remains([{"type": "RunStarted"}, None, msgspec.to_builtins(done("nobody"))])
     assert (remains.runs, remains.damaged) == ({}, 3)

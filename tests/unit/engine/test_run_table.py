@@ -34,6 +34,7 @@ def test_run_with_active_child_stays_known():
     book.end("c")
     assert [book.runs.forget(run_id) for run_id in ("c", "b", "a", "a")] == [True, True, True, False]
     assert (book.runs.list_newest(), book.runs.find_occasion("at a")) == ([], None)
+    assert [(run.id, run.status) for run in book.runs.past.values()] == [(each, Status.COMPLETED) for each in "cba"]
 
 
 def test_all_is_known_before_it_is_told():

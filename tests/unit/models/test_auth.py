@@ -61,11 +61,11 @@ def test_missing_key_says_what_to_do() -> None:
     with pytest.raises(ModelError) as caught:
         keys.unlock(house(), MODEL)
     assert str(caught.value) == (
-        "no key for provider house: set HOUSE_KEY or put a key for it into /a/auth.json "
+        "no key for provider house: run retinue login house, or set HOUSE_KEY "
         "(/a/auth.json has a login for it, which only pi can use)"
     )
     assert keys.explain_missing(house(api_key="$Q")) == (
-        "no key for provider house: set Q, which its apiKey in models.json names "
+        "no key for provider house: set Q, which its apiKey in models.json names, or run retinue login house "
         "(/a/auth.json has a login for it, which only pi can use)"
     )
 

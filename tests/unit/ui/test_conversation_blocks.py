@@ -126,20 +126,47 @@ def test_reports_become_boxes():
 
 def test_remarks_are_noted():
     talk = play(
-        ev.RetryScheduled(run_id="r", attempt=1, max_attempts=3, delay_ms=2000, error="busy."),
-        ev.RetryEnded(run_id="r", success=False, attempt=3, error="busy"),
         ev.Warned(run_id="r", text="careful"),
         ev.Warned(run_id="other", text="not mine"),
         ev.Compacted(run_id="r", reason="threshold", result={"summary": "s", "tokensBefore": 5}),
         ev.Compacted(run_id="r", reason="threshold", error="no room"),
     )
     assert strip(talk) == [
-        NoteBlock("busy. Trying again in 2 s (1 of 3).", "warning"),
-        NoteBlock("Gave up: busy", "error"),
         NoteBlock("careful", "warning"),
         SummaryBlock("s", 5),
         NoteBlock("The context could not be summarised: no room", "warning"),
     ]
+
+
+def fail(attempt, *more):
+    retry = ev.RetryScheduled(run_id="r", attempt=attempt, max_attempts=2, delay_ms=2000, error="busy")
+    failed = reply(stop="error", error_message="busy")
+    return [ev.AttemptStarted(run_id="r"), ev.MessageFinished(run_id="r", message=failed), *(more or [retry])]
+
+
+def test_retry_replaces_the_failed_reply():
+    talk = play(*fail(1), *fail(2))
+    assert ([block.is_hidden for block in talk.blocks], talk.retry.attempt) == ([True, True], 2)
+    talk.apply(ev.MessageFinished(run_id="r", message=reply(TextContent("well"))))
+    talk.apply(ev.RetryEnded(run_id="r", success=True, attempt=2))
+    assert ([block.text for block in talk.blocks if not block.is_hidden], talk.retry) == (["well"], None)
+
+
+def test_last_failure_says_that_retries_ended():
+    talk = play(*fail(1), *fail(2, ev.RetryEnded(run_id="r", success=False, attempt=1, error="busy")))
+    assert [block.error for block in talk.blocks if not block.is_hidden] == ["Gave up after 1 retry: busy"]
+    stopped = play(*fail(1), ev.RetryEnded(run_id="r", success=False, attempt=1, error="cancelled"))
+    assert [block.error for block in stopped.blocks if not block.is_hidden] == ["Stopped before a retry: busy"]
+
+
+def test_end_of_background_agent_touches_its_call():
+    details = {"status": "background", "agentId": "a1"}
+    result = ToolResultMessage("c1", "Agent", [TextContent("x")], False, 3, details=details)
+    talk = ConversationBlocks("r", [reply(ToolCall("c1", "Agent", {}), stop="toolUse"), result])
+    before = talk.blocks[0].version
+    talk.touch_agent("a1")
+    talk.touch_agent("other")
+    assert (talk.blocks[0].version, talk.outcomes) == (before + 1, 1)
 
 
 def test_what_is_before_comes_later():

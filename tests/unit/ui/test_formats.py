@@ -1,7 +1,7 @@
 import pytest
 
 from retinue.core.figures import format_duration, format_tokens
-from retinue.ui.formats import clean_line, color_percent, find_percent, fold_middle, fold_skill
+from retinue.ui.formats import clean, clean_line, color_percent, cut_words, find_percent, fold_middle, fold_skill
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,19 @@ def test_tokens_are_short(count, shown):
 )
 def test_durations_are_short(ms, shown):
     assert format_duration(ms) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "shown"),
+    [("one two", 7, "one two"), ("one two three", 9, "one two…"), ("one, two", 6, "one…"), ("unbroken", 5, "unbr…")],
+)
+def test_words_are_cut_whole(text, limit, shown):
+    assert cut_words(text, limit) == shown
+
+
+def test_hidden_lines_are_counted_once():
+    long = "\n".join("x" for _ in range(5000))
+    assert fold_middle(clean(long), 4, 0)[1] == 4996
 
 
 def test_fill_level_has_colours():

@@ -58,8 +58,8 @@ def test_usage_adds_up():
     message = AssistantMessage([TextContent("a")], "api", "p", "m", usage, "stop", 2)
     state = play(*[ev.MessageFinished(run_id="r", message=message)] * 2)
     assert (state.usage.input, state.usage.cost.total, state.context_tokens) == (20, 1.0, 15)
-    apply(state, ev.Compacted(run_id="r", reason="manual", result={"summary": "s"}))
-    assert state.context_tokens == 0
+    apply(state, ev.Compacted(run_id="r", reason="manual", result={"summary": "s", "usage": usage}))
+    assert (state.usage.input, state.context_tokens) == (30, 0)
 
 
 def test_own_summary_ends_at_rest():

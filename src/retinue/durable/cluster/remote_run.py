@@ -41,7 +41,7 @@ from retinue.engine.run_config import RemoteRequest
 from retinue.engine.runner import LiveRun
 from retinue.engine.scope import run_shielded
 from retinue.engine.setup import RunSetup
-from retinue.features.approvals.gate import ALLOW, ALLOW_AGAIN
+from retinue.features.approvals.gate import is_consent
 from retinue.features.worktree.feature import RULE, render_kept
 from retinue.features.worktree.saved_work import KeptCopy
 from retinue.sessions.entry import check_session_id
@@ -272,7 +272,7 @@ class RemoteRun(LiveRun):
         agent = self._request.definition.name
         mine = msgspec.structs.replace(question, run_id=self.setup.run_id, agent=agent)
         answer = await self._cluster_ports.desk.ask(mine) if self._has_user else question.default
-        if question.kind == "approval" and answer in (ALLOW, ALLOW_AGAIN):
+        if question.kind == "approval" and is_consent(answer):
             judge.spare(question.tool, question.text)
         self._words.put_nowait(("answer", {"question": question.id, "answer": answer}))
 

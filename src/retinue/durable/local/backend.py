@@ -91,6 +91,11 @@ class DurableBackend(LocalBackend):
         """Return whether a run continues after a restart: a recorded run, or one on another machine."""
         return run.id in self.returning or self._find_runner(run, request) == REMOTE
 
+    def lasts(self, run: Run, request: RunRequest) -> bool:
+        """Return whether a run is recorded or on another machine, so that it continues without this process."""
+        is_recorded = run.id in self.returning or self._find_runner(run, request) in ("durable", REMOTE)
+        return is_recorded and self._main.session.path is not None and request.keeps_session
+
     async def close(self) -> None:
         """Write what is left."""
         if self._writer is not None:

@@ -23,7 +23,9 @@ from retinue.engine.calls import Answer, describe_quarrel
 from retinue.engine.clock import make_run_id
 from retinue.engine.questions import PendingQuestions
 from retinue.engine.setup import Feature, RunSetup
+from retinue.features.approvals.kinds import CallKind, find_kind
 from retinue.features.approvals.rules import (
+    PRESETS,
     SHELLS,
     STRICTNESS,
     Action,
@@ -59,6 +61,8 @@ class ApprovalSubject(Struct, frozen=True):
     effect: Effect
     is_confined: bool = False
     """It runs in a read-only sandbox, so it cannot change anything."""
+    kind: CallKind | None = None
+    """What the user can allow together with it."""
 
     @property
     def is_reading(self) -> bool:
@@ -69,31 +73,60 @@ class ApprovalSubject(Struct, frozen=True):
 
 
 class RunRules:
-    """The rules of one run; later additions affect only this run."""
+    """The rules of one run; later additions affect only this run.
 
-    def __init__(self, rules: Iterable[Rule] = (), mode: Mode = "default") -> None:
+    In the modes that ask or deny, the presets apply too.
+    """
+
+    def __init__(self, rules: Iterable[Rule] = (), mode: Mode | Callable[[], Mode] = "default") -> None:
+        """`mode` can be a function, for a mode that the user may change during the session."""
         self.rules = list(rules)
-        self.mode: Mode = mode
+        self._mode = mode
         self._granted: set[tuple[str, ...]] = set()
+        self._kinds: set[CallKind] = set()
 
-    def fork(self, *, mode: Mode | None = None, extra: Iterable[Rule] = (), readonly: bool = False) -> "RunRules":
+    @property
+    def mode(self) -> Mode:
+        return self._mode() if callable(self._mode) else self._mode
+
+    @mode.setter
+    def mode(self, mode: Mode) -> None:
+        self._mode = mode
+
+    def fork(
+        self,
+        *,
+        mode: Mode | None = None,
+        extra: Iterable[Rule] = (),
+        readonly: bool = False,
+        shares_session: bool = False,
+    ) -> "RunRules":
         """Copy the rules for a child run; later changes are not shared.
 
-        Permissions granted by the user are not copied. Read-only forks deny the shell tools.
+        Permissions granted by the user are not copied. Read-only forks deny the shell tools. With `shares_session`,
+        the user's decisions about the session (its mode and the allowed kinds of calls) apply to both.
         """
         rules = [*self.rules, *extra]
         if readonly:
             reason = "the agent is read-only"
             rules.append(Rule(action="deny", tools=SHELLS, priority=1_000_000_000, reason=reason))
-        return RunRules(rules, mode or self.mode)
+        forked = RunRules(rules, self._mode if shares_session else mode or self.mode)
+        if shares_session:
+            forked._kinds = self._kinds
+        return forked
 
     def grant(self, call: RuledCall) -> None:
         """Do not ask about exactly this call again."""
         self._granted.add((*call.names, *call.texts))
 
+    def grant_kind(self, kind: CallKind) -> None:
+        """Let the mode ask about no call of this kind again; rules still do."""
+        self._kinds.add(kind)
+
     def judge(self, subject: ApprovalSubject) -> LayerDecision:
         """Apply the first three layers: rules, read-only check, mode."""
-        rule = find_rule(self.rules, subject.call)
+        has_presets = self.mode not in ("open", "bypass")
+        rule = find_rule((*self.rules, *PRESETS) if has_presets else self.rules, subject.call)
         if rule is not None:
             granted = rule.action == "ask" and self._is_granted(subject.call)
             return LayerDecision("allow" if granted else rule.action, "rule", rule.reason)
@@ -102,7 +135,8 @@ class RunRules:
         if subject.is_reading:
             return LayerDecision("allow", "readonly")
         finding = self._judge_mode(subject)
-        return LayerDecision("allow", "rule") if finding.action == "ask" and self._is_granted(subject.call) else finding
+        is_granted = self._is_granted(subject.call) or subject.kind in self._kinds
+        return LayerDecision("allow", "rule") if finding.action == "ask" and is_granted else finding
 
     def _judge_mode(self, subject: ApprovalSubject) -> LayerDecision:
         match self.mode:
@@ -120,7 +154,14 @@ class RunRules:
 
 NO_FRONTEND = "Approval required but no UI available"
 ALLOW, ALLOW_AGAIN, DENY = "allow", "allow this call from now on", "deny"
+DENIED_BY_USER = "denied by the user"
+_MAX_REASON = 2000
 HOOK_DENIAL = "Denied by PreToolUse hook"
+
+
+def is_consent(answer: str) -> bool:
+    """Return whether an answer to the question about a call allows it."""
+    return answer == ALLOW or answer.startswith((f"{ALLOW} ", f"{ALLOW}, "))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +244,9 @@ class ApprovalGate:
         names = (call.name, tool.spec.name, tool.spec.own_name)
         described = describe_call(names, call.arguments, self._cwd)
         is_confined = self._ports.is_confined and tool.effect is Effect.EXECUTE
-        return ApprovalSubject(replace_texts(described, forms) if forms else described, tool.effect, is_confined)
+        if forms:
+            return ApprovalSubject(replace_texts(described, forms), tool.effect, is_confined)
+        return ApprovalSubject(described, tool.effect, is_confined, find_kind(names[1:], call.arguments, self._cwd))
 
     async def _decide(
         self, call: ToolCall, tool: Tool, forms: tuple[str, ...], made: Amendment | None
@@ -243,25 +286,40 @@ class ApprovalGate:
         if self._spared[call.name, text] > 0:
             self._spared[call.name, text] -= 1
             return LayerDecision("allow", "confirmation")
+        # A rule or a hook asks about each call, whatever else is allowed.
+        kind = subject.kind if why.layer == "mode" else None
+        further = ALLOW_AGAIN if kind is None else f"{ALLOW}, and all {kind.label} in this session"
+        answer = await desk.ask(self._ask_about(call, subject, why, made, further))
+        if answer == ALLOW_AGAIN:
+            self._book.grant(subject.call)
+        elif answer == further and kind is not None:
+            self._book.grant_kind(kind)
+        if is_consent(answer):
+            return LayerDecision("allow", "confirmation")
+        if not desk.has_frontend:
+            return LayerDecision("deny", "confirmation", NO_FRONTEND)
+        reason = answer.removeprefix(DENY).removeprefix(":").strip()[:_MAX_REASON]
+        return LayerDecision("deny", "confirmation", f"{DENIED_BY_USER}: {reason}" if reason else DENIED_BY_USER)
+
+    def _ask_about(
+        self, call: ToolCall, subject: ApprovalSubject, why: LayerDecision, made: Amendment | None, further: str
+    ) -> Question:
         changed = f"changed by {', '.join(made.by)}" if made is not None else ""
         reason = "; ".join(filter(None, (changed, why.reason)))
-        question = Question(
+        return Question(
             id=make_run_id(),
             run_id=self._run_id,
             agent=self._ports.agent,
             # One line, whatever reason a hook gave: the title must not look like the call.
             title=f"Allow {call.name}?" + (f" ({escape_line(reason, 300)})" if reason else ""),
-            text=text,
-            options=(ALLOW, ALLOW_AGAIN, DENY),
+            text=render_arguments(call.arguments),
+            options=(ALLOW, further, DENY),
             default=DENY,
             tool=call.name,
+            reason_for=DENY,
+            also=(ALLOW_AGAIN,),
+            folder=self._cwd if subject.kind is not None and subject.kind.is_change else "",
         )
-        answer = await desk.ask(question)
-        if answer == ALLOW_AGAIN:
-            self._book.grant(subject.call)
-        if answer in (ALLOW, ALLOW_AGAIN):
-            return LayerDecision("allow", "confirmation")
-        return LayerDecision("deny", "confirmation", "denied by the user" if desk.has_frontend else NO_FRONTEND)
 
 
 def _find_change(

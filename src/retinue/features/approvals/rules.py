@@ -55,7 +55,7 @@ def _words(word: str, *ends: str) -> tuple[str, ...]:
 
 
 SHELLS = list_aliases(list_names(family="shell"))
-_CHAIN = re.compile(r"[;&|<>`\n]|\$\(")
+CHAIN = re.compile(r"[;&|<>`\n]|\$\(")
 """Characters that chain commands or redirect output."""
 _PIPED = tuple(
     f"*{source} *|{begin}{shell}{end}"
@@ -124,8 +124,8 @@ def is_about(rule: Rule, call: RuledCall) -> bool:
 
 def _permits(pattern: str, text: str, call: RuledCall) -> bool:
     """Return whether an allow pattern matches the real path, with no second command chained to the first."""
-    is_chain = _CHAIN.search(text) is not None and not set(call.names).isdisjoint(SHELLS)
-    if is_chain and pattern.strip("*") and _CHAIN.search(pattern) is None:
+    is_chain = CHAIN.search(text) is not None and not set(call.names).isdisjoint(SHELLS)
+    if is_chain and pattern.strip("*") and CHAIN.search(pattern) is None:
         return False
     return _match(pattern, text)
 

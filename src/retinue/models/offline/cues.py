@@ -102,9 +102,9 @@ CHANGE = re.compile(
 )
 GREETING = re.compile(
     r"^\W*(?:hi|hello|hey|yo|good (?:morning|evening|afternoon|day)|thanks?(?: you)?|thx|bye|ok(?:ay)?|test"
-    r"|ping|help|sup"
-    r"|how are you(?: doing)?|who are you|what are you|what can you do|what do you do|are you (?:there"
-    r"|an? (?:ai|llm|model|bot)).{0,20}"
+    r"|ping|(?:can you )?help(?: me)?|sup"
+    r"|how are you(?: doing)?|who are you|what are you|what can you do(?: for me| here)?|what do you do"
+    r"|are you (?:there|an? (?:ai|llm|model|bot)).{0,20}"
     r"|which model are you|what model (?:are you|is this))(?:[\s,]+(?:there|you|all|retinue|friend|world))?\W*$",
     re.IGNORECASE,
 )

@@ -13,6 +13,7 @@ from retinue.core.tool_table import FINALIZE
 from retinue.models.catalog import OFFLINE_MODEL
 from retinue.models.offline.actions import Action, Read, find_tools, to_call
 from retinue.models.offline.answer import NOTE, render_topic, render_uses
+from retinue.models.offline.chat import render_chat
 from retinue.models.offline.delegation import AGENT, FETCH, can_delegate, read_delegated, split_work, to_start_call
 from retinue.models.offline.evidence import collect_findings
 from retinue.models.offline.file_answers import render_file
@@ -128,6 +129,7 @@ def read_questions(transcript: Transcript) -> list[OfflineQuestion]:
 def describe_step(questions: list[OfflineQuestion], actions: list[Action], turns: int) -> str:
     """One line that says what the calls are for."""
     if turns == 0:
+        questions = [each for each in questions if each.kind is not Kind.CHAT]
         names = [name for each in questions for name in (*each.symbols, *each.phrases)]
         words = list(dict.fromkeys([*names, *(concept.word for each in questions for concept in each.concepts)]))[:6]
         return f"Looking for {', '.join(words)}." if words else "Looking around."
@@ -142,7 +144,7 @@ def render_answer(rankings: list[Ranking], transcript: Transcript) -> str:
     if is_summary_request(transcript.question):
         return render_summary(transcript.question)
     if question.kind is Kind.CHAT:
-        return _render_chat(question)
+        return render_chat(question, findings)
     if not findings.actions:
         lead = "I cannot answer this without the tools `grep`, `find`, `read` and `ls`: I know only what they show me."
         return f"{lead} Allow them and ask again.\n\n{NOTE}"
@@ -162,21 +164,6 @@ def join_answers(answers: list[tuple[str, str]]) -> str:
         parts.append(f"### {asked.rstrip('?')}? ({sure})\n{body.strip()}\n")
     rest = footer.partition(". ")[2]
     return "\n".join([*parts, f"---\n{rest}"])
-
-
-def _render_chat(question: OfflineQuestion) -> str:
-    examples = (
-        "Ask about the code in this directory, for example:\n"
-        "- What does this project do?\n- Where is `ClassName` defined?\n- Who calls `function_name`?\n"
-        "- How does the retry work?\n- How do I run the tests?"
-    )
-    if not question.text.strip():
-        lead = "There was no question."
-    elif re.search(r"\b(?:who|what|which) .*\byou\b|help|model", question.text, re.IGNORECASE):
-        lead = "I am `offline/rules`: fixed rules that search a repository with real tools and quote what they find."
-    else:
-        lead = "I can only answer questions about the files here, by searching them."
-    return f"{lead} {examples}\n\n{NOTE}"
 
 
 def _estimate_usage(request: ModelRequest, text: str, calls: list[ToolCall]) -> Usage:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from retinue.models.offline.actions import Action, Find, List, Read, SearchAction, ToolNames
+from retinue.models.offline.chat import NAMED, asks_self
 from retinue.models.offline.languages import OUTLINE, define_pattern, find_family, is_test, is_vendored
 from retinue.models.offline.question import Concept, Kind
 from retinue.models.offline.scores import Ranking, last_name
@@ -195,6 +196,13 @@ def _look_around(ranking: Ranking) -> Iterable[Action]:
     yield Find("*", 3000)
 
 
+def _find_examples(ranking: Ranking) -> Iterable[Action]:
+    """List the files, and some definitions that an example can name."""
+    if asks_self(ranking.question):
+        yield from _look_around(ranking)
+        yield SearchAction(NAMED, limit=100)
+
+
 def _read_project(ranking: Ranking) -> Iterable[Action]:
     """Read README, manifests and task files at the top."""
     question, findings = ranking.question, ranking.findings
@@ -232,6 +240,7 @@ def _survey_file(ranking: Ranking) -> Iterable[Action]:
 
 
 _STEPS: dict[Kind, tuple[Step, ...]] = {
+    Kind.CHAT: (_find_examples,),
     Kind.OVERVIEW: (_look_around, _read_project),
     Kind.RUN: (_look_around, _read_project),
     Kind.FACT: (_look_around, _read_project),

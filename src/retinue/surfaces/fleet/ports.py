@@ -10,13 +10,13 @@ from msgspec import Struct
 
 from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, RetinueError
-from retinue.core.figures import count_percent
+from retinue.core.figures import count_percent, count_tokens
 from retinue.core.run import Grant, Join, Run
 from retinue.core.tool import Tool, ToolResult
 from retinue.engine.limits import Limits
 from retinue.engine.session_path import PathBases
 from retinue.surfaces.base import Caller
-from retinue.surfaces.fleet.status import Figures, count_tokens, measure_ms, roll_up
+from retinue.surfaces.fleet.status import Figures, measure_ms, roll_up
 from retinue.tools.registry import build_family
 
 KEEP_S = 600.0

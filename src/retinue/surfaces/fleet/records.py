@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from retinue.core import events as ev
+from retinue.core.figures import count_tokens
 from retinue.core.run import Run
 from retinue.surfaces.fleet.result import render_result_text
-from retinue.surfaces.fleet.status import SUCCESSES, count_tokens, describe_machine, explain_error, measure_ms, to_word
+from retinue.surfaces.fleet.status import SUCCESSES, describe_machine, explain_error, measure_ms, to_word
 
 
 class LifecycleRecords:

@@ -87,11 +87,6 @@ def label_status(run: Run) -> str:
     return f"Error: {explain_error(run)}" if word == "error" else _LABELS[word]
 
 
-def count_tokens(usage: Usage) -> int:
-    """Sum input, output and cache writes; cache reads are the same prefix in each request and do not count."""
-    return usage.input + usage.output + usage.cache_write
-
-
 def roll_up(runs: Iterable[Run]) -> dict[str, Usage]:
     """Return the usage of each run including its descendants, by id; handles missing and circular parents."""
     known: Mapping[str, Run] = {run.id: run for run in runs}

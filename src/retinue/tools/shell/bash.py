@@ -41,6 +41,8 @@ MAX_PRINTED = 4 * 1024**3
 """A sandboxed command that prints more bytes is assumed to be endless."""
 MAX_FILE = 256 * 1024**2
 """The largest file, in bytes, that a read-only command may create."""
+ABORTED = "Command aborted"
+"""How pi tells the model that a command was interrupted."""
 _SPARE_TASKS = 1024
 _KEPT_SPILLS = 32
 _CLAIMS = (
@@ -122,6 +124,7 @@ class BashTool:
         shell = self._find_shell(cwd)
         output = Output(OutputFile(context.spill_dir, cap=self._spill_cap, redact=context.redact))
         confinement = None if context.confinement is None else await context.confinement.open()
+        context.on_cut(lambda reason: _render_cut(output, shell, reason))
         progress = _Progress(output, context, None if confinement is None else self._max_printed)
         progress.begin()
         try:
@@ -366,6 +369,12 @@ def _render(output: "Output", ended: "Exit", frame: _Frame) -> ToolResult:
     return ToolResult.of(text, _to_details(output), is_error=ended.timed_out or ended.code != 0)
 
 
+def _render_cut(output: "Output", shell: str, reason: str) -> ToolResult:
+    """Render what a command printed before it was killed; its full output may not be complete on disk."""
+    parts = [output.view().content, *_render_notes(output, shell, is_complete=False), f"{ABORTED} ({reason})"]
+    return ToolResult.of("\n\n".join(part for part in parts if part), {}, is_error=True)
+
+
 def _render_boundary(output: "Output", ended: "Exit", confinement: Confinement, max_printed: int) -> list[str]:
     """Return which limit ended the command, or a hint that the sandbox caused a failure in its output."""
     if ended.crowded:
@@ -380,7 +389,7 @@ def _render_boundary(output: "Output", ended: "Exit", confinement: Confinement, 
     return [f"[sandbox: {hint}]"] if hint else []
 
 
-def _render_notes(output: "Output", shell: str) -> list[str]:
+def _render_notes(output: "Output", shell: str, *, is_complete: bool = True) -> list[str]:
     notes = []
     view = output.view()
     if view.truncated:
@@ -394,7 +403,7 @@ def _render_notes(output: "Output", shell: str) -> list[str]:
         spill = output.spill
         if spill.error:
             notes.append(f"The full output could not be kept: {spill.error}")
-        else:
+        elif is_complete:
             gap = f" (without {render_size(spill.dropped)} in the middle)" if spill.dropped else ""
             notes.append(f"Full output{gap}: {spill.path}")
     if output.invalid:

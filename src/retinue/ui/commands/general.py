@@ -1,4 +1,4 @@
-"""`/help`, `/hotkeys`, `/theme`, `/export`, `/trust`, `/copy`, `/quit`, `/toolkit`."""
+"""`/help`, `/hotkeys`, `/theme`, `/approvals`, `/export`, `/trust`, `/copy`, `/quit`, `/toolkit`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from retinue.app import open_folder
 from retinue.core.errors import UsageError, quote
 from retinue.ui.default_keys import Hotkey, show_key
 from retinue.ui.formats import clean, clean_line
+from retinue.ui.interrupt import count_working
 from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.themes import AUTO, THEMES, to_setting
 
@@ -105,6 +106,30 @@ async def export_session(app: "RetinueApp", words: str) -> None:
 
     await asyncio.to_thread(write_page, file, target, is_asked=bool(words))
     app.link.note(f"exported to {target}")
+
+
+_MODES = {
+    "never": "no questions; only your approvalRules apply",
+    "ask": "ask about calls that may change something",
+    "acceptEdits": "like ask, but allow edits of files",
+    "plan": "allow only reading",
+    "bypass": "no questions, not even for agents of dispatch_agent",
+}
+
+
+async def choose_approvals(app: "RetinueApp", words: str) -> None:
+    """Choose the approval mode of this session."""
+    crew, link = app.link.crew, app.link
+    now = crew.approvals
+    rows = [PickerRow(mode, mode, note, mark="●" if mode == now else "") for mode, note in _MODES.items()]
+    chosen: str | None = words
+    if not words:
+        chosen = await app.ask(Picker("Approvals in this session", rows, chosen=now))
+    if not chosen:
+        return
+    crew.approvals = chosen
+    is_late = now == "never" != chosen and count_working(crew.lookout.runs)
+    link.note(f"approvals: {chosen}" + ("; agents that work already continue without questions" if is_late else ""))
 
 
 async def decide_trust(app: "RetinueApp", words: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import UsageError, quote
-from retinue.ui.commands import agents, branches, general, model, session, workspace
+from retinue.ui.commands import agents, branches, general, login, model, session, workspace
 from retinue.ui.menus.entries import EntriesMenu
 from retinue.ui.screens.overlay import hold_keys
 from retinue.views.overview import Kind
@@ -46,7 +46,9 @@ OWN = (
     SlashCommand("agents", "running agents, agent types, scheduled jobs, settings", agents.open_agents),
     TOOLKIT,
     SlashCommand("model", "choose a model", model.choose_model, "[name]"),
+    SlashCommand("login", "check and store an API key", login.log_in, "[provider]"),
     SlashCommand("thinking", "choose the thinking level", model.choose_thinking, "[level]"),
+    SlashCommand("approvals", "choose which calls you are asked about", general.choose_approvals, "[mode]"),
     SlashCommand("scoped-models", "choose the models that Ctrl+P cycles through", model.choose_scope),
     SlashCommand("new", "start a new session", session.begin_session, needs_rest=True),
     SlashCommand("clear", "start with an empty context: the same as /new", session.begin_session, needs_rest=True),
@@ -56,6 +58,7 @@ OWN = (
     SlashCommand("clone", "continue in a copy of this session", branches.clone_session, needs_rest=True),
     SlashCommand("name", "name this session", session.name_session, "NAME"),
     SlashCommand("session", "statistics of this session", session.show_session),
+    SlashCommand("cost", "tokens and cost of each agent and model", session.show_costs),
     SlashCommand("context", "what fills the context window", workspace.show_context),
     SlashCommand("diff", "what has changed since this session began", workspace.show_diff),
     SlashCommand("init", "let the agent write or improve AGENTS.md", workspace.write_instructions, "[wishes]"),
@@ -66,7 +69,7 @@ OWN = (
     SlashCommand("trust", "choose whether to use this folder's own configuration", general.decide_trust),
     SlashCommand("mcp", "list and approve MCP servers", _list_entries("mcp")),
     SlashCommand("hooks", "list and approve hooks", _list_entries("hook")),
-    SlashCommand("quit", "exit; running agents are stopped and can be resumed", general.leave),
+    SlashCommand("quit", "exit; you are asked if agents are working", general.leave),
 )
 
 

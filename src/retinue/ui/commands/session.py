@@ -1,14 +1,16 @@
-"""`/new`, `/resume`, `/name`, `/session`, `/compact`: commands for the current session."""
+"""`/new`, `/resume`, `/name`, `/session`, `/cost`, `/compact`: commands for the current session."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from retinue.app import list_sessions
 from retinue.core.errors import UsageError, quote
-from retinue.core.figures import format_cost, format_tokens
+from retinue.core.figures import count_tokens, format_cost, format_tokens
+from retinue.core.messages import Usage
 from retinue.ui.formats import clean_line
 from retinue.ui.screens.session_picker import SessionPicker
+from retinue.views.session_cost import AgentCost
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -16,8 +18,12 @@ if TYPE_CHECKING:
 
 async def begin_session(app: "RetinueApp", words: str) -> None:
     """Start a new, empty session; the current one is kept."""
-    await app.link.crew.sessions.begin()
-    app.link.reload()
+
+    async def begin() -> None:
+        await app.link.crew.sessions.begin()
+        app.link.reload()
+
+    await app.departure.request("start a new session", begin)
 
 
 def match_sessions(found: Sequence[Mapping[str, Any]], words: str) -> list[Mapping[str, Any]]:
@@ -49,8 +55,13 @@ async def resume_session(app: "RetinueApp", words: str) -> None:
     if is_sure and chosen == now:
         raise UsageError("this session is already open")
     if chosen and chosen != now:
-        await app.link.crew.sessions.open(chosen)
-        app.link.reload()
+        path: str = chosen
+
+        async def open_other() -> None:
+            await app.link.crew.sessions.open(path)
+            app.link.reload()
+
+        await app.departure.request("open the other session", open_other)
 
 
 async def name_session(app: "RetinueApp", words: str) -> None:
@@ -63,16 +74,44 @@ async def name_session(app: "RetinueApp", words: str) -> None:
 async def show_session(app: "RetinueApp", words: str) -> None:
     """Show the session's statistics."""
     stats: Any = app.link.crew.chronicle.count()
-    tokens = stats.tokens
+    used = _sum_costs(app.link.crew.chronicle.list_costs(app.link.crew.lookout))
     lines = [
         f"session   {app.link.crew.chronicle.file or 'not saved'}",
         f"id        {stats.session_id}",
         f"messages  {stats.user_messages} from you, {stats.assistant_messages} replies, {stats.tool_calls} tool calls",
-        f"tokens    {format_tokens(tokens.input)} in, {format_tokens(tokens.output)} out, "
-        f"{format_tokens(tokens.cache_read)} from the cache",
-        f"cost      {format_cost(stats.cost) or 'unknown'}",
+        f"tokens    {describe_usage(used)}",
+        f"cost      {format_cost(used.cost.total) or 'unknown'}; /cost shows it for each agent",
     ]
     app.show_panel("Session", "\n".join(lines))
+
+
+def _sum_costs(costs: Iterable[AgentCost]) -> Usage:
+    return sum((cost.usage for cost in costs), Usage())
+
+
+def describe_usage(usage: Usage) -> str:
+    """`12.4k: 11.0k in, 830 out, 570 into the cache; 8.0k read from the cache`."""
+    written = f", {format_tokens(usage.cache_write)} into the cache" if usage.cache_write else ""
+    parts = f"{format_tokens(usage.input)} in, {format_tokens(usage.output)} out{written}"
+    return f"{format_tokens(count_tokens(usage))}: {parts}; {format_tokens(usage.cache_read)} read from the cache"
+
+
+async def show_costs(app: "RetinueApp", words: str) -> None:
+    """Show what each agent has used with each model, and the sum."""
+    costs = app.link.crew.chronicle.list_costs(app.link.crew.lookout)
+    models = sorted({cost.model for cost in costs if cost.usage != Usage()})
+    lines = _draw_cost("total", _sum_costs(costs))
+    for model in models if len(models) > 1 else ():
+        lines += _draw_cost(model or "unknown model", _sum_costs(cost for cost in costs if cost.model == model))
+    lines.append("")
+    for cost in costs:
+        parts = (cost.description or cost.agent, cost.agent if cost.description else "", cost.model)
+        lines += _draw_cost(" · ".join(clean_line(part, 80) for part in parts if part), cost.usage)
+    app.show_panel("Cost", "\n".join(lines))
+
+
+def _draw_cost(name: str, usage: Usage) -> list[str]:
+    return [f"{name}  {format_cost(usage.cost.total) or 'price unknown'}", f"  {describe_usage(usage)}"]
 
 
 async def compact_session(app: "RetinueApp", words: str) -> None:

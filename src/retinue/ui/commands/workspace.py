@@ -8,6 +8,7 @@ from rich.text import Text
 
 from retinue.core.figures import format_tokens
 from retinue.ui.formats import clean
+from retinue.ui.widgets.welcome import RULES
 
 if TYPE_CHECKING:
     from retinue.core.messages import Message
@@ -20,6 +21,7 @@ _PARTS = {
     "system prompt": "primary",
     "tools": "secondary",
     "context files": "accent",
+    "skills": "foreground",
     "summaries": "warning",
     "messages": "success",
     "tool results": "error",
@@ -35,13 +37,15 @@ down, in at most about 60 lines:
 - how the source is organised: which directories matter and what depends on what;
 - conventions that a newcomer would not guess from one file, with an example path.
 
-Leave out what every developer knows, what can be seen by listing a directory, and anything that you have not verified. \
-If there are other files for agents (CLAUDE.md, .cursorrules, .github/copilot-instructions.md), take over what is \
-important."""
+Leave out what every developer knows, what can be seen by listing a directory, and anything that you have not \
+verified. If there are other files for agents (CLAUDE.md, .cursorrules, .github/copilot-instructions.md), take over \
+what is important."""
+OFFLINE = "What does this project do? How do I build it? How do I run the tests?"
 
 
 async def show_diff(app: "RetinueApp", words: str) -> None:
     """Show what has changed in the working tree since the session began."""
+    await app.speech.settle_start()
     crew = app.link.crew
     messages: list[Message] = [*crew.chronicle.list_messages()]
     for run in crew.lookout.runs:
@@ -99,4 +103,9 @@ def draw_context(app: "RetinueApp", use: "ContextUse") -> Group:
 
 async def write_instructions(app: "RetinueApp", words: str) -> None:
     """Let the agent write AGENTS.md; `words` are further wishes."""
+    if app.link.crew.model.ref == RULES:
+        text = f"{RULES} cannot write files, so it shows what it finds about this project"
+        app.link.note(f"{text}; for AGENTS.md choose a language model with /model or /login", "warning")
+        app.speech.say(OFFLINE)
+        return
     app.speech.say(f"{INIT}\n\n{words}" if words else INIT)

@@ -8,7 +8,7 @@ from textual.widgets import Static
 
 from retinue.core.figures import format_tokens
 from retinue.ui.blocks import Block, CommandBlock, NoteBlock, SummaryBlock, UserBlock
-from retinue.ui.formats import clean, fold_middle, fold_skill
+from retinue.ui.formats import clean, fold_middle, fold_skill, format_seconds
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -58,6 +58,7 @@ class BlockView(Static):
         state = (self.block.version, self.is_open)
         if state != self._drawn:
             self._drawn = state
+            self.display = not self.block.is_hidden
             self.draw()
 
     def redraw(self) -> None:
@@ -89,13 +90,19 @@ class CommandView(BlockView):
     can_fold = True
 
     def draw(self) -> None:
-        """Long output shows only its start and end."""
+        """Long output shows only its end."""
         block = self.block
         output = clean(block.output).rstrip("\n")
-        shown = Text(f"{'!!' if block.is_private else '!'} {clean(block.command)}\n", style="bold")
-        shown.append(output if self.is_open else fold_middle(output, 10, 10)[0], style="not bold")
-        if block.exit_code:
-            shown.append(f"\nexit status {block.exit_code}", style="not bold red")
+        shown = Text(f"{'!!' if block.is_private else '!'} {clean(block.command)}", style="bold")
+        if output:
+            shown.append(f"\n{output if self.is_open else fold_middle(output, 0, 10)[0]}", style="not bold")
+        if not block.is_live or block.duration_ms is not None:
+            time = "" if block.duration_ms is None else format_seconds(block.duration_ms)
+            if block.exit_code is None:
+                end = f"interrupted{f' after {time}' if time else ''}"
+            else:
+                end = " · ".join(filter(None, (f"exit {block.exit_code}", time)))
+            shown.append(f"\n{end}", style="not bold dim" if block.exit_code == 0 else "not bold red")
         self.update(shown)
 
 

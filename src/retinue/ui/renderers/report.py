@@ -1,5 +1,7 @@
 """Notification of finished runs: a box with statistics and the start of each result."""
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import RenderableType
@@ -8,10 +10,12 @@ from rich.text import Text
 
 from retinue.core.figures import format_duration, format_tokens
 from retinue.ui.blocks import ReportBlock
-from retinue.ui.formats import clean, clean_line, fold_middle
-from retinue.ui.renderers.base import BlockView, stack
+from retinue.ui.formats import clean, clean_line, cut_words, fold_middle
+from retinue.ui.renderers.base import BlockView, render_markdown, stack
 
-_FOLDED_LINES = 4
+_FOLDED_LINES, _FOLDED_CHARS = 4, 320
+_CUT = re.compile(r"\s*\S*\n\[cut here; \d+ more characters\]")
+"""Where the notification was cut, with the last word, which may be half."""
 _SIGNS = {
     **dict.fromkeys(("completed", "finished", "done"), ("✓", "success")),
     "steered": ("✓", "warning"),
@@ -34,7 +38,7 @@ class ReportView(BlockView):
     def draw(self) -> None:
         parts: list[RenderableType] = []
         for run in self.block.runs:
-            parts += [self._draw_head(run), self._draw_preview(run)]
+            parts += [self._draw_head(run), *(Padding(part, (0, 0, 0, 2)) for part in self._draw_preview(run))]
         self.update(stack(*parts))
 
     def _draw_head(self, run: dict[str, Any]) -> Text:
@@ -57,19 +61,24 @@ class ReportView(BlockView):
         head.append("  " + " · ".join(facts), style="dim not bold")
         return head
 
-    def _draw_preview(self, run: dict[str, Any]) -> Padding:
+    def _draw_preview(self, run: dict[str, Any]) -> Iterator[RenderableType]:
         """The result, or the error and the result so far; when expanded, also where the rest is."""
-        error, said = clean(str(run.get("error") or "")).strip(), clean(str(run.get("resultPreview") or "")).strip()
-        text = Text()
+        error, said = clean(str(run.get("error") or "")).strip(), str(run.get("resultPreview") or "").strip()
         if error:
             shown = error if self.is_open else fold_middle(error, _FOLDED_LINES, 0)[0]
-            text.append(f"{shown}\n", style=self.app.theme_variables.get("text-error", "red"))
+            yield Text(shown, style=self.app.theme_variables.get("text-error", "red"))
         if said and (self.is_open or not error):
-            text.append(f"{said if self.is_open else fold_middle(said, _FOLDED_LINES, 0)[0]}\n")
-        if self.is_open or error:
-            text.append(_tell_place(run), style="dim")
-        text.rstrip()
-        return Padding(text, (0, 0, 0, 2))
+            said = _CUT.sub("…", said)
+            yield render_markdown(said if self.is_open else fold_words(said), self.app)
+        if (self.is_open or error) and (place := _tell_place(run)):
+            yield Text(place, style="dim")
+
+
+def fold_words(text: str) -> str:
+    """The first lines of a text, cut after a word."""
+    lines = text.split("\n")
+    shown = cut_words("\n".join(lines[:_FOLDED_LINES]).rstrip(), _FOLDED_CHARS)
+    return shown if len(lines) <= _FOLDED_LINES or shown.endswith("…") else f"{shown} …"
 
 
 def _tell_place(run: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """A tool call: one line about the call, and its result below."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from retinue.core.figures import format_cost, format_duration, format_tokens
+from retinue.core.run import Reason, Run, Status
+from retinue.core.tool import list_aliases
 from retinue.core.tool_table import SURFACE_TOOLS
 from retinue.ui.blocks import ToolBlock
-from retinue.ui.formats import clean, clean_line, fold_middle
+from retinue.ui.formats import clean, clean_line, fold_middle, format_seconds
 from retinue.ui.renderers.base import BlockView, stack
 
 _TELLING = ("path", "file_path", "command", "pattern", "query", "url", "description", "agent", "agent_id", "name")
@@ -19,6 +22,13 @@ _TELLING = ("path", "file_path", "command", "pattern", "query", "url", "descript
 DELEGATION = tuple(names[0] for names in SURFACE_TOOLS.values())
 """Tools that start an agent."""
 DEFAULT_AGENT = "general-purpose"
+_ENDS = {
+    Status.COMPLETED: "✓ finished",
+    Status.FAILED: "✗ failed",
+    Status.STOPPED: "■ stopped",
+    Status.INTERRUPTED: "■ interrupted",
+}
+SHELLS = list_aliases(("bash",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +42,7 @@ class AgentHeading:
 
 def describe_call(name: str, arguments: Mapping[str, Any]) -> str:
     """The argument that describes a call best."""
-    if name == "bash":
+    if name in SHELLS:
         return f"$ {arguments.get('command', '')}"
     if name in ("grep", "find") and arguments.get("path"):
         return f"{arguments.get('pattern', '')} in {arguments['path']}"
@@ -75,12 +85,15 @@ def _list_badges(arguments: Mapping[str, Any], known: Mapping[str, Any]) -> tupl
     return tuple(clean_line(badge, 40) for badge in badges)
 
 
-def describe_end(details: object) -> str:
+def describe_end(details: object, find_run: Callable[[str], Run | None] = lambda run_id: None) -> str:
     """One line about the state of a call that started an agent; empty if its text says more."""
     if not isinstance(details, Mapping):
         return ""
     if details.get("status") == "background" and details.get("agentId"):
-        state = "Queued" if details.get("isQueued") else "Running"
+        run, state = find_run(str(details["agentId"])), "Queued" if details.get("isQueued") else "Running"
+        if run is not None and run.status.is_final:
+            return describe_outcome(run)
+        state = state if run is None else "Queued" if run.status is Status.QUEUED else "Running"
         return f"{state} in background (ID: {clean_line(str(details['agentId']), 40)})"
     if details.get("status") == "scheduled":
         ident, due = (clean_line(str(details.get(key)), 40) for key in ("jobId", "nextRun"))
@@ -88,6 +101,17 @@ def describe_end(details: object) -> str:
     if isinstance(streaming := details.get("streaming"), Mapping):
         return _describe_progress(streaming)
     return ""
+
+
+def describe_outcome(run: Run) -> str:
+    """How a background agent ended: `✓ finished 12 s · ↻3 · 4 tools`."""
+    outcome = run.outcome
+    is_wanted = outcome is None or outcome.reason in (Reason.DONE, Reason.USER, Reason.PARENT)
+    facts = [f"↻{run.turns}"] if run.turns else []
+    facts += [f"{run.tool_uses} tool{'s' if run.tool_uses > 1 else ''}"] if run.tool_uses else []
+    facts += [] if outcome is None or is_wanted else [clean_line(outcome.error or outcome.reason, 120)]
+    time = f" {format_duration(run.finished_ms - run.started_ms)}" if run.started_ms and run.finished_ms else ""
+    return " · ".join((f"{_ENDS[run.status]}{time}", *facts))
 
 
 def _describe_progress(streaming: Mapping[str, Any]) -> str:
@@ -111,11 +135,27 @@ def describe_cost(details: object) -> str:
         turns = details.get("turns") if isinstance(details, Mapping) else None
         return f"↻{turns}" if isinstance(turns, int) and turns else ""
     numbers = {key: value for key, value in usage.items() if isinstance(value, int | float)}
-    tokens = int(sum(numbers.get(key, 0) for key in ("input", "output", "cacheRead", "cacheWrite")))
+    tokens = int(sum(numbers.get(key, 0) for key in ("input", "output", "cacheWrite")))
     facts = [f"↻{numbers['turns']}"] if numbers.get("turns") else []
     facts += [f"{format_tokens(tokens)} token"] if tokens else []
     facts += [cost] if (cost := format_cost(float(numbers.get("cost", 0)))) else []
     return " · ".join(facts)
+
+
+_EXIT_LINE = re.compile(
+    r"(?:\A|\n\n)Command (?:exited with code (?P<code>-?\d+(?: \(SIG\w+\))?)"
+    r"|(?P<late>timed out after [\d.]+ seconds)|aborted \((?P<cut>[^()\n]*)\))\s*\Z"
+)
+"""The last lines of a command's result, which say how it ended."""
+
+
+def split_end(output: str, *, is_failed: bool) -> tuple[str, str]:
+    """Split the result of a command into what it printed and how it ended: `exit 1`, `interrupted by the user …`."""
+    found = _EXIT_LINE.search(output)
+    if found is None:
+        return output, "" if is_failed else "exit 0"
+    words = f"exit {found['code']}" if found["code"] else found["late"] or found["cut"]
+    return output[: found.start()], words
 
 
 _SIGNS = {"waiting": "◦", "running": "●", "done": "✓", "failed": "✗"}
@@ -123,6 +163,16 @@ _COLORS = {"waiting": "secondary", "running": "accent", "done": "success", "fail
 _FOLDED_LINES = 4
 _AGENT_LINES = 20
 """Lines shown from the start and the end of an agent's answer; the viewer shows all of it."""
+
+
+def color_diff(diff: str, colors: Mapping[str, str]) -> Text:
+    """Colour the added and removed lines of an escaped diff."""
+    text = Text()
+    for line in diff.split("\n"):
+        name = "success" if line.startswith("+") else "error" if line.startswith("-") else ""
+        text.append(f"{line}\n", style=colors.get(name, "dim"))
+    text.rstrip()
+    return text
 
 
 class ToolView(BlockView):
@@ -137,7 +187,7 @@ class ToolView(BlockView):
         block = self.block
         call = describe_agent(block.name, block.arguments, block.details)
         if call is not None:
-            self.update(stack(self._draw_agent(call), self._draw_end() or self._draw_output(_AGENT_LINES)))
+            self.update(stack(self._draw_agent(call), self._draw_end() or self._draw_output(most=_AGENT_LINES)))
             return
         head = Text()
         head.append(f"{_SIGNS[block.status]} ", style=self._find_color())
@@ -145,8 +195,21 @@ class ToolView(BlockView):
         about = describe_call(block.name, block.arguments)
         if about:
             head.append(f" {clean_line(about, 300)}")
+        if block.name in SHELLS and block.status in ("done", "failed"):
+            self.update(stack(head, *self._draw_command()))
+            return
         self._append_time(head)
         self.update(stack(head, self._draw_diff() or self._draw_output()))
+
+    def _draw_command(self) -> tuple[RenderableType | None, Text | None]:
+        """Draw the output of a command, folded to its last lines, and how it ended."""
+        block = self.block
+        printed, end = split_end(block.output, is_failed=block.status == "failed")
+        # An interrupted command says itself how long it ran.
+        is_timed = block.duration_ms is not None and " after " not in end
+        parts = [end, format_seconds(block.duration_ms or 0) if is_timed else "", clean_line(block.changes, 120)]
+        line = Text(f"  {' · '.join(part for part in parts if part)}", style="dim")
+        return self._draw_output(printed, is_tail=True), line if line.plain.strip() else None
 
     def _draw_agent(self, call: AgentHeading) -> Text:
         head = Text()
@@ -165,7 +228,9 @@ class ToolView(BlockView):
         """One line about the agent's state, if the text of the result is meant for the model."""
         if self.block.status == "failed" or (self.is_open and self.block.status == "done"):
             return None
-        words = describe_end(self.block.details)
+        link = self.app.link
+        find_run = link.crew.lookout.find if link.is_open else lambda run_id: None
+        words = describe_end(self.block.details, find_run)
         return Padding(Text(f"⎿  {words}", style="dim"), (0, 0, 0, 2)) if words else None
 
     def _append_time(self, head: Text) -> None:
@@ -183,17 +248,11 @@ class ToolView(BlockView):
         if not isinstance(diff, str) or not diff.strip():
             return None
         shown = clean(diff) if self.is_open else fold_middle(clean(diff), 14, 6)[0]
-        colors = self.app.theme_variables
-        text = Text()
-        for line in shown.split("\n"):
-            name = "success" if line.startswith("+") else "error" if line.startswith("-") else ""
-            text.append(f"{line}\n", style=colors.get(name, "dim"))
-        text.rstrip()
-        return Padding(text, (0, 0, 0, 2))
+        return Padding(color_diff(shown, self.app.theme_variables), (0, 0, 0, 2))
 
-    def _draw_output(self, most: int = 0) -> RenderableType | None:
-        """Draw the result; a long one shows its start and, expanded, its end. `most`: lines at each end."""
-        output = clean(self.block.output).strip("\n")
+    def _draw_output(self, text: str | None = None, most: int = 0, *, is_tail: bool = False) -> RenderableType | None:
+        """Draw the result; a long one shows its start or its end, and, expanded, both. `most`: lines at each end."""
+        output = clean(self.block.output if text is None else text).strip("\n")
         if self.block.images:
             output = f"{output}\n[{self.block.images} image(s)]".lstrip("\n")
         if not output:
@@ -201,7 +260,7 @@ class ToolView(BlockView):
         if self.is_open:
             shown = fold_middle(output, most or 400, most or 100)[0]
         else:
-            tail = self.block.status == "running"
+            tail = is_tail or self.block.status == "running"
             shown = fold_middle(output, 0 if tail else _FOLDED_LINES, _FOLDED_LINES if tail else 0)[0]
             shown = "\n".join(line[:400] for line in shown.split("\n"))
         style = self.app.theme_variables.get("text-error", "red") if self.block.status == "failed" else "dim"

@@ -8,28 +8,37 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import Screen
+from textual.timer import Timer
+from textual.widget import Widget
 
 from retinue.core.errors import RetinueError
+from retinue.core.run import Outcome, Status
 from retinue.ui.agent_panels import AgentTree, PanelLayout
+from retinue.ui.alerts import alert
+from retinue.ui.blocks import NoteBlock
 from retinue.ui.completer import Completer
+from retinue.ui.conversation_blocks import find_opening
 from retinue.ui.default_keys import bind, bind_all
 from retinue.ui.editor_program import edit_text
 from retinue.ui.formats import FRAME_S, clean_line
 from retinue.ui.interrupt import StopKeys, describe_scope
 from retinue.ui.navigation import ConversationReader, Way
 from retinue.ui.widgets.completion import CompletionPopup
-from retinue.ui.widgets.conversation import Conversation
+from retinue.ui.widgets.conversation import Conversation, UnseenLine
 from retinue.ui.widgets.editor import Editor
 from retinue.ui.widgets.fleet import FleetList
 from retinue.ui.widgets.question import TIGHT_ROWS, QuestionBox, render_asker
 from retinue.ui.widgets.queued import QueuedLines, resend, take_back
 from retinue.ui.widgets.search import SearchLine
-from retinue.ui.widgets.status_lines import StatusFooter, Welcome, WorkingLine, find_facts
+from retinue.ui.widgets.status_lines import StatusFooter, WorkingLine, find_facts
+from retinue.ui.widgets.welcome import Welcome, list_choices
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
     from retinue.ui.link import ScreenLink
 
+QUIET_S = 0.5
+"""Seconds without work after which it has ended: reports of finished runs wake the agent after 0.2 s."""
 NOTICE_S = 2.0
 """Seconds for which a message in the footer is shown."""
 LOW_ROWS = 35
@@ -44,7 +53,8 @@ class MainScreen(Screen[None]):
     MainScreen > #bottom { height: auto; max-height: 80%; }
     MainScreen.-low Editor { max-height: 40vh; }
     MainScreen.-asking > #bottom { max-height: 100%; }
-    MainScreen.-asking #agents, MainScreen.-asking #fleet, MainScreen.-asking #queued { display: none; }
+    MainScreen.-asking.-tight #agents, MainScreen.-asking #fleet, MainScreen.-asking #queued { display: none; }
+    MainScreen.-asking #agents { max-height: 5; }
     MainScreen.-asking Editor { max-height: 5; }
     MainScreen.-asking.-tight Editor { border: none; min-height: 1; max-height: 1; }
     MainScreen.-tight #welcome, MainScreen.-asking #welcome { display: none; }
@@ -61,6 +71,7 @@ class MainScreen(Screen[None]):
                 "open_thinking": "app.thinking.toggle",
                 "cycle_thinking": "app.thinking.cycle",
                 "call('/model')": "app.model.select",
+                "call('/approvals')": "app.approvals.select",
                 "cycle_model(1)": "app.model.cycleForward",
                 "cycle_model(-1)": "app.model.cycleBackward",
                 "call('/copy')": "app.message.copy",
@@ -96,13 +107,20 @@ class MainScreen(Screen[None]):
         self._search = SearchLine(id="search")
         self._notice = ""
         self._fitted = (0, "")
+        self._is_working = False
+        self._outcome: Outcome | None = None
+        self._quiet: Timer | None = None
+        """Runs out when the work has ended."""
+        self._alerted: set[str] = set()
         self._told: set[str] = set()
         """Questions that the user was notified of while another screen was on top."""
 
     def compose(self) -> ComposeResult:
-        yield Conversation(self._link.state.talk, id="conversation")
+        conversation = Conversation(self._link.state.talk, id="conversation")
+        yield conversation
         yield Welcome(id="welcome")
         with Vertical(id="bottom"):
+            yield UnseenLine(conversation, id="unseen")
             yield AgentTree(id="agents")
             yield WorkingLine(id="working", markup=False)
             yield QueuedLines(id="queued")
@@ -119,6 +137,7 @@ class MainScreen(Screen[None]):
         self._stopping, self._panels = StopKeys(self), PanelLayout(self)
         self._reading = ConversationReader(self.query_one("#conversation", Conversation))
         editor.asks_first = self._take_key
+        editor.is_private = lambda text: text.split()[:1] == ["/login"]
         editor.focus()
         self.set_interval(FRAME_S, self.sync)
         self.app.theme_changed_signal.subscribe(self, lambda theme: self._recolour())
@@ -133,29 +152,59 @@ class MainScreen(Screen[None]):
         if self._panels.is_moving or self._seen != self._link.version:
             self._panels.show(now_ms)
         if self._seen == self._link.version:
+            self._show_unseen()  # the user may have scrolled
             return
         self._seen = self._link.version
         conversation = self.query_one("#conversation", Conversation)
         if conversation.talk is not state.talk:
             conversation.show(state.talk)
         conversation.sync()
+        self._show_unseen()
         self._show_welcome()
         self._show_work(now_ms)
         self.query_one(QueuedLines).show(state.steering, state.follow_up, self.app.keys.show("app.message.dequeue"))
         self._show_questions()
+        self._follow_work()
         self._show_facts()
 
+    def _follow_work(self) -> None:
+        """Notice when the agent and its subagents become idle, unless a report wakes the agent soon."""
+        state = self._link.state
+        # Short work may begin and end between two calls.
+        was_working = self._is_working or state.outcome not in (None, self._outcome)
+        self._is_working, self._outcome = state.is_busy or self._stopping.runs > 0, state.outcome
+        if self._quiet is not None and was_working:
+            self._quiet.stop()
+        if was_working and not self._is_working:
+            self._quiet = self.set_timer(QUIET_S, self._end_work)
+
+    def _end_work(self) -> None:
+        outcome = self._link.state.outcome
+        if not self.app.departure.complete() and outcome is not None and outcome.status is not Status.STOPPED:
+            word = "Finished" if outcome.status is Status.COMPLETED else "Failed"
+            alert(self.app, f"{word}: {outcome.error or find_opening(outcome.text) or 'no answer'}")
+
+    def _show_unseen(self) -> None:
+        self.query_one(UnseenLine).show(self.app.keys.show("tui.altScreen.bottom"))
+
     def _show_welcome(self) -> None:
-        """Show the welcome text while the conversation is empty."""
+        """Show the welcome text until something is said."""
         welcome, state = self.query_one(Welcome), self._link.state
-        if state.talk.blocks or state.is_busy or self._panels.is_moving or not self._link.is_open:
+        is_begun = any(not isinstance(block, NoteBlock) for block in state.talk.blocks)
+        if is_begun or state.is_busy or self._panels.is_moving or not self._link.is_open:
             welcome.hide()
         else:
-            welcome.show(self._link.crew.model.ref)
+            welcome.show(self._link.crew.model.ref, list_choices(self.app))
+
+    def on_welcome_chosen(self, event: Welcome.Chosen) -> None:
+        from retinue.ui.commands.login import begin
+
+        event.stop()
+        begin(self.app, event.start)
 
     def _recolour(self) -> None:
         """Redraw widgets whose text contains colours of the theme."""
-        self.query_one(QuestionBox).redraw()
+        self.query_one(QuestionBox).recolour()
         self.query_one(FleetList).redraw()
         self.query_one(Welcome).redraw()
         self.query_one(CompletionPopup).redraw()
@@ -177,13 +226,29 @@ class MainScreen(Screen[None]):
             self.query_one(Editor).search.close()
         box.show(waiting)
         self._fit()
+        for question in waiting:
+            if question.id not in self._alerted:
+                self._alerted.add(question.id)
+                alert(self.app, f"{render_asker(question)} asks: {question.title}")
         if self.app.screen is self:
             return
         for question in waiting:
             if question.id not in self._told:
                 self._told.add(question.id)
-                text = f"{render_asker(question)} asks: {clean_line(question.title, 200)}"
+                run = self._link.crew.lookout.find(question.run_id)
+                asker = render_asker(question, "" if run is None else run.description)
+                text = f"{asker} asks: {clean_line(question.title, 200)}"
                 self.app.notify(text, title="Question on the main screen", timeout=10, markup=False)
+
+    def set_focus(self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False) -> None:
+        """Some widget always has the keys, usually the editor; textual would give them to none after some clicks."""
+        kept = self.focused or next(iter(self.query(Editor)), None)
+        super().set_focus(widget or kept, scroll_visible, from_app_focus)
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """A click on the editor ends the search, whose keys would not work there."""
+        if event.widget is self.query_one(Editor):
+            self._search.close()
 
     def on_resize(self) -> None:
         """Keep the answers of a question visible at any size."""
@@ -197,7 +262,8 @@ class MainScreen(Screen[None]):
         self.set_class(bool(questions), "-asking")
         self.set_class(rows < TIGHT_ROWS, "-tight")
         self.set_class(rows < LOW_ROWS, "-low")
-        self.query_one(QuestionBox).fit(rows)
+        agents = self.query_one("#agents")
+        self.query_one(QuestionBox).fit(rows, min(agents.size.height, 5) if agents.display else 0)
 
     def on_question_box_answered(self, event: QuestionBox.Answered) -> None:
         event.stop()
@@ -216,21 +282,28 @@ class MainScreen(Screen[None]):
         self._completer.look()
 
     def _take_key(self, event: events.Key) -> bool:
-        """Offer a key to the question, the completions and the agent list; False leaves it to the editor."""
+        """Offer a key to the question, the welcome, the completions and the agent list; False: it is the editor's."""
         box = self.query_one(QuestionBox)
         is_completing = box.is_aside and self.query_one(CompletionPopup).is_open
         if not is_completing and box.take_key(event.key, is_printable=event.is_printable):
+            return True
+        if not self.query_one(Editor).text and self.query_one(Welcome).take_key(event.key):
             return True
         return self._completer.take_key(event.key) or self._panels.take_key(event.key)
 
     def on_editor_submitted(self, event: Editor.Submitted) -> None:
         """Send a command or a message; while the agent works, the message is queued."""
         event.stop()
+        self._reading.go_edge(1)
         self.app.speech.take(event.text, is_follow_up=event.is_later)
 
     def action_stop(self) -> None:
         """Give the default answer to a question, else stop the agent; queued messages go back into the editor."""
-        if not self.query_one(QuestionBox).answer_default():
+        if self.query_one(QuestionBox).answer_default():
+            return
+        if self.app.departure.cancel():
+            self._show_facts()
+        else:
             self._stopping.stop()
 
     def action_clear_or_quit(self) -> None:
@@ -249,7 +322,8 @@ class MainScreen(Screen[None]):
         self._show_facts()
 
     def _show_facts(self) -> None:
-        facts, status = find_facts(self.app), self._notice or self._stopping.describe()
+        facts = find_facts(self.app)
+        status = self._notice or self.app.departure.describe() or self._stopping.describe()
         self.query_one(StatusFooter).show(replace(facts, status=status) if status else facts)
 
     def action_quit_empty(self) -> None:

@@ -43,6 +43,8 @@ class PickerRow:
     """A sign before the label, for example for the value in use."""
     is_quiet: bool = False
     """The row is less important than others."""
+    is_off: bool = False
+    """It needs something first: greyed out, below all others."""
 
 
 class SearchField(TextLine):
@@ -223,7 +225,7 @@ class Picker(ModalScreen[str | None]):
 
     def _fill(self, needle: str) -> None:
         texts = [f"{choice.label} {choice.note}" for choice in self._choices]
-        order = rank_matches(needle, texts)
+        order = sorted(rank_matches(needle, texts), key=lambda index: self._choices[index].is_off)
         order = order[-_MOST:] if self.FROM_END and not needle else order[:_MOST]
         self.shown = [self._choices[index] for index in order]
         rows = self.query_one(OptionList)
@@ -239,7 +241,7 @@ def _draw(choice: PickerRow, width: int) -> Text:
     line.append(f"{choice.mark or ' '} ")
     indent = len(choice.label) - len(choice.label.lstrip(" "))
     label = " " * min(indent, _DEEPEST) + clean_line(choice.label, 200)
-    line.append(label, style="" if choice.is_quiet else "bold")
+    line.append(label, style="dim" if choice.is_off else "" if choice.is_quiet else "bold")
     if choice.note:
         gap = " " * max(0, width - cell_len(label))
         line.append(f"{gap}  {clean_line(choice.note, 300)}", style="dim")

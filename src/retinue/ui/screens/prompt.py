@@ -27,11 +27,13 @@ class TextPrompt(Overlay[str | None]):
     """
     BINDINGS = _BINDINGS
 
-    def __init__(self, question: str, *, value: str = "", is_long: bool = False) -> None:
+    def __init__(self, question: str, *, value: str = "", is_long: bool = False, is_secret: bool = False) -> None:
+        """`is_secret` hides what is typed."""
         super().__init__()
         self._question = question
         self._value = value
         self._is_long = is_long
+        self._is_secret = is_secret
 
     def compose(self) -> ComposeResult:
         with Vertical(id="frame"):
@@ -39,7 +41,7 @@ class TextPrompt(Overlay[str | None]):
             if self._is_long:
                 yield TextArea(self._value, id="answer")
             else:
-                yield TextLine(self._value, id="answer")
+                yield TextLine(self._value, password=self._is_secret, id="answer")
             hint = _HINT if self._is_long else "enter: done · esc: back"
             yield Static(hint, id="hint", markup=False)
 

@@ -8,7 +8,9 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
 
+from retinue.core import events as ev
 from retinue.core.run import Run, Status
+from retinue.ui.blocks import UserBlock
 from retinue.ui.conversation_blocks import ConversationBlocks, describe_activity
 from retinue.ui.default_keys import bind_all
 from retinue.ui.formats import FRAME_S, clean_line, fit_parts
@@ -17,6 +19,7 @@ from retinue.ui.screens.overlay import Overlay
 from retinue.ui.tree import TreeOptions, find_sign, name_status, render_figures
 from retinue.ui.widgets.conversation import Conversation
 from retinue.ui.widgets.line import PurposeLine
+from retinue.ui.widgets.queued import QueuedLines
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -68,6 +71,10 @@ class RunViewer(Overlay[None]):
         self._was_over = run.status.is_final
         self._head = Text()
         self._needle = ""
+        self._waiting: list[str] = []
+        """Messages to the run that it has not read."""
+        self._sent: list[str] = []
+        """Those of them that were sent from here."""
 
     def _key(self, name: str) -> str:
         return self.app.keys.show(f"app.view.{name}")
@@ -89,6 +96,7 @@ class RunViewer(Overlay[None]):
         with Vertical(id="frame"):
             yield Static("", id="head", markup=False)
             yield Conversation(self._talk, id="run-conversation")
+            yield QueuedLines(id="sent")
             yield PurposeLine()
             yield Static("", id="foot", markup=False)
 
@@ -114,13 +122,33 @@ class RunViewer(Overlay[None]):
         self._talk = ConversationBlocks(self._run.id, lookout.read_messages(self._run.id))
         self._talk.go_on(*self.app.link.overheard.find(self._run.id))
         self.query_one(Conversation).show(self._talk)
+        self._waiting = lookout.list_waiting(self._run.id)
         async for event in lookout.follow(self._run.id):
             self._talk.apply(event)
+            self._follow_words(event)
+
+    def _follow_words(self, event: ev.Event) -> None:
+        """Keep the list of messages that the run has not read, and say when it reads one."""
+        last = self._talk.blocks[-1] if self._talk.blocks else None
+        match event:
+            case ev.RunSteered():
+                self._waiting.append(event.text)
+            case ev.Steered():
+                self._waiting = [*event.steering, *event.follow_up]
+            case ev.MessageFinished() if isinstance(last, UserBlock) and last.text in self._sent:
+                self._sent.remove(last.text)
+                self._waiting = [text for text in self._waiting if text != last.text]
+                self._tell("delivered")
+            case ev.RunFinished():
+                self._waiting = []
+                self._tell("the agent finished before it read your message" if self._sent else "")
+                self._sent = []
 
     def sync(self) -> None:
         """Show what has changed."""
         conversation = self.query_one(Conversation)
         conversation.sync()
+        self.query_one(QueuedLines).show(self._waiting, [], "")
         now_ms = self.app.now_ms()
         head = self._draw_head(now_ms)
         if head != self._head:
@@ -153,6 +181,8 @@ class RunViewer(Overlay[None]):
             glimpse = self.app.link.overheard.glimpse(run.id)
             # The start of the answer is not repeated here because it is visible below.
             tags.append("answering" if glimpse.opening and not glimpse.tools else describe_activity(run, glimpse))
+        if (retry := self._talk.retry) is not None:
+            tags.append(f"retry {retry.attempt} of {retry.max_attempts}: {clean_line(retry.error, 120)}")
         tags += [f"branch {clean_line(run.branch, 60)}"] if run.branch else []
         if run.outcome is not None and run.outcome.error:
             tags.append(clean_line(run.outcome.error, 200))
@@ -210,7 +240,10 @@ class RunViewer(Overlay[None]):
     def _say(self, text: str) -> None:
         if text.strip():
             is_sent = self.app.link.crew.lookout.steer(self._run.id, text)
-            self._tell("sent" if is_sent else "not sent: the agent has finished")
+            self._sent += [text] if is_sent else []
+            self._tell(
+                "queued: the agent reads it before its next reply" if is_sent else "not sent: the agent has finished"
+            )
 
     def _disarm(self) -> None:
         if self._armed_s or self._notice:

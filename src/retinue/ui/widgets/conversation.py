@@ -5,12 +5,14 @@ fast as a short one, and its beginning is reached as quickly as its end.
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
+from retinue.core.figures import count_noun
 from retinue.ui import blocks
-from retinue.ui.blocks import Block, ReplyBlock
+from retinue.ui.blocks import Block, ReplyBlock, ToolBlock
 from retinue.ui.conversation_blocks import ConversationBlocks
 from retinue.ui.renderers.base import BlockView, CommandView, NoteView, SummaryView, UserView
 from retinue.ui.renderers.reply import ReplyView
@@ -37,8 +39,10 @@ _VIEWS: dict[type[Block], type[BlockView]] = {
 }
 
 
-class Conversation(VerticalScroll):
-    """Shows ConversationBlocks; `sync` updates it and costs only what has changed."""
+class Conversation(VerticalScroll, can_focus=False):
+    """Shows ConversationBlocks; `sync` updates it and costs only what has changed. A click never takes the keys."""
+
+    FOCUS_ON_CLICK = False
 
     DEFAULT_CSS = """
     Conversation { height: 1fr; width: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
@@ -53,10 +57,13 @@ class Conversation(VerticalScroll):
         self._views: list[BlockView] = []
         self._first = self._find_first(talk)
         self._synced = -1
+        self._outcomes = 0
         self._is_away = False
         """Whether there are blocks after the last view; they get views when the user scrolls near."""
         self._all_open = False
         self._thinking_open = False
+        self._seen: Block | None = None
+        """The last block when the user was at the end."""
 
     @property
     def talk(self) -> ConversationBlocks:
@@ -111,12 +118,24 @@ class Conversation(VerticalScroll):
         if self._synced == self._talk.version or not self.is_mounted:
             return
         self._synced = self._talk.version
-        # Only recent blocks can change: a batch of calls may finish in any order.
-        for view in self._views[-PAGE:]:
+        if self._anchor_released and not self.max_scroll_y:
+            super().anchor()  # the wheel was turned where there was nothing to scroll
+        # Only recent blocks can change, because a batch of calls may finish in any order, and calls of agents.
+        is_far, self._outcomes = self._outcomes != self._talk.outcomes, self._talk.outcomes
+        for view in self._views if is_far else self._views[-PAGE:]:
             view.sync()
         if not self._is_away and self._add_later(len(self._talk.blocks)):
             self._trim()
         self._tell_earlier()
+
+    def count_unseen(self) -> int:
+        """The number of messages that were added since the user scrolled up; 0 at the end."""
+        talked = self._talk.blocks
+        if not self._is_away and (self.is_vertical_scroll_end or not self._anchor_released):
+            self._seen = talked[-1] if talked else None
+            return 0
+        fresh = takewhile(lambda block: block is not self._seen, reversed(talked))
+        return sum(not isinstance(block, ToolBlock) for block in fresh)
 
     def open_all(self, *, is_open: bool | None = None) -> None:
         """Expand or collapse all blocks."""
@@ -246,6 +265,33 @@ class Conversation(VerticalScroll):
             self.call_later(self.load_earlier)  # the user was waiting at the top
 
 
+class UnseenLine(Static):
+    """Says how many messages are below the visible part; a click goes there."""
+
+    DEFAULT_CSS = """
+    UnseenLine { height: 1; padding: 0 2; display: none; color: $accent; text-wrap: nowrap; text-overflow: ellipsis; }
+    UnseenLine.-some { display: block; }
+    """
+
+    def __init__(self, conversation: Conversation, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self._conversation = conversation
+        self._shown = 0
+
+    def show(self, key: str) -> None:
+        """Show the present number; `key` goes to the end."""
+        count = self._conversation.count_unseen()
+        if count != self._shown:
+            self._shown = count
+            self.set_class(count > 0, "-some")
+            self.update(" · ".join(filter(None, (f"↓ {count_noun(count, 'new message')}", key))))
+
+    def on_click(self) -> None:
+        self._conversation.anchor()
+
+
 def _has(block: Block, needle: str) -> bool:
+    if block.is_hidden:
+        return False
     texts = (getattr(block, name, "") for name in ("text", "output", "thinking", "command", "summary"))
     return any(needle.lower() in text.lower() for text in texts if isinstance(text, str))

@@ -172,12 +172,7 @@ class Editor(TextArea, inherit_bindings=False):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(
-            id=id,
-            soft_wrap=True,
-            tab_behavior="focus",
-            show_line_numbers=False,
-            highlight_cursor_line=False,
-            placeholder="What should I work on?",
+            id=id, soft_wrap=True, tab_behavior="focus", show_line_numbers=False, highlight_cursor_line=False
         )
         # A blinking cursor would redraw the screen twice a second while idle.
         self.set_reactive(TextArea.cursor_blink, False)
@@ -187,6 +182,8 @@ class Editor(TextArea, inherit_bindings=False):
         self.asks_first: Callable[[events.Key], bool] = lambda event: False
         """Called with each key before the editor; returns True if it has handled the key."""
         self.search = HistorySearch(self)
+        self.is_private: Callable[[str], bool] = lambda text: False
+        """Whether a text must not get into the history."""
         self._pastes = Pastes()
         self._deleted: list[str] = []
         self._yanked: tuple[Location, int] | None = None
@@ -233,7 +230,7 @@ class Editor(TextArea, inherit_bindings=False):
     def _send(self, *, is_later: bool) -> None:
         text = self.words
         if text.strip():
-            if self.history_list.add(text):
+            if not self.is_private(text) and self.history_list.add(text):
                 self.on_remembered(text)
             self.clear_all()
             self.post_message(self.Submitted(text, is_later))

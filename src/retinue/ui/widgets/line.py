@@ -27,7 +27,8 @@ class PurposeLine(TextLine):
     """Hidden until opened; Enter passes the text on, Escape closes. Then the conversation gets the focus."""
 
     DEFAULT_CSS = """
-    PurposeLine { display: none; border: none; height: 1; padding: 0 1; background: $boost; }
+    PurposeLine { display: none; height: 1; padding: 0 1; background: $boost; }
+    PurposeLine, PurposeLine:focus { border: none; }
     PurposeLine.-open { display: block; }
     """
     app: "RetinueApp"

@@ -6,6 +6,7 @@ It takes keys from the editor while it is shown; the text in the editor stays un
 import re
 import time
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,10 +19,12 @@ from textual.widgets import Input, Static
 
 from retinue.core.run import Question
 from retinue.ui.formats import clean_line, clean_whole
+from retinue.ui.renderers.tool import color_diff
 from retinue.ui.widgets.line import TextLine
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
+    from retinue.views.call_changes import CallChange
 
 _BLANKS = re.compile(r" {33,}")
 _EMPTY_LINES = re.compile(r"(?:[ \t]*\n){6,}")
@@ -43,21 +46,55 @@ def describe_size(text: str) -> str:
     return f"{len(text):,} character{'s' if len(text) != 1 else ''}" + (f", {lines:,} lines" if lines > 1 else "")
 
 
-def render_asker(question: Question) -> str:
-    """Who asks, for example `Explore (run r-1)`; `the agent` for the main agent."""
-    run = f"{clean_line(question.agent, 60)} (run {clean_line(question.run_id, 40)})"
-    return run if question.agent else "the agent"
+def render_asker(question: Question, description: str = "") -> str:
+    """Who asks, for example `Explore "follow the readers"`; `the agent` for the main agent."""
+    if not question.agent:
+        return "the agent"
+    run = f'"{clean_line(description, 60)}"' if description else f"(run {clean_line(question.run_id, 40)})"
+    return f"{clean_line(question.agent, 60)} {run}"
+
+
+def list_answers(question: Question) -> tuple[str, ...]:
+    """The answers that are offered; the last may be to deny with a reason."""
+    return (*question.options, f"{question.reason_for}, and say why") if question.reason_for else question.options
+
+
+def render_change(change: "CallChange", text: str, colors: Mapping[str, str]) -> Text:
+    """A diff in colours; if it is cut, the whole call follows."""
+    shown = color_diff(render_matter("\n".join(change.rows)), colors)
+    if change.hidden:
+        shown.append(f"\n⟨{change.hidden:,} more lines in the diff; the whole call:⟩\n", style="bold")
+        shown.append(render_matter(text))
+    return shown
+
+
+def describe_change(change: "CallChange") -> str:
+    """`src/a.py  +3 -1`."""
+    counts = "new file  " if change.is_new else ""
+    return f"{clean_line(change.path, 300)}  {counts}+{change.added} -{change.removed}"
+
+
+def _find_change(question: Question) -> "CallChange | None":
+    if not question.folder:
+        return None
+    from retinue.views.call_changes import find_change
+
+    return find_change(question)
 
 
 def find_letters(question: Question) -> dict[str, str]:
-    """The answer for each key: `y`, `n`, `a` for the answer that also applies later, and numbers for all."""
-    options = question.options
+    """The answer for each key: `y`, `n`, `a` for the answer that also applies later, `r` for a denial with a reason,
+    and numbers for all.
+    """
+    options = list_answers(question)
     keys = {str(number): option for number, option in enumerate(options[:9], 1)}
     if question.kind in ("approval", "confirm"):
         agree = next((option for option in options if option.lower() in _AGREE), None)
         refuse = next((option for option in options if option.lower() in _REFUSE), None)
         again = next((option for option in options if agree and option != agree and option.startswith(agree)), None)
-        keys |= {key: option for key, option in (("y", agree), ("n", refuse), ("a", again)) if option is not None}
+        explain = options[-1] if question.reason_for else None
+        named = (("y", agree), ("n", refuse), ("a", again), ("r", explain))
+        keys |= {key: option for key, option in named if option is not None}
     return keys
 
 
@@ -123,6 +160,7 @@ class QuestionBox(Vertical):
         self._answered_s = float("-inf")
         self._was_answered = False
         """Whether the previous question was answered just now, so that a key may be a repeated press."""
+        self._change: CallChange | None = None
 
     def compose(self) -> ComposeResult:
         yield Static("", id="asked", markup=False)
@@ -158,13 +196,16 @@ class QuestionBox(Vertical):
             self._open(first)
         self.redraw()
 
-    def fit(self, rows: int) -> None:
-        """Leave room for the answers on a screen with `rows` rows: only the text to decide about scrolls."""
+    def fit(self, rows: int, taken: int = 0) -> None:
+        """Leave room for the answers on a screen with `rows` rows: only the text to decide about scrolls.
+
+        `taken` rows are needed by other widgets.
+        """
         is_tight = rows < TIGHT_ROWS
         self.set_class(is_tight, "-tight")
-        options = 0 if self._question is None else len(self._question.options)
+        options = 0 if self._question is None else len(list_answers(self._question))
         self.query_one("#asked").styles.max_height = 1 if rows < 8 else 2 if is_tight else 4
-        rest = 5 if is_tight else options + 11
+        rest = 5 if is_tight else options + 11 + taken
         self._scroll.styles.max_height = max(1, min(rows // 2, rows - rest))
         self.redraw()
 
@@ -187,7 +228,7 @@ class QuestionBox(Vertical):
         if keys.means(key, "tui.select.cancel"):
             self._answer(question.default)
         elif step := keys.step(key, "tui.select.up", "tui.select.down"):
-            self._lit = (self._lit + step) % max(1, len(question.options))
+            self._lit = (self._lit + step) % max(1, len(list_answers(question)))
             self.redraw()
         elif keys.means(key, "tui.select.confirm"):
             self._confirm(question)
@@ -210,26 +251,35 @@ class QuestionBox(Vertical):
         return True
 
     def answer_default(self) -> bool:
-        """Give the default answer; False if there is no question."""
-        if self._question is None:
+        """Give the default answer, or go back to the answers from a reason; False if there is no question."""
+        question = self._question
+        if question is None:
             return False
-        self._answer(self._question.default)
+        if self.has_class("-free") and question.options:
+            self._leave()
+        else:
+            self._answer(question.default)
         return True
 
     def on_click(self, event: Click) -> None:
         """Give the clicked answer, if each answer has its own line."""
         question, answers = self._question, self.query_one("#answers")
-        if question is None or event.widget is not answers or answers.size.height != len(question.options):
+        offered = () if question is None else list_answers(question)
+        if question is None or event.widget is not answers or answers.size.height != len(offered):
             return
         event.stop()
-        self._answer(question.options[event.screen_y - answers.region.y])
+        self._answer(offered[event.screen_y - answers.region.y])
 
     def on_resize(self, event: Resize) -> None:
         self.redraw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self._answer(event.value)
+        question, text = self._question, event.value.strip()
+        if question is not None and question.options:
+            self._answer(f"{question.reason_for}: {text}" if text else question.reason_for)
+        else:
+            self._answer(event.value)
 
     @property
     def _scroll(self) -> VerticalScroll:
@@ -242,15 +292,33 @@ class QuestionBox(Vertical):
         self._lit = question.options.index(question.default) if question.default in question.options else 0
         self._set_aside(is_aside=False)
         is_free = not question.options
-        self.set_class(is_free, "-free")
-        self.query_one("#matter", Static).update(Text(render_matter(question.text)))
+        self._change = _find_change(question)
+        self._leave()
+        self._draw_matter(question)
         self._scroll.display = bool(question.text)
         self.query_one("#answers").display = bool(question.options)
         self._scroll.scroll_home(animate=False)
         if is_free:
-            free = self.query_one("#free", Input)
-            free.value = ""
-            free.focus()
+            self._open_free("")
+
+    def recolour(self) -> None:
+        """Redraw because the theme has changed."""
+        if self._question is not None:
+            self._draw_matter(self._question)
+            self.redraw()
+
+    def _draw_matter(self, question: Question) -> None:
+        shown = Text(render_matter(question.text))
+        if self._change is not None:
+            shown = render_change(self._change, question.text, self.app.theme_variables)
+        self.query_one("#matter", Static).update(shown)
+
+    def _open_free(self, placeholder: str) -> None:
+        free = self.query_one("#free", Input)
+        free.value, free.placeholder = "", placeholder
+        self.add_class("-free")
+        free.focus()
+        self.redraw()
 
     def _leave(self) -> None:
         free = self.query_one("#free", Input)
@@ -258,6 +326,7 @@ class QuestionBox(Vertical):
         self.remove_class("-free")
         if had_focus:
             self.screen.query_one("Editor").focus()
+        self.redraw()
 
     def _set_aside(self, *, is_aside: bool) -> None:
         self._is_aside = is_aside
@@ -267,12 +336,15 @@ class QuestionBox(Vertical):
     def _confirm(self, question: Question) -> None:
         # A user who was about to send a text has not read the question yet.
         if time.monotonic() >= self._quiet_s and question.options:
-            self._answer(question.options[self._lit])
+            self._answer(list_answers(question)[self._lit])
 
     def _answer(self, answer: str) -> None:
-        if self._question is not None:
+        question = self._question
+        if question is not None and question.reason_for and answer == list_answers(question)[-1]:
+            self._open_free("the reason, for the model")
+        elif question is not None:
             self._answered_s = time.monotonic()
-            self.post_message(self.Answered(self._question, answer))
+            self.post_message(self.Answered(question, answer))
 
     def redraw(self) -> None:
         question = self._question
@@ -281,9 +353,11 @@ class QuestionBox(Vertical):
         colors = self.app.theme_variables
         head = Text()
         head.append("? ", style=f"bold {colors.get('warning', '')}")
-        head.append(render_asker(question), style="bold")
+        head.append(render_asker(question, self._find_description(question)), style="bold")
         head.append(f": {clean_line(question.title, 300)}")
-        if question.text:
+        if self._change is not None:
+            head.append(f"  {describe_change(self._change)}", style="dim")
+        elif question.text:
             head.append(f"  {describe_size(question.text)}", style="dim")
         if self._more:
             head.append(f"  · {self._more} more", style=f"bold {colors.get('warning', '')}")
@@ -291,17 +365,24 @@ class QuestionBox(Vertical):
         self.query_one("#answers", Static).update(self._draw_answers(question, colors.get("accent", "")))
         self.query_one("#how", Static).update(Text(self._draw_hint(question), no_wrap=True, overflow="ellipsis"))
 
+    def _find_description(self, question: Question) -> str:
+        link = self.app.link
+        run = link.crew.lookout.find(question.run_id) if question.agent and link.is_open else None
+        return "" if run is None else run.description
+
     def _draw_answers(self, question: Question, accent: str) -> Text:
         is_tight = self.has_class("-tight")
-        most = max(6, self.size.width // max(1, len(question.options)) - 5) if is_tight else 300
+        offered = list_answers(question)
+        most = self.size.width // max(1, len(offered)) - 5 if is_tight else 300
         lines = []
-        for at, option in enumerate(question.options):
+        for at, option in enumerate(offered):
             is_lit = at == self._lit and not self._is_aside
             line = Text()
             line.append("❯ " if is_lit else "  ", style=accent)
             key = find_key(question, option)
             line.append(f"{key} " if key else "", style="bold")
-            line.append(clean_line(option, most), style=f"bold {accent}" if is_lit else "")
+            # On a very narrow screen there is room for the keys only.
+            line.append(clean_line(option, most) if most > 3 else "", style=f"bold {accent}" if is_lit else "")
             lines.append(line)
         return Text("" if is_tight else "\n").join(lines)
 
@@ -310,7 +391,10 @@ class QuestionBox(Vertical):
         if self._is_aside:
             return f"{aside}: answer"
         default = clean_line(question.default, 40) or "no answer"
+        if self.has_class("-free") and question.options:
+            return f"enter: {default} with this reason · {leave}: back"
         if not question.options:
             return f"enter: answer · {leave}: {default}"
-        scroll = " · pgup/pgdn: scroll" if question.text.count("\n") > 5 or len(question.text) > 400 else ""
+        length = len(self._change.rows) if self._change is not None else question.text.count("\n")
+        scroll = " · pgup/pgdn: scroll" if length > 5 or len(question.text) > 400 else ""
         return f"enter: answer · {leave}: {default}{scroll} · {aside}: write first"

@@ -1,5 +1,6 @@
-"""The status lines of the main screen: the welcome text, what the agent is doing, and the footer."""
+"""The status lines of the main screen: what the agent is doing, and the footer."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,53 +9,21 @@ from rich.cells import cell_len
 from rich.text import Text
 from textual.widgets import Static
 
+from retinue.core.events import RetryScheduled
 from retinue.core.figures import format_cost, format_duration, format_tokens
-from retinue.ui.formats import FRAME_S, SPINNER, clean_line, color_percent, find_percent
+from retinue.ui.formats import FRAME_S, SPINNER, clean_line, color_percent, cut_words, find_percent
 from retinue.ui.state import State
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
 _PHASES = {"compacting": "summarising the conversation", "waiting": "waiting for subagents"}
-_RULES = "offline/rules"
-
-
-class Welcome(Static):
-    """Shown until the first message is sent, with a warning if there is one."""
-
-    DEFAULT_CSS = """
-    Welcome { height: auto; padding: 0 2 1 2; color: $text-muted; display: none; }
-    Welcome.-shown { display: block; }
-    """
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False)
-        self._remark = ""
-
-    def show(self, model: str) -> None:
-        remark = f"{_RULES} is not a language model: it answers by fixed rules. Choose a model with /model."
-        remark = remark if model == _RULES else ""
-        if remark != self._remark or not self.has_class("-shown"):
-            self._remark = remark
-            self.redraw()
-        self.add_class("-shown")
-
-    def hide(self) -> None:
-        self.remove_class("-shown")
-
-    def redraw(self) -> None:
-        """Redraw because the theme has changed."""
-        colors = self.app.theme_variables
-        text = Text()
-        text.append("retinue", style=f"bold {colors.get('accent', '')}")
-        text.append("  What should I work on?")
-        if self._remark:
-            text.append(f"\n\n{self._remark}", style=colors.get("text-warning", ""))
-        self.update(text)
 
 
 class WorkingLine(Static):
-    """One line while the agent works, else hidden."""
+    """One line while the agent works or waits for a retry, else hidden."""
+
+    app: "RetinueApp"
 
     DEFAULT_CSS = """
     WorkingLine {
@@ -62,6 +31,9 @@ class WorkingLine(Static):
     }
     WorkingLine.-busy { display: block; }
     """
+    _retry: RetryScheduled | None = None
+    _due_ms = 0
+    """When the retry begins."""
 
     def show(self, state: State, now_ms: int, scope: str) -> None:
         """Draw the line; `scope` says which key stops what."""
@@ -72,6 +44,11 @@ class WorkingLine(Static):
         words = _PHASES.get(state.phase, state.phase)
         if state.phase == "working" and state.tool:
             words = f"running {clean_line(state.tool, 40)}"
+        if (retry := state.talk.retry) is not None:
+            if retry is not self._retry:
+                self._retry, self._due_ms = retry, now_ms + retry.delay_ms
+            self.update(self._draw_retry(retry, now_ms, frame), layout=False)
+            return
         line = Text()
         line.append(f"{frame} ", style=self.app.theme_variables.get("accent", ""))
         line.append(words)
@@ -79,6 +56,18 @@ class WorkingLine(Static):
             line.append(f" · {format_duration(max(0, now_ms - state.started_ms))}", style="dim")
         line.append(f" · {scope}", style="dim")
         self.update(line, layout=False)
+
+    def _draw_retry(self, retry: RetryScheduled, now_ms: int, frame: str) -> Text:
+        """`Overloaded. Trying again in 7 s (2 of 5) · esc: stop`; a long error is shortened."""
+        left_s = math.ceil(max(0, self._due_ms - now_ms) / 1000)
+        when = f" in {left_s} s" if left_s else ""
+        rest = f" Trying again{when} ({retry.attempt} of {retry.max_attempts})"
+        stop = f" · {self.app.keys.show('app.interrupt')}: stop"
+        room = self.size.width - cell_len(f"{frame} {rest}{stop}")
+        error = cut_words(clean_line(retry.error), max(16, room - 1))
+        error = error if error.endswith((".", "!", "…")) else f"{error}."
+        color = self.app.theme_variables.get("text-warning", "")
+        return Text.assemble((f"{frame} {error}{rest}", color), (stop, "dim"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +83,7 @@ class FooterFacts:
     cost: float = 0.0
     percent: int | None = None
     window: int = 0
+    approvals: str = "never"
     status: str = ""
     """A status message, for example about a key or the number of agents."""
 
@@ -103,18 +93,19 @@ def find_facts(app: "RetinueApp") -> FooterFacts:
     link = app.link
     if not link.is_open:
         return FooterFacts(status="starting")
-    usage, model = link.state.usage, link.crew.model
+    usage, model = link.usage, link.crew.model
     return FooterFacts(
         folder=app.shorten(Path.cwd()),
         branch=link.branch,
         model=model.ref,
         thinking=link.crew.selection.thinking,
-        input=usage.input + usage.cache_read + usage.cache_write,
+        input=usage.input + usage.cache_write,
         output=usage.output,
         cached=usage.cache_read,
         cost=usage.cost.total,
         percent=find_percent(link.state.context_tokens, model.context_window),
         window=model.context_window,
+        approvals=link.crew.approvals,
     )
 
 
@@ -165,7 +156,7 @@ class StatusFooter(Static):
         parts = []
         if facts.input or facts.output:
             parts.append(Text(f"↑{format_tokens(facts.input)} ↓{format_tokens(facts.output)} "))
-        if share := find_percent(facts.cached, facts.input):
+        if share := find_percent(facts.cached, facts.cached + facts.input):
             parts.insert(0, Text(f"cache {share}% "))
         if cost := format_cost(facts.cost):
             parts.append(Text(f"{cost} "))
@@ -174,6 +165,8 @@ class StatusFooter(Static):
             # The footer is already drawn in a muted colour.
             style = "" if color == "dim" else self.app.theme_variables.get(color, "")
             parts.append(Text(f"{facts.percent}%/{format_tokens(facts.window)} ", style=style))
+        if facts.approvals != "never":
+            parts.append(Text(f"approvals: {facts.approvals} ", style=self.app.theme_variables.get("warning", "")))
         model = Text(clean_line(facts.model, 60), style="bold")
         if facts.thinking != "off":
             model.append(f" • {facts.thinking}", style="not bold")

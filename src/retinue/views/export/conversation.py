@@ -32,6 +32,12 @@ def escape(text: str) -> str:
     return html.escape(escape_text(text), quote=True)
 
 
+def cut_line(text: str, limit: int) -> str:
+    """One line, cut to the limit."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
 def render_prose(text: str) -> str:
     """Render Markdown as HTML."""
     if len(text) > _MOST_CHARS:
@@ -128,7 +134,7 @@ def _render_reply(message: AssistantMessage, results: dict[str, ToolResultMessag
 
 def _render_call(call: ToolCall, result: ToolResultMessage | None) -> str:
     about = next((v for v in call.arguments.values() if isinstance(v, str)), "")
-    line = " ".join(about.split())[:140]
+    line = cut_line(about, 140)
     state = "" if result is None else " failed" if result.is_error else " done"
     arguments = render_pre(json.dumps(call.arguments, indent=2, ensure_ascii=False, default=str))
     body = arguments + ("<p>no result</p>" if result is None else _render_result(result))
@@ -162,9 +168,17 @@ def _render_content(content: Any, *, is_prose: bool = True) -> str:
         if isinstance(block, ImageContent):
             parts.append(_render_image(block))
         elif isinstance(block, TextContent):
-            text = block.text[:_MOST_RESULT]
-            parts.append(render_prose(text) if is_prose else render_pre(text))
+            parts.append(render_prose(block.text) if is_prose else render_pre(_shorten(block.text)))
     return "\n".join(parts)
+
+
+def _shorten(text: str) -> str:
+    """Cut a long result after a line, and say how many lines are left out."""
+    if len(text) <= _MOST_RESULT:
+        return text
+    kept = text[:_MOST_RESULT].rpartition("\n")[0] or text[:_MOST_RESULT]
+    lines = len(text[len(kept) :].removeprefix("\n").splitlines())
+    return f"{kept}\n… {lines} more line{'s' if lines != 1 else ''}"
 
 
 def _render_image(image: ImageContent) -> str:

@@ -9,15 +9,17 @@ from importlib.resources import files
 from pathlib import Path
 
 from retinue.core.errors import UsageError, quote
-from retinue.core.figures import format_cost, format_duration, format_tokens
+from retinue.core.figures import count_tokens, format_cost, format_duration, format_tokens
 from retinue.core.redaction import Redactor, collect_secrets
 from retinue.settings.paths import find_paths
 from retinue.settings.providers import load_registry
 from retinue.views.export.charts import draw_bars, draw_timeline, order_chapters
-from retinue.views.export.conversation import escape, render_messages
+from retinue.views.export.conversation import cut_line, escape, render_messages
 from retinue.views.report import ConversationReport, SessionReport, read_story
 
-_LEGEND = '<p class="legend"><i class="waiting"></i>waiting<i class="model"></i>model<i class="tool"></i>tool</p>'
+_TIMES = {"model": "model", "tool": "tool", "waiting": "queued", "idle": "no agent working (shortened)"}
+_TOKENS = {"cached": "cached input", "input": "input", "output": "output"}
+_HEAD_CHARS = 60
 
 
 def render_page(story: SessionReport) -> str:
@@ -35,9 +37,9 @@ def render_page(story: SessionReport) -> str:
         _render_facts(story),
     ]
     if timeline := draw_timeline(story):
-        parts += ["<h2>Timeline</h2>", _LEGEND, timeline]
+        parts += ["<h2>Timeline</h2>", _render_legend(_TIMES, timeline), timeline]
     if bars := draw_bars(order_chapters(story)):
-        parts += ["<h2>Tokens and cost</h2>", bars]
+        parts += ["<h2>Tokens and cost</h2>", _render_legend(_TOKENS, bars), bars]
     if story.runs:
         parts += ["<h2>Runs</h2>", _render_branch(story.main.id, story.map_children())]
     parts += ['<h2 id="main">Conversation</h2>', render_messages(story.main.messages)]
@@ -46,9 +48,15 @@ def render_page(story: SessionReport) -> str:
     return "\n".join([*parts, "</body></html>", ""])
 
 
+def _render_legend(kinds: Mapping[str, str], chart: str) -> str:
+    """Explain the colours that a chart uses."""
+    used = [f'<i class="{kind}"></i>{words}' for kind, words in kinds.items() if f'<rect class="{kind}"' in chart]
+    return f'<p class="legend">{"".join(used)}</p>'
+
+
 def _render_facts(story: SessionReport) -> str:
     cost = sum(chapter.usage.cost.total for chapter in story.chapters)
-    tokens = sum(chapter.usage.total_tokens for chapter in story.chapters)
+    tokens = sum(count_tokens(chapter.usage) for chapter in story.chapters)
     spans = [chapter for chapter in story.chapters if chapter.spans]
     length = max((c.end_ms for c in spans), default=0) - min((c.start_ms for c in spans), default=0)
     facts = [story.cwd, story.created, f"session {story.session_id}", story.main.model]
@@ -63,21 +71,21 @@ def _render_branch(parent_id: str, below: Mapping[str, list[ConversationReport]]
     items = []
     for run in below[parent_id]:
         facts = [run.status, f"{run.turns} turns", f"{run.tool_uses} tools"]
-        facts += [f"{format_tokens(run.usage.total_tokens)} tokens", format_cost(run.usage.cost.total)]
+        facts += [f"{format_tokens(count_tokens(run.usage))} tokens", format_cost(run.usage.cost.total)]
         facts.append(format_duration(run.end_ms - run.start_ms) if run.spans else "")
-        line = f'<a href="#{escape(run.id)}"><b>{escape(run.agent)}</b> {escape(run.title)}</a>'
+        line = f'<a href="#{escape(run.id)}"><b>{escape(run.agent)}</b> {escape(cut_line(run.title, _HEAD_CHARS))}</a>'
         told = f'<span class="facts"> {escape(" · ".join(fact for fact in facts if fact))}</span>'
-        items.append(f"<li>{line}{told}{_render_branch(run.id, below, depth + 1)}</li>")
+        items.append(f"<li><div>{line}{told}</div>{_render_branch(run.id, below, depth + 1)}</li>")
     return f'<ul class="tree">{"".join(items)}</ul>'
 
 
 def _render_chapter(chapter: ConversationReport) -> str:
     error = f'<p class="error">{escape(chapter.error)}</p>' if chapter.error else ""
-    head = f"{chapter.agent}: {chapter.title}"
+    head = cut_line(f"{chapter.agent}: {chapter.title}", _HEAD_CHARS)
     body = render_messages(chapter.messages) or "<p>its conversation was not saved</p>"
     return (
-        f'<details id="{escape(chapter.id)}"><summary><h2>{escape(head)}</h2></summary>'
-        f'<p class="facts">{escape(chapter.status)} {escape(chapter.model)}</p>{error}{body}</details>'
+        f'<details id="{escape(chapter.id)}" class="run"><summary><h2>{escape(head)}</h2> '
+        f'<span class="facts">{escape(chapter.status)} {escape(chapter.model)}</span></summary>{error}{body}</details>'
     )
 
 

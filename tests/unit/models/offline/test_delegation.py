@@ -225,7 +225,7 @@ async def test_answered_round_is_not_told_again():
 
 
 async def test_report_of_a_strange_run_is_passed_on():
-    messages = [UserMessage("hello", 0)]
+    messages = [UserMessage("thanks", 0)]
     messages += [await reply(messages), notify("other", text="All is <well>")]
 
     message = await reply(messages)

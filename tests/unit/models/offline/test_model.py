@@ -99,12 +99,6 @@ async def test_no_tools_is_said():
     assert message.text.startswith("I cannot answer this without the tools `grep`, `find`, `read` and `ls`")
 
 
-async def test_greeting_needs_no_tools():
-    message = await reply([UserMessage("hello", 0)])
-
-    assert (message.calls, "no language model" in message.text) == ([], True)
-
-
 async def test_work_is_bounded():
     messages = [UserMessage("How does the `Alpha_beta` cookie session parser write retry files?", 0)]
     await play(
@@ -120,14 +114,14 @@ async def test_work_is_bounded():
 async def test_pieces_add_up_when_watched():
     deltas = []
 
-    message = await reply([UserMessage("hello", 0)], watcher=deltas.append)
+    message = await reply([UserMessage("thanks", 0)], watcher=deltas.append)
 
     pieces = [delta.delta for delta in deltas if delta.type == "text_delta"]
     assert (len(pieces) > 5, "".join(pieces)) == (True, message.text)
 
 
 async def test_usage_is_estimated_and_free():
-    message = await reply([UserMessage("good morning " + " " * 15, 0)])
+    message = await reply([UserMessage("thanks" + " " * 22, 0)])
 
     assert message.usage.input == 7
     assert (message.usage.output, message.usage.cost.total) == (len(message.text) // 4, 0)

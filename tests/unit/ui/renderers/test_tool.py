@@ -1,4 +1,14 @@
-from retinue.ui.renderers.tool import AgentHeading, describe_agent, describe_call, describe_cost, describe_end
+import pytest
+
+from retinue.core.run import Outcome, Reason, Run, Status
+from retinue.ui.renderers.tool import (
+    AgentHeading,
+    describe_agent,
+    describe_call,
+    describe_cost,
+    describe_end,
+    split_end,
+)
 
 USAGE = {"input": 1000, "output": 200, "cacheRead": 0, "cacheWrite": 0, "cost": 0.01, "turns": 3}
 
@@ -63,6 +73,47 @@ def test_ends_are_one_line():
     ]
 
 
+def test_background_call_says_how_it_ended():
+    def find_run(status, reason=Reason.DONE, error=""):
+        times = {"started_ms": 1000, "finished_ms": 13_000, "turns": 3, "tool_uses": 1}
+        outcome = Outcome(status, reason, error=error)
+        fields = {"id": "a", "parent_id": "m", "depth": 1, "agent": "x", "description": "d", **times}
+        return lambda run_id: Run(status=status, outcome=outcome, **fields)
+
+    details = {"status": "background", "agentId": "a"}
+    assert [
+        describe_end(details, find_run(Status.COMPLETED)),
+        describe_end(details, find_run(Status.FAILED, Reason.ERROR, "no key")),
+        describe_end(details, find_run(Status.STOPPED, Reason.USER)),
+        describe_end(details, find_run(Status.QUEUED)),
+    ] == [
+        "✓ finished 12.0s · ↻3 · 1 tool",
+        "✗ failed 12.0s · ↻3 · 1 tool · no key",
+        "■ stopped 12.0s · ↻3 · 1 tool",
+        "Queued in background (ID: a)",
+    ]
+
+
 def test_costs_are_short():
     assert describe_cost({"results": [{"usage": USAGE}]}) == "↻3 · 1.2k token · $0.010"
     assert (describe_cost({"turns": 4}), describe_cost({"results": []}), describe_cost("x")) == ("↻4", "", "")
+
+
+@pytest.mark.parametrize(
+    ("output", "is_failed", "parts"),
+    [
+        ("one\ntwo\n", False, ("one\ntwo\n", "exit 0")),
+        ("one\n\n\nCommand exited with code 2", True, ("one\n", "exit 2")),
+        ("x\n\nCommand exited with code 137 (SIGKILL)", True, ("x", "exit 137 (SIGKILL)")),
+        ("x\n\nCommand timed out after 3 seconds", True, ("x", "timed out after 3 seconds")),
+        (
+            "x\n\nCommand aborted (interrupted by the user after 3.2 s)",
+            True,
+            ("x", "interrupted by the user after 3.2 s"),
+        ),
+        ("Command aborted (interrupted after 0.1 s)", True, ("", "interrupted after 0.1 s")),
+        ('[Denied] Tool "bash" was denied: no', True, ('[Denied] Tool "bash" was denied: no', "")),
+    ],
+)
+def test_end_of_a_command_is_found(output, is_failed, parts):
+    assert split_end(output, is_failed=is_failed) == parts

@@ -1,7 +1,17 @@
 import pytest
 
 from retinue.core.run import Question
-from retinue.ui.widgets.question import describe_size, find_key, find_letters, render_asker, render_matter
+from retinue.ui.widgets.question import (
+    describe_change,
+    describe_size,
+    find_key,
+    find_letters,
+    list_answers,
+    render_asker,
+    render_change,
+    render_matter,
+)
+from retinue.views.call_changes import CallChange
 
 APPROVAL = Question(id="q", run_id="r1", title="Allow bash?", options=("allow", "allow this call from now on", "deny"))
 
@@ -53,4 +63,19 @@ def test_numbers_answer_choices():
 
 def test_askers_are_named():
     asker = Question(id="q", run_id="r1", agent="Exp\x1b[0mlore", title="?")
-    assert [render_asker(APPROVAL), render_asker(asker)] == ["the agent", "Exp\\x1b[0mlore (run r1)"]
+    names = [render_asker(APPROVAL), render_asker(asker), render_asker(asker, "look\n\x1b[2J")]
+    assert names == ["the agent", "Exp\\x1b[0mlore (run r1)", 'Exp\\x1b[0mlore "look \\x1b[2J"']
+
+
+def test_denial_can_have_a_reason():
+    question = Question(id="q", run_id="r", title="?", reason_for="deny")
+    assert list_answers(question) == ("allow", "deny", "deny, and say why")
+    assert [find_key(question, option) for option in list_answers(question)] == ["y", "n", "r"]
+
+
+@pytest.mark.attack("E10")
+def test_diff_hides_nothing():
+    change = CallChange("a\x1b[2J", ("+1 x\x1b[8m", "-1 \u202ey"), added=1, removed=1, hidden=3)
+    shown = render_change(change, "all \x1b[2J", {})
+    assert shown.plain == "+1 x\\x1b[8m\n-1 \\u202ey\n⟨3 more lines in the diff; the whole call:⟩\nall \\x1b[2J"
+    assert describe_change(change) == "a\\x1b[2J  +1 -1"
