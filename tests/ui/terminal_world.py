@@ -48,9 +48,9 @@ class World:
         words = [*before, *PROGRAM, *self.model, *arguments]
         return open_terminal(words, self.work, {**self.environment, **(env or {})}, columns=columns, rows=rows)
 
-    def tmux(self, *arguments, columns=100, rows=30):
-        """The program in tmux: what a person sees."""
-        return Tmux(self, arguments, columns, rows)
+    def tmux(self, *arguments, columns=100, rows=30, style=""):
+        """The program in tmux: what a person sees. `style` is that of the window, such as `bg=#ffffff`."""
+        return Tmux(self, arguments, columns, rows, style)
 
     def find_left_behind(self):
         """Processes that still have this home."""
@@ -77,7 +77,7 @@ _COUNT = itertools.count()
 class Tmux:
     """One window with a shell that runs the program; how it ended stands in files beside."""
 
-    def __init__(self, world, arguments, columns, rows):
+    def __init__(self, world, arguments, columns, rows, style=""):
         if TMUX is None:
             if os.environ.get("CI"):
                 pytest.fail("tmux is missing; .ci/run installs it")
@@ -86,7 +86,8 @@ class Tmux:
         self._world, self._socket = world, world.home.parent / f"tmux{next(_COUNT)}"
         words = " ".join(f"'{word}'" for word in [*PROGRAM, *world.model, *arguments])
         script = f"stty -g >../before; {words}; echo $? >../status; stty -g >../after; exec cat"
-        self._run("new-session", "-d", "-x", str(columns), "-y", str(rows), script, cwd=world.work)
+        begin = ("new-session", "-d", "-x", str(columns), "-y", str(rows), script)
+        self._run(*begin, *((";", "set", "-g", "window-style", style) if style else ()), cwd=world.work)
 
     def __enter__(self):
         self.see(PROMPT)
@@ -129,6 +130,9 @@ class Tmux:
     @property
     def is_rung(self):
         return self._run("display-message", "-p", "#{window_bell_flag}").strip() == "1"
+    def colours(self):
+        """The screen with the sequences that colour it."""
+        return self._run("capture-pane", "-p", "-e")
 
     @property
     def state(self):
@@ -137,13 +141,13 @@ class Tmux:
 
     def see(self, wanted, timeout_s=15):
         """Wait until something is on the screen, and give the screen back."""
-        return self._wait(lambda screen: wanted in screen, f"{wanted!r} is not there", timeout_s)
+        return self.wait(lambda screen: wanted in screen, f"{wanted!r} is not there", timeout_s)
 
     def miss(self, wanted, timeout_s=15):
         """Wait until something is not on the screen any more."""
-        return self._wait(lambda screen: wanted not in screen, f"{wanted!r} is still there", timeout_s)
+        return self.wait(lambda screen: wanted not in screen, f"{wanted!r} is still there", timeout_s)
 
-    def _wait(self, is_there, complaint, timeout_s):
+    def wait(self, is_there, complaint, timeout_s=15):
         deadline = time.monotonic() + timeout_s
         while not is_there(screen := self.screen):
             if time.monotonic() > deadline:

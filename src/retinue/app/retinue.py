@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # loaded on first use
     from retinue.views.history import SessionHistory
     from retinue.views.models import Selection
     from retinue.views.runs import Handle, SessionRuns
+    from retinue.views.working_tree import WorkingTree
 
 
 def ignore_message(text: str) -> None: ...
@@ -329,6 +330,26 @@ class Retinue:
         from retinue.views.history import SessionHistory
 
         return SessionHistory(self._main)
+
+    @property
+    def working_tree(self) -> "WorkingTree | None":
+        """The working tree, to be compared with the start of the session; None if the session is not saved."""
+        from retinue.features.sandbox import find_workspace
+        from retinue.views.working_tree import WorkingTree
+
+        session, paths = self._main.session, self._here.config.paths
+        if session.path is None:
+            return None
+        top = find_workspace(paths.cwd, paths.home)
+        return WorkingTree(top, paths.own_dir / "snapshots", session.id, is_begun=session.leaf_id is not None)
+
+    @property
+    def branch(self) -> str:
+        """The branch of the working directory; empty without git."""
+        from retinue.views.working_tree import read_branch
+
+        paths = self._here.config.paths
+        return read_branch(paths.cwd, paths.home)
 
     @property
     def lookout(self) -> "SessionRuns":

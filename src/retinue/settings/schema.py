@@ -29,8 +29,8 @@ from retinue.settings.checks import (
 QueueMode = Literal["all", "one-at-a-time"]
 TrustDefault = Literal["ask", "always", "never"]
 
-# Keys that only pi uses: accepted without a warning. `doubleEscapeAction`, `externalEditor` and `treeFilterMode` are
-# read by settings/user_state.py, only for the terminal UI and only from the user's file.
+# Keys that only pi uses: accepted without a warning. `doubleEscapeAction`, `externalEditor`, `theme` and
+# `treeFilterMode` are read by settings/user_state.py, only for the terminal UI and only from the user's file.
 # fmt: off
 PI_KEYS = frozenset((
     "$schema", "autocompleteMaxVisible", "cacheWarming", "codemode", "collapseChangelog", "deviceId",

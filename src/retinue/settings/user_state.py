@@ -175,8 +175,9 @@ class UserState:
 
     @property
     def theme(self) -> str:
-        """The name of the chosen theme; empty if none was chosen."""
-        return self._read_choice("theme")
+        """The setting `theme` of the user's settings.json, else what an earlier version stored; empty if not set."""
+        name = (load_json(self.paths.user_settings)[0] or {}).get("theme")
+        return name if isinstance(name, str) and name else self._read_choice("theme")
 
     @property
     def start(self) -> str:
@@ -185,21 +186,19 @@ class UserState:
 
     def choose_theme(self, name: str) -> None:
         """Store the theme; errors are ignored."""
-        self._write_choice("theme", name)
+        with suppress(OSError, RetinueError):
+            write_keys(self.paths.user_settings, {"theme": name})
 
     def choose_start(self, name: str) -> None:
         """Store how to work without a key; errors are ignored."""
-        self._write_choice("start", name)
+        raw, problems = load_json(self._screen_file)
+        with suppress(OSError, RetinueError):
+            make_private(self._screen_file.parent)
+            write_own(self._screen_file, {**({} if problems else raw or {}), "start": name})
 
     def _read_choice(self, key: str) -> str:
         name = (load_json(self._screen_file)[0] or {}).get(key)
         return name if isinstance(name, str) else ""
-
-    def _write_choice(self, key: str, name: str) -> None:
-        raw, problems = load_json(self._screen_file)
-        with suppress(OSError, RetinueError):
-            make_private(self._screen_file.parent)
-            write_own(self._screen_file, {**({} if problems else raw or {}), key: name})
 
     @property
     def _screen_file(self) -> Path:

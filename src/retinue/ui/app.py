@@ -25,14 +25,14 @@ from retinue.core.messages import UserContent
 from retinue.ui.clipboard import Clipboard
 from retinue.ui.default_keys import KeyTable
 from retinue.ui.departure import Departure, render_parting
-from retinue.ui.driver import SafeText, TerminalDriver, teach_keys
+from retinue.ui.driver import BackgroundReported, SafeText, TerminalDriver, teach_keys
 from retinue.ui.formats import clean
 from retinue.ui.link import ScreenLink
 from retinue.ui.screens.main import MainScreen
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.viewer import RunViewer
 from retinue.ui.startup import KeptState, find_doubt, read_habits, save_decision
-from retinue.ui.themes import DEFAULT, THEMES
+from retinue.ui.themes import DEFAULT, THEMES, resolve_theme, to_setting
 from retinue.ui.user_input import UserInput
 from retinue.ui.widgets.editor import Editor
 
@@ -76,6 +76,7 @@ class RetinueApp(App[int], inherit_bindings=False):
         """The clock for everything on screen that moves or counts; tests that compare screens freeze it."""
         self.link = ScreenLink(request)
         self.speech = UserInput(self)
+        self.link.on_reload = self.speech.keep_start
         self.departure = Departure(self)
         self._first_words = first_words
         self._is_resumed = is_resumed
@@ -94,6 +95,7 @@ class RetinueApp(App[int], inherit_bindings=False):
         for theme in THEMES.values():
             self.register_theme(theme)
         self.theme = DEFAULT
+        self._is_terminal_dark = True
 
     @cached_property
     def commands(self) -> "SlashCommands":
@@ -168,8 +170,9 @@ class RetinueApp(App[int], inherit_bindings=False):
         habits, kept = await asyncio.to_thread(read_habits)
         self.habits, self.kept = habits, kept
         self._take_keys(kept.keys)
-        if kept.theme in self.available_themes:
-            self.theme = kept.theme
+        if not self._follow_theme():
+            text = f"settings.json: theme: found {quote(kept.theme)}; using {self.theme}; /theme lists the themes"
+            self.link.note(text, "warning")
         for problem in kept.problems:
             self.link.note(problem, "warning")
         editor = self.screen_stack[0].query_one(Editor)
@@ -228,10 +231,23 @@ class RetinueApp(App[int], inherit_bindings=False):
         self.screen_stack[0].query_one(Editor).put(text)
 
     def choose_theme(self, name: str) -> None:
-        """Apply a theme and save the choice."""
-        self.theme = name
+        """Apply a theme, or `auto`, and save the choice."""
+        self.kept = replace(self.kept, theme=to_setting(name))
+        self._follow_theme()
         if (habits := self.habits) is not None:
-            self._keep(lambda: habits.choose_theme(name))
+            self._keep(lambda: habits.choose_theme(self.kept.theme))
+
+    def on_background_reported(self, event: BackgroundReported) -> None:
+        """Follow the terminal's background, unless the setting names a theme."""
+        self._is_terminal_dark = event.is_dark
+        if self.habits is not None:
+            self._follow_theme()
+
+    def _follow_theme(self) -> bool:
+        """Apply the theme of the setting; returns whether it is known."""
+        name = resolve_theme(self.kept.theme, self.available_themes, is_dark=self._is_terminal_dark)
+        self.theme = name or resolve_theme("", (), is_dark=self._is_terminal_dark)
+        return bool(name)
 
     def choose_start(self, name: str) -> None:
         """Save how to work without a key."""

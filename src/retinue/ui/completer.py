@@ -10,7 +10,7 @@ from retinue.core.errors import RetinueError
 from retinue.core.figures import format_tokens
 from retinue.ui.completion import CompletionSources, FileIndex, Token, complete, find_token, is_complete
 from retinue.ui.formats import describe_session
-from retinue.ui.themes import THEMES
+from retinue.ui.themes import AUTO, THEMES
 from retinue.views.catalogue import list_files
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Completer:
             case "thinking":
                 return [(level, "current" if level == selection.thinking else "") for level in selection.levels]
             case "theme":
-                return [(name, "current" if name == self._app.theme else "") for name in THEMES]
+                return [(AUTO, ""), *((name, "current" if name == self._app.theme else "") for name in THEMES)]
             case "resume":
                 return [*self._sessions, ("all", "sessions of all folders")]
             case _:

@@ -75,6 +75,7 @@ _TABLE: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("tui.editor.cursorDown", "down", "line down; in the last line: next prompt"),
         ("tui.editor.historyPrevious", "", "previous prompt"),
         ("tui.editor.historyNext", "", "next prompt"),
+        ("tui.editor.historySearch", "ctrl+r", "search your earlier prompts; again: an older one"),
         ("tui.editor.cursorLeft", "left,ctrl+b", "left"),
         ("tui.editor.cursorRight", "right,ctrl+f", "right"),
         ("tui.editor.cursorWordLeft", "alt+left,ctrl+left,alt+b", "word left"),

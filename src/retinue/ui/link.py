@@ -4,6 +4,7 @@ Widgets read changing state from the link, never from the session. The link must
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from msgspec import UNSET
 
 from retinue.app import Request
 from retinue.core.errors import RetinueError
-from retinue.core.events import Event, RunFinished, RunStarted
+from retinue.core.events import Event, RunFinished, RunStarted, TurnFinished
 from retinue.core.messages import Cost, Message, Usage
 from retinue.ui.conversation_blocks import ConversationBlocks, SubagentStreams
 from retinue.ui.state import State, apply
@@ -41,6 +42,10 @@ class ScreenLink:
         self.version = 0
         """Grows with every event."""
         self.overheard = SubagentStreams(self._count_turn)
+        self.branch = ""
+        """The git branch, read after each turn."""
+        self.on_reload: Callable[[], None] = lambda: None
+        """Called when a session or another branch of it was opened."""
 
     async def open(self) -> None:
         """Open the session. Raises RetinueError."""
@@ -95,7 +100,13 @@ class ScreenLink:
         else:
             self._read_later(self.state, crew.chronicle.open_backlog(), len(messages))
         self._show_notes()
+        self.read_branch()
+        self.on_reload()
         self.version += 1
+
+    def read_branch(self) -> None:
+        """Read the branch again, because it may have changed."""
+        self.branch = self.crew.branch
 
     def _show_notes(self) -> None:
         for note in self._notes:
@@ -146,6 +157,8 @@ class ScreenLink:
         apply(self.state, event)
         if event.run_id == self.state.run_id:
             self._show_notes()
+            if isinstance(event, TurnFinished) and self._crew is not None:
+                self.read_branch()
         elif self._crew is not None:
             self.overheard.hear(event, self._crew.lookout)
             if isinstance(event, RunStarted | RunFinished):

@@ -21,6 +21,7 @@ class KeptState:
 
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
     theme: str = ""
+    """The setting `theme`, see `resolve_theme`."""
     start: str = ""
     """How the user chose to work without a key."""
     history: list[str] = field(default_factory=list)
@@ -43,10 +44,12 @@ def read_habits() -> tuple["UserState", KeptState]:
     # pi's `no-tools` is our `noTools`.
     first, *others = wishes.tree_filter.split("-")
     tree_filter = first + "".join(word.capitalize() for word in others)
-    history = habits.history.load()
+    history, theme = habits.history.load(), habits.theme
+    if (habits.paths.agent_dir / "themes" / f"{theme}.json").exists():
+        theme = ""  # a theme file of pi, which only pi can show
     return habits, KeptState(
         keys,
-        habits.theme,
+        theme,
         habits.start,
         history,
         problems + more,

@@ -1,4 +1,6 @@
-"""The dark and the light theme, and the one for terminals without colour. Data only."""
+"""The dark and the light theme, and which one a setting means."""
+
+from collections.abc import Collection
 
 from textual.theme import Theme
 
@@ -32,3 +34,20 @@ LIGHT = Theme(
 )
 THEMES = {theme.name: theme for theme in (DARK, LIGHT)}
 DEFAULT = DARK.name
+AUTO = "auto"
+_PI_NAMES = {"dark": DARK.name, "light": LIGHT.name}
+
+
+def resolve_theme(setting: str, known: Collection[str], *, is_dark: bool) -> str:
+    """The theme that pi's setting `theme` means; empty if it names an unknown one.
+
+    `auto` and an empty setting follow the terminal, as does pi's `light/dark`: the theme for light terminals first.
+    """
+    light, slash, dark = (setting if setting not in ("", AUTO) else "light/dark").partition("/")
+    name = dark if slash and is_dark else light
+    return _PI_NAMES.get(name, name if name in known else "")
+
+
+def to_setting(name: str) -> str:
+    """The value of pi's setting for a theme of `/theme`."""
+    return "light/dark" if name == AUTO else next((short for short, own in _PI_NAMES.items() if own == name), name)

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import RetinueError, UsageError
@@ -11,6 +12,8 @@ from retinue.core.messages import UserContent
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
+
+SNAPSHOT_S = 1.0
 
 
 class UserInput:
@@ -22,6 +25,9 @@ class UserInput:
         """Input from before the agent was ready."""
         self._is_starting = False
         """Whether a prompt was sent to the idle agent that has not started to work on it."""
+        self._is_kept = asyncio.Event()
+        """Set when the snapshot of the working tree, with which `/diff` compares, was taken."""
+        self._is_kept.set()
 
     def take(self, text: str, *, is_follow_up: bool = False) -> None:
         """Run or send a text."""
@@ -83,6 +89,7 @@ class UserInput:
 
         stop_listening = crew.listen(hear)
         try:
+            await self.settle_start()
             await crew.prompt(content)
         finally:
             stop_listening()
@@ -98,6 +105,25 @@ class UserInput:
         """Run the work of a command in the background; its error is shown."""
         self._app.run_worker(self._guard(work), group="command")
 
+    def keep_start(self) -> None:
+        """Take the snapshot in the background, if the session has none."""
+        self._is_kept = is_kept = asyncio.Event()
+
+        async def keep() -> None:
+            try:
+                if (tree := self._app.link.crew.working_tree) is not None:
+                    await tree.keep_start()
+            finally:
+                is_kept.set()
+
+        self._app.run_worker(keep(), group="snapshot", exclusive=True)
+
+    async def settle_start(self) -> None:
+        """Wait a moment for the snapshot, so that it does not contain what the agent is about to change."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SNAPSHOT_S):
+                await self._is_kept.wait()
+
     async def _run_shell(self, text: str) -> None:
         is_private = text.startswith("!!")
         command, link = text.lstrip("!").strip(), self._app.link
@@ -109,11 +135,13 @@ class UserInput:
             link.version += 1
 
         link.version += 1
+        await self.settle_start()
         begun_s = time.monotonic()
         done = await link.crew.shell.run(command, show, exclude=is_private)
         block.exit_code = done.exit_code if isinstance(done.exit_code, int) else None
         block.duration_ms = (time.monotonic() - begun_s) * 1000
         block.touch()
+        link.read_branch()
         link.touch()
 
     async def _guard(self, work: Awaitable[None]) -> None:

@@ -3,7 +3,7 @@
 Changes nothing in the session except its name and labels.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -16,6 +16,9 @@ from retinue.sessions.log import Session
 from retinue.sessions.view import Context
 from retinue.views.runs import SessionRuns
 from retinue.views.session_cost import AgentCost, Stats, count_stats, list_costs
+
+if TYPE_CHECKING:
+    from retinue.views.context_use import ContextUse
 
 
 class ForkPoint(Struct, rename="camel"):
@@ -117,6 +120,12 @@ class SessionHistory:
     def count(self) -> Stats:
         """Count statistics of the whole session, including context usage."""
         return self.sum_up(self._session.context())
+
+    def measure(self) -> "ContextUse":
+        """What fills the context window now."""
+        from retinue.views.context_use import measure_context
+
+        return measure_context(self._main.setup, self._session.context())
 
     def list_costs(self, lookout: SessionRuns) -> list[AgentCost]:
         """What the main agent and all its runs have used, by agent and model."""

@@ -1,3 +1,4 @@
+import json
 import stat
 
 import pytest
@@ -60,14 +61,17 @@ def test_history_that_cannot_be_kept_is_no_error(paths):
 
 def test_theme_is_remembered(paths):
     assert UserState(paths).theme == ""
-    UserState(paths).choose_theme("retinue-light")
-    assert UserState(paths).theme == "retinue-light"
+    paths.user_settings.parent.mkdir(parents=True, exist_ok=True)
+    paths.user_settings.write_text('{"defaultModel": "m"}')
+    UserState(paths).choose_theme("light")
+    assert UserState(paths).theme == "light"
+    assert json.loads(paths.user_settings.read_text()) == {"defaultModel": "m", "theme": "light"}
 
 
-@pytest.mark.parametrize("content", ["{", '{"theme": 5}', "[]"])
-def test_broken_theme_file_is_replaced(paths, content):
+@pytest.mark.parametrize(("content", "theme"), [('{"theme": "nord"}', "nord"), ("{", ""), ('{"theme": 5}', "")])
+def test_theme_of_an_earlier_version_is_found(paths, content, theme):
     paths.own_dir.mkdir(parents=True)
     (paths.own_dir / "screen.json").write_text(content)
-    assert UserState(paths).theme == ""
+    assert UserState(paths).theme == theme
     UserState(paths).choose_theme("x")
     assert UserState(paths).theme == "x"

@@ -15,7 +15,7 @@ from retinue.ui.default_keys import Hotkey, show_key
 from retinue.ui.formats import clean, clean_line
 from retinue.ui.interrupt import count_working
 from retinue.ui.screens.picker import Picker, PickerRow
-from retinue.ui.themes import THEMES
+from retinue.ui.themes import AUTO, THEMES, to_setting
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -83,11 +83,13 @@ def _list_keys(hotkey: Hotkey) -> str:
 
 async def choose_theme(app: "RetinueApp", words: str) -> None:
     """Choose a theme by name or from a list."""
-    names = [*THEMES, *(name for name in sorted(app.available_themes) if name not in THEMES)]
+    names = [AUTO, *THEMES, *(name for name in sorted(app.available_themes) if name not in THEMES)]
     chosen: str | None = words
     if not words:
-        rows = [PickerRow(name, name, mark="●" if name == app.theme else "") for name in names]
-        chosen = await app.ask(Picker("Theme", rows, chosen=app.theme))
+        now = next((name for name in names if to_setting(name) == app.kept.theme), AUTO)
+        notes = {AUTO: "follows the background of the terminal"}
+        rows = [PickerRow(name, name, notes.get(name, ""), mark="●" if name == now else "") for name in names]
+        chosen = await app.ask(Picker("Theme", rows, chosen=now))
     if chosen:
         if chosen not in names:
             raise UsageError(f"Unknown theme {quote(chosen)}. Choose one of: {', '.join(names[:6])}, …")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import UsageError, quote
-from retinue.ui.commands import agents, branches, general, login, model, session
+from retinue.ui.commands import agents, branches, general, login, model, session, workspace
 from retinue.ui.menus.entries import EntriesMenu
 from retinue.ui.screens.overlay import hold_keys
 from retinue.views.overview import Kind
@@ -51,6 +51,7 @@ OWN = (
     SlashCommand("approvals", "choose which calls you are asked about", general.choose_approvals, "[mode]"),
     SlashCommand("scoped-models", "choose the models that Ctrl+P cycles through", model.choose_scope),
     SlashCommand("new", "start a new session", session.begin_session, needs_rest=True),
+    SlashCommand("clear", "start with an empty context: the same as /new", session.begin_session, needs_rest=True),
     SlashCommand("resume", "resume another session", session.resume_session, "[name|all]", needs_rest=True),
     SlashCommand("tree", "continue from an earlier point of this session", branches.show_tree),
     SlashCommand("fork", "continue before one of your messages, in a copy", branches.fork_session, needs_rest=True),
@@ -58,6 +59,9 @@ OWN = (
     SlashCommand("name", "name this session", session.name_session, "NAME"),
     SlashCommand("session", "statistics of this session", session.show_session),
     SlashCommand("cost", "tokens and cost of each agent and model", session.show_costs),
+    SlashCommand("context", "what fills the context window", workspace.show_context),
+    SlashCommand("diff", "what has changed since this session began", workspace.show_diff),
+    SlashCommand("init", "let the agent write or improve AGENTS.md", workspace.write_instructions, "[wishes]"),
     SlashCommand("compact", "summarise the conversation", session.compact_session, "[what to keep]", needs_rest=True),
     SlashCommand("export", "export this session as an HTML file", general.export_session, "[file]"),
     SlashCommand("copy", "copy the last reply", general.copy_reply),

@@ -220,6 +220,7 @@ class MainScreen(Screen[None]):
         if waiting and box.question is None:
             self._completer.close()
             self._search.close()
+            self.query_one(Editor).search.close()
         box.show(waiting)
         self._fit()
         for question in waiting:
@@ -304,7 +305,8 @@ class MainScreen(Screen[None]):
 
     def action_clear_or_quit(self) -> None:
         """Clear the editor or stop the agent; if there is nothing to do, a second press exits."""
-        self._stopping.clear_or_leave()
+        if not self.query_one(Editor).search.close(is_kept=False):
+            self._stopping.clear_or_leave()
 
     def tell(self, text: str) -> None:
         """Show a message in the footer for NOTICE_S seconds."""

@@ -19,6 +19,7 @@ from textual.widgets.text_area import Location
 
 from retinue.core.terminal import escape_text
 from retinue.ui.default_keys import bind
+from retinue.ui.widgets.history_search import HistorySearch
 from retinue.views.prompt_files import MOST_IMAGES, is_image, render_mention
 
 if TYPE_CHECKING:
@@ -74,6 +75,10 @@ class PromptHistory:
         self._at = len(self._entries)
         self._draft = ""
 
+    @property
+    def entries(self) -> Sequence[str]:
+        return self._entries
+
     def load(self, entries: Sequence[str]) -> None:
         """Insert older entries before the current ones."""
         self._entries = [*entries, *self._entries][-MOST:]
@@ -122,6 +127,7 @@ class Editor(TextArea, inherit_bindings=False):
         bind("tui.editor.cursorDown", "newer"),
         bind("tui.editor.historyPrevious", "recall(-1)"),
         bind("tui.editor.historyNext", "recall(1)"),
+        bind("tui.editor.historySearch", "search_history"),
         bind("tui.editor.cursorLeft", "cursor_left"),
         bind("tui.editor.cursorRight", "cursor_right"),
         bind("tui.editor.cursorWordLeft", "cursor_word_left"),
@@ -175,6 +181,7 @@ class Editor(TextArea, inherit_bindings=False):
         """Called with each new history entry."""
         self.asks_first: Callable[[events.Key], bool] = lambda event: False
         """Called with each key before the editor; returns True if it has handled the key."""
+        self.search = HistorySearch(self)
         self.is_private: Callable[[str], bool] = lambda text: False
         """Whether a text must not get into the history."""
         self._pastes = Pastes()
@@ -252,6 +259,9 @@ class Editor(TextArea, inherit_bindings=False):
             self.move_cursor((0, 0))
         return True
 
+    def action_search_history(self) -> None:
+        self.search.open()
+
     def action_delete_left(self) -> None:
         """Delete a character, or a whole placeholder of a paste."""
         count = self._pastes.find_mark(self.before_cursor) if self.selection.is_empty else 0
@@ -315,6 +325,10 @@ class Editor(TextArea, inherit_bindings=False):
         self._yanked = (min(start, end), number)
 
     async def _on_key(self, event: events.Key) -> None:
+        if self.search.is_open and self.search.take_key(event):
+            event.stop()
+            event.prevent_default()
+            return
         is_landing = self._jump != 0 and self._land(event.character if event.is_printable else None)
         if is_landing or self.asks_first(event):
             event.stop()
@@ -345,6 +359,7 @@ class Editor(TextArea, inherit_bindings=False):
 
     def take_paste(self, text: str) -> None:
         """Insert pasted text: a long one as a placeholder, image paths as mentions."""
+        self.search.close()
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         text = _to_mentions(text) or self._pastes.add(escape_text(text))
         if result := self._replace_via_keyboard(text, *self.selection):

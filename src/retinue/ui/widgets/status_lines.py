@@ -73,10 +73,13 @@ class WorkingLine(Static):
 @dataclass(frozen=True, slots=True)
 class FooterFacts:
     folder: str = ""
+    branch: str = ""
     model: str = ""
     thinking: str = "off"
     input: int = 0
     output: int = 0
+    cached: int = 0
+    """Input tokens that were read from the provider's cache."""
     cost: float = 0.0
     percent: int | None = None
     window: int = 0
@@ -93,10 +96,12 @@ def find_facts(app: "RetinueApp") -> FooterFacts:
     usage, model = link.usage, link.crew.model
     return FooterFacts(
         folder=app.shorten(Path.cwd()),
+        branch=link.branch,
         model=model.ref,
         thinking=link.crew.selection.thinking,
         input=usage.input + usage.cache_write,
         output=usage.output,
+        cached=usage.cache_read,
         cost=usage.cost.total,
         percent=find_percent(link.state.context_tokens, model.context_window),
         window=model.context_window,
@@ -127,7 +132,7 @@ class StatusFooter(Static):
         """Redraw; on a narrow screen the least important parts are left out, but never the status."""
         facts, width = self.facts, max(0, self.size.width)
         status = clean_line(facts.status, 200)
-        left = clean_line(facts.folder, 60)
+        left = clean_line(facts.folder, 60) + (f" ({clean_line(facts.branch, 40)})" if facts.branch else "")
         needed = cell_len(status) + 2 if status else 0
         parts = self._draw_parts()
         while parts and needed + sum(part.cell_len for part in parts) > width and (needed or len(parts) > 1):
@@ -151,6 +156,8 @@ class StatusFooter(Static):
         parts = []
         if facts.input or facts.output:
             parts.append(Text(f"↑{format_tokens(facts.input)} ↓{format_tokens(facts.output)} "))
+        if share := find_percent(facts.cached, facts.cached + facts.input):
+            parts.insert(0, Text(f"cache {share}% "))
         if cost := format_cost(facts.cost):
             parts.append(Text(f"{cost} "))
         if facts.percent is not None:

@@ -1,0 +1,71 @@
+"""What a new user tries first, in a real terminal: theme, footer, history search, commands, settings, agents."""
+
+import json
+import re
+import subprocess
+
+
+def find_background(tmux):
+    """The colour behind the first line of the screen."""
+    found = re.search(r"48;2;(\d+;\d+;\d+)", tmux.colours)
+    return found and found[1]
+
+
+def test_theme_follows_the_terminal(world):
+    world.environment["COLORTERM"] = "truecolor"
+    with world.tmux(style="bg=#ffffff") as tmux:
+        tmux.wait(lambda screen: find_background(tmux) == "244;244;248", "the theme is not light")
+        tmux.keys("x")
+        assert "rgb:" not in tmux.see("x") and "11;" not in tmux.screen
+        tmux.keys("C-u")
+        tmux.say("/theme retinue-dark")
+        tmux.wait(lambda screen: find_background(tmux) == "22;22;30", "the theme is not dark")
+    assert json.loads((world.agent_dir / "settings.json").read_text())["theme"] == "dark"
+
+
+def make_checkout(folder):
+    """A repository with a commit, a changed file and one that git does not know."""
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    (folder / "kept.txt").write_text("one\n")
+    for words in (["init", "-q", "-b", "trunk"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], cwd=folder, check=True)
+    (folder / "kept.txt").write_text("one\nearlier\n")
+    (folder / "loose.txt").write_text("loose\n")
+
+
+def test_commands_show_the_state(world):
+    make_checkout(world.work)
+    with world.tmux(rows=40) as tmux:
+        tmux.see("/work (trunk)")
+        tmux.say("!git checkout -qb other; echo later >>kept.txt; echo made >new.txt")
+        tmux.see("/work (other)")
+        tmux.say("/diff")
+        screen = tmux.see("+later")
+        assert "Changes since this session was started" in screen and "+made" in screen
+        assert "+earlier" not in screen and "loose" not in screen
+        tmux.keys("Escape")
+        tmux.miss("+later")
+        tmux.say("/context")
+        tmux.see("tool results")
+        tmux.keys("Escape")
+        tmux.miss("tool results")
+        tmux.say("/clear")
+        tmux.miss("checkout -qb")
+
+
+def test_history_is_searched(world):
+    with world.tmux() as tmux:
+        for text in ("!echo apple pie", "!echo apple tart", "!echo pear"):
+            tmux.say(text)
+            tmux.see(f"\n  {text.removeprefix('!echo ')}")
+        tmux.keys("C-r")
+        tmux.see("history:")
+        tmux.keys("app")
+        tmux.see("│ !echo apple tart")
+        tmux.keys("C-r")
+        tmux.see("│ !echo apple pie")
+        tmux.keys("Escape")
+        tmux.miss("│ !echo apple pie")
+        tmux.keys("C-r", "tart", "Enter")
+        tmux.see("│ !echo apple tart")
+        tmux.miss("history:")
