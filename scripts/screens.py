@@ -143,7 +143,7 @@ def take(app: Any) -> str:
 
 
 def animate(frames: list[str]) -> str:
-    """One picture that shows the frames in turn; the last stays longer. A line is stored once for all frames with it."""
+    """One picture that shows the frames in turn; the last stays longer. A line of several frames is stored once."""
     styles: dict[str, str] = {}
     screens = [split(frame, styles) for frame in frames] + [split(frames[-1], styles)] * HOLD_FRAMES
     spans: dict[tuple[int, int], str] = {}
@@ -160,7 +160,9 @@ def animate(frames: list[str]) -> str:
     box = re.search(r"<svg[^>]*>", head)
     assert box is not None and before is not None
     rules = [f".{name} {{ {style} }}" for style, name in styles.items()]
-    rules += [move(name, begin, end, len(screens)) for (begin, end), name in spans.items() if end - begin < len(screens)]
+    rules += [
+        move(name, begin, end, len(screens)) for (begin, end), name in spans.items() if end - begin < len(screens)
+    ]
     font = f"text {{ font-family: {FONT}; font-size: 20px; white-space: pre }}"
     defs = re.sub(r'<clipPath id="ui-line.*?</clipPath>\s*', "", before[0], flags=re.DOTALL)
     defs += f'<rect fill="{BACKGROUND}" width="100%" height="100%"/>'

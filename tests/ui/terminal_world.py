@@ -130,6 +130,8 @@ class Tmux:
     @property
     def is_rung(self):
         return self._run("display-message", "-p", "#{window_bell_flag}").strip() == "1"
+
+    @property
     def colours(self):
         """The screen with the sequences that colour it."""
         return self._run("capture-pane", "-p", "-e")
