@@ -375,5 +375,7 @@ async def change_setting(
     host.settings = structs.replace(host.settings, crew=values)
     crew = load_crew(config.paths, host.environment, trusted=config.is_trusted, flags=values)
     opened.apply_settings(crew, persisted=not problem)
+    if key == "approvals":
+        opened.parts.guards.choose_mode(crew.settings.approvals)
     own = Preferences(config.paths, host.environment, config.loaded.trust, values)
     return SettingChange(own.find(key), problem)

@@ -37,7 +37,7 @@ AT_ONCE = frozenset((
     "maxSpawnsPerTree", "maxConcurrentScheduled", "limits.wallSeconds", "limits.idleSeconds", "limits.toolSeconds",
     "maxConcurrent", "defaultMaxTurns", "graceTurns", "defaultJoinMode", "schedulingEnabled", "scopeModels",
     "waitTimeoutSeconds", "fallbackSubagent", "widgetDisplayMode", "widgetMode", "fleetView", "outputTranscript",
-    "notifications", "rollupChildUsage", "commands.enabled",
+    "notifications", "rollupChildUsage", "commands.enabled", "approvals",
 ))
 # fmt: on
 """Settings that change in an open session; others change in the next one."""
@@ -71,6 +71,11 @@ class Preference(Struct, frozen=True):
         return show(value)
 
     @property
+    def ends_group(self) -> bool:
+        """Whether it is the last of those that people change most."""
+        return self.key == FIRST[-1]
+
+    @property
     def is_default(self) -> bool:
         return self.origin == "default"
 
@@ -100,6 +105,10 @@ class Preferences:
         return str(find_user_file(self._paths))
 
     @property
+    def files(self) -> tuple[str, str]:
+        return self.project_path, self.user_path
+
+    @property
     def asks_first(self) -> bool:
         """Whether a project that nobody has decided about gets a file only if the user agrees."""
         return self._trust.is_open and not self._trust.trusted and self._may_create
@@ -119,7 +128,9 @@ class Preferences:
                 item.check.accepts,
                 item.check.choices,
             )
-            for item in sorted(CREW_SETTINGS, key=lambda item: FIRST.index(item.key) if item.key in FIRST else len(FIRST))
+            for item in sorted(
+                CREW_SETTINGS, key=lambda item: FIRST.index(item.key) if item.key in FIRST else len(FIRST)
+            )
         ]
 
     def find(self, key: str) -> Preference:
