@@ -73,6 +73,14 @@ async def test_turn_limits_count_at_once(tmp_path, work):
     assert (outcome.reason, outcome.turns) == (Reason.TURN_LIMIT, 2)
 
 
+async def test_approval_mode_counts_at_once(tmp_path, work):
+    async with Retinue(work, model=script(tmp_path), request=APPROVED) as crew:
+        assert (await crew.change_setting("approvals", "ask")).preference.acts_at_once
+        assert crew.approvals == "ask"
+        await crew.change_setting("approvals", None)
+        assert crew.approvals == "never"
+
+
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("key", "text", "find"),

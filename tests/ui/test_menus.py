@@ -149,6 +149,38 @@ async def test_setting_counts_at_once(place, home, tmp_path):
         assert not (home / ".pi" / "agent" / "subagents.json").exists()
 
 
+async def test_users_file_is_chosen_with_a_key(place, home, tmp_path):
+    file, users = place / ".pi" / "subagents.json", home / ".pi" / "agent" / "subagents.json"
+    file.write_text('{"graceTurns": 2}')
+    async with open_here(tmp_path) as stage:
+        await open_menu(stage, "Settings")
+        await stage.press("tab")
+        await enter(stage, "graceTurns", "Another value")
+        await answer(stage, "9")
+        await stage.wait(users.exists)
+        await stage.wait(lambda: read_title(stage) == "Settings")
+        assert (json.loads(file.read_text()), json.loads(users.read_text())) == ({"graceTurns": 2}, {"graceTurns": 9})
+        assert "for all projects" in str(stage.app.screen.query_one("#about").render())
+        assert any("overrides your file" in each.message for each in stage.app._notifications)
+
+
+async def test_untrusted_settings_file_is_told(place, home, tmp_path):
+    (place / ".pi" / "subagents.json").write_text("{}")
+    async with open_stage(tmp_path) as stage:
+        await open_menu(stage, "Settings")
+        await stage.press("tab")
+        about = str(stage.app.screen.query_one("#about").render())
+        assert about.startswith("The settings file of this folder is not trusted. Changes are saved for all projects")
+
+
+async def test_exact_match_comes_first(place, tmp_path):
+    async with open_here(tmp_path) as stage:
+        await open_menu(stage, "Settings")
+        for name in ("maxConcurrent", "enabled", "ENABLED"):
+            stage.app.screen.query_one("Input").value = name
+            await stage.wait(lambda name=name: stage.app.screen.lit.label.lower() == name.lower())
+
+
 @pytest.mark.parametrize("chosen", ["For this folder", "For all folders"])
 async def test_undecided_folder_asks_where(place, home, tmp_path, chosen):
     (place / ".pi" / "agents").rmdir()

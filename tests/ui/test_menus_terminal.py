@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 AGENT = "---\nname: smith\ndescription: Makes things\n---\n\nMake it well.\n"
@@ -48,3 +50,23 @@ def test_missing_editor_is_told(world, smith):
         tmux.see("set EDITOR to an installed editor")
         tmux.keys("C-c")
     assert smith.read_text() == AGENT
+
+
+def test_settings_menu_writes_the_file_it_shows(world):
+    users = world.agent_dir / "subagents.json"
+    with world.tmux("--approve") as tmux:
+        tmux.say("/settings")
+        shown = tmux.see("work/.pi/subagents.json")
+        assert shown.index("notifications") < shown.index("maxConcurrent")
+        tmux.keys(*"maxConcurrent", "Enter")  # not maxConcurrentScheduled
+        tmux.see("same time. Accepted")
+        tmux.keys("BSpace", "7", "Enter")
+        tmux.see("maxConcurrent is 7, saved in")
+        tmux.keys("Tab")
+        tmux.see("Changes are saved for all projects")
+        tmux.keys(*"approvals", "Enter")
+        tmux.see("Current value: never")
+        tmux.keys(*"ask", "Enter")
+        tmux.see("approvals is ask, saved in")
+    assert json.loads((world.work / ".pi" / "subagents.json").read_text()) == {"maxConcurrent": 7}
+    assert json.loads(users.read_text()) == {"approvals": "ask"}

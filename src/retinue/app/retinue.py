@@ -232,14 +232,17 @@ class Retinue:
         config, host = self._here.config, self._host
         return Preferences(config.paths, host.environment, config.loaded.trust, host.settings.crew)
 
-    async def change_setting(self, key: str, text: str | None, *, accepts_file: bool = False) -> "SettingChange":
+    async def change_setting(
+        self, key: str, text: str | None, *, accepts_file: bool = False, for_user: bool = False
+    ) -> "SettingChange":
         """Change a setting of subagents.json; None removes it. Some apply at once, all in the next session.
 
+        It is written to the project's file if possible, with `for_user` to the user's.
         If the file cannot be written, the change applies to this process only. Raises UsageError for an invalid value.
         """
         from retinue.app.session_switch import change_setting
 
-        return await change_setting(self._here, self._host, key, text, accepts_file=accepts_file)
+        return await change_setting(self._here, self._host, key, text, accepts_file=accepts_file, for_user=for_user)
 
     def has_model(self, name: str) -> bool:
         try:

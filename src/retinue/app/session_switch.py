@@ -355,7 +355,7 @@ class SettingChange(NamedTuple):
 
 
 async def change_setting(
-    opened: "OpenSession", host: "Host", key: str, text: str | None, *, accepts_file: bool
+    opened: "OpenSession", host: "Host", key: str, text: str | None, *, accepts_file: bool, for_user: bool
 ) -> SettingChange:
     """Write a setting, apply it to the session and notify extensions; None removes it. Raises UsageError."""
     from retinue.settings.preferences import Preferences
@@ -366,14 +366,16 @@ async def change_setting(
     own = Preferences(config.paths, host.environment, config.loaded.trust, values)
     try:
         if text is None:
-            await asyncio.to_thread(own.reset, key)
+            await asyncio.to_thread(own.reset, key, for_user=for_user)
         else:
-            await asyncio.to_thread(own.change, key, text, accepts_file=accepts_file)
+            await asyncio.to_thread(own.change, key, text, accepts_file=accepts_file, for_user=for_user)
     except ConfigError as error:
         problem = str(error)
         values |= {} if text is None else {key: own.read(key, text)[1]}
     host.settings = structs.replace(host.settings, crew=values)
     crew = load_crew(config.paths, host.environment, trusted=config.is_trusted, flags=values)
     opened.apply_settings(crew, persisted=not problem)
+    if key == "approvals":
+        opened.parts.guards.choose_mode(crew.settings.approvals)
     own = Preferences(config.paths, host.environment, config.loaded.trust, values)
     return SettingChange(own.find(key), problem)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from retinue.cli.options import COMMANDS
 from retinue.core.errors import UsageError, quote
 
-_SETTINGS = "did you mean retinue doctor, which checks the configuration, or /agents → Settings in the terminal UI?"
+_SETTINGS = "did you mean retinue doctor, which checks the configuration, or /settings in the terminal UI?"
 _UPDATE = "retinue does not update itself; install the new version the way you installed this one."
 _SYNONYMS = {
     **dict.fromkeys(("config", "configuration", "configure", "settings", "preferences"), _SETTINGS),

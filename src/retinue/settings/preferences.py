@@ -1,7 +1,7 @@
 """Lists and changes single settings of subagents.json for the user: purpose, value, origin.
 
-A change is written to the project's file if that applies and may contain the key, else to the user's. It changes one
-key and nothing else in the file. Must not know how settings are shown.
+A change is written to the project's file if that applies and may contain the key, else to the user's, or to the user's
+if asked. It changes one key and nothing else in the file. Must not know how settings are shown.
 """
 
 import ast
@@ -37,10 +37,15 @@ AT_ONCE = frozenset((
     "maxSpawnsPerTree", "maxConcurrentScheduled", "limits.wallSeconds", "limits.idleSeconds", "limits.toolSeconds",
     "maxConcurrent", "defaultMaxTurns", "graceTurns", "defaultJoinMode", "schedulingEnabled", "scopeModels",
     "waitTimeoutSeconds", "fallbackSubagent", "widgetDisplayMode", "widgetMode", "fleetView", "outputTranscript",
-    "notifications", "rollupChildUsage", "commands.enabled",
+    "notifications", "rollupChildUsage", "commands.enabled", "approvals",
 ))
 # fmt: on
 """Settings that change in an open session; others change in the next one."""
+FIRST = (
+    "approvals", "notifications", "maxConcurrent", "defaultMaxTurns", "budget.costUsd", "limits.wallSeconds",
+    "defaultJoinMode", "runner", "surfaces",
+)  # fmt: skip
+"""What people change most, in this order; `list` puts it before the rest."""
 
 
 class Preference(Struct, frozen=True):
@@ -64,6 +69,11 @@ class Preference(Struct, frozen=True):
 
     def show(self, value: Any) -> str:
         return show(value)
+
+    @property
+    def ends_group(self) -> bool:
+        """Whether it is the last of those that people change most."""
+        return self.key == FIRST[-1]
 
     @property
     def is_default(self) -> bool:
@@ -90,7 +100,21 @@ class Preferences:
         """The project's file, which need not exist."""
         return str(find_project_file(self._paths))
 
+    @property
+    def user_path(self) -> str:
+        return str(find_user_file(self._paths))
+
+    @property
+    def files(self) -> tuple[str, str]:
+        return self.project_path, self.user_path
+
+    @property
+    def asks_first(self) -> bool:
+        """Whether a project that nobody has decided about gets a file only if the user agrees."""
+        return self._trust.is_open and not self._trust.trusted and self._may_create
+
     def list(self) -> list[Preference]:
+        """All settings: first what people change most, then the rest in the order of the reference."""
         loaded = load_crew(self._paths, self._environment, trusted=self._trust.trusted, flags=self._flags)
         origins: dict[str, str] = {}
         for layer in loaded.layers:
@@ -104,7 +128,9 @@ class Preferences:
                 item.check.accepts,
                 item.check.choices,
             )
-            for item in CREW_SETTINGS
+            for item in sorted(
+                CREW_SETTINGS, key=lambda item: FIRST.index(item.key) if item.key in FIRST else len(FIRST)
+            )
         ]
 
     def find(self, key: str) -> Preference:
@@ -131,15 +157,17 @@ class Preferences:
 
     def needs_consent(self, key: str, text: str) -> bool:
         """Return whether a new project file could hold this, if the user accepts it. Raises UsageError."""
-        is_undecided = self._trust.is_open and not self._trust.trusted and self._may_create
-        return is_undecided and _find(key).accepts_from_project(self.read(key, text)[0])
+        return self.asks_first and _find(key).accepts_from_project(self.read(key, text)[0])
 
-    def change(self, key: str, text: str, *, accepts_file: bool = False) -> None:
-        """Set a value from the user's text. Raises UsageError or ConfigError.
+    def change(self, key: str, text: str, *, accepts_file: bool = False, for_user: bool = False) -> None:
+        """Set a value from the user's text, with `for_user` in the user's file. Raises UsageError or ConfigError.
 
         With `accepts_file`, a project that nobody has decided about gets a file, and only this file is accepted.
         """
         value, wanted = self.read(key, text)
+        if for_user:
+            write_keys(find_user_file(self._paths), {key: value})
+            return
         is_projects = self._has_project_file or (accepts_file and self.needs_consent(key, text))
         if is_projects and _find(key).accepts_from_project(value):
             self._write_project({key: value})
@@ -149,9 +177,9 @@ class Preferences:
         if self.find(key).value != wanted:
             write_keys(find_user_file(self._paths), {key: value})
 
-    def reset(self, key: str) -> None:
-        """Remove a key from the file that decides it. Raises UsageError or ConfigError."""
-        if self.find(key).origin == self.project_path:
+    def reset(self, key: str, *, for_user: bool = False) -> None:
+        """Remove a key from the file that decides it, with `for_user` from the user's. Raises UsageError or ConfigError."""
+        if self.find(key).origin == self.project_path and not for_user:
             self._drop_project(key)
         else:
             write_keys(find_user_file(self._paths), {}, (key,))

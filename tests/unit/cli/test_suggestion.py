@@ -46,7 +46,7 @@ def test_words_after_a_misspelt_command_count():
 
 def test_settings_and_updates_are_explained():
     remedy = " To send the word as a prompt: retinue -p "
-    assert find_error("config").endswith(f"or /agents → Settings in the terminal UI?{remedy}config")
+    assert find_error("config").endswith(f"or /settings in the terminal UI?{remedy}config")
     assert "retinue does not update itself" in find_error("update")
 
 

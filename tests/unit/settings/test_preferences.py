@@ -4,7 +4,7 @@ import pytest
 
 from retinue.core.errors import ConfigError, UsageError
 from retinue.settings.paths import find_paths
-from retinue.settings.preferences import Preferences, find_help, show
+from retinue.settings.preferences import FIRST, Preferences, find_help, show
 from retinue.settings.subagents import CREW_SETTINGS
 from retinue.settings.trust import Trust, decide_trust
 
@@ -81,6 +81,21 @@ def test_project_says_only_what_it_may(own, users, tmp_path, key, text, stored):
     assert read(users) == {"enabled": False} | stored
     assert own.find(key).value == own.read(key, text)[1]
     assert key not in read(own.path)
+
+
+def test_users_file_is_written_on_request(own, users):
+    own.change("graceTurns", "9")
+    own.change("graceTurns", "8", for_user=True)
+    assert (read(own.path), read(users)) == ({"graceTurns": 9}, {"graceTurns": 8})
+    assert (own.find("graceTurns").value, own.find("graceTurns").origin) == (9, own.path)
+    own.reset("graceTurns", for_user=True)
+    assert (read(own.path), read(users)) == ({"graceTurns": 9}, {})
+
+
+def test_what_people_change_comes_first(own):
+    keys = [item.key for item in own.list()]
+    assert keys[: len(FIRST)] == list(FIRST) and sorted(keys) == sorted(item.key for item in CREW_SETTINGS)
+    assert [item.key for item in own.list() if item.ends_group] == [FIRST[-1]]
 
 
 def test_untrusted_project_is_not_written(users, tmp_path, home):

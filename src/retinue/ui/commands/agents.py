@@ -45,3 +45,8 @@ async def open_agents(app: "RetinueApp", words: str) -> None:
             chosen = await Menu(app).choose("Agents", await list_rows(app), chosen=chosen)
             if chosen:
                 await MENUS[chosen](app).run()
+
+
+async def open_settings(app: "RetinueApp", words: str) -> None:
+    async with hold_keys(app):
+        await PreferencesMenu(app).run()

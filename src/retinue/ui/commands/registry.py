@@ -44,6 +44,7 @@ OWN = (
     SlashCommand("help", "commands and keys", general.show_help),
     SlashCommand("hotkeys", "all keys", general.show_hotkeys),
     SlashCommand("agents", "running agents, agent types, scheduled jobs, settings", agents.open_agents),
+    SlashCommand("settings", "change settings", agents.open_settings),
     TOOLKIT,
     SlashCommand("model", "choose a model", model.choose_model, "[name]"),
     SlashCommand("login", "check and store an API key", login.log_in, "[provider]"),

@@ -45,6 +45,8 @@ class PickerRow:
     """The row is less important than others."""
     is_off: bool = False
     """It needs something first: greyed out, below all others."""
+    ends_group: bool = False
+    """A line follows, unless the rows are filtered."""
 
 
 class SearchField(TextLine):
@@ -225,14 +227,21 @@ class Picker(ModalScreen[str | None]):
 
     def _fill(self, needle: str) -> None:
         texts = [f"{choice.label} {choice.note}" for choice in self._choices]
-        order = sorted(rank_matches(needle, texts), key=lambda index: self._choices[index].is_off)
+        order = sorted(rank_matches(needle, texts), key=lambda index: _rank(self._choices[index], needle))
         order = order[-_MOST:] if self.FROM_END and not needle else order[:_MOST]
         self.shown = [self._choices[index] for index in order]
         rows = self.query_one(OptionList)
         rows.clear_options()
         width = min(_WIDEST, max((len(choice.label) for choice in self.shown if choice.note), default=0))
-        rows.add_options([Option(_draw(choice, width)) for choice in self.shown])
+        for choice in self.shown:
+            rows.add_options([Option(_draw(choice, width)), *([None] if choice.ends_group and not needle else [])])
         rows.highlighted = 0 if self.shown else None
+
+
+def _rank(choice: PickerRow, needle: str) -> tuple[bool, int]:
+    """Sort key: the row that is named exactly so comes first, then labels that begin with it or contain it."""
+    label, word = choice.label.strip().lower(), needle.strip().lower()
+    return choice.is_off, 0 if label == word else 1 if label.startswith(word) else 2 if word in label else 3
 
 
 def _draw(choice: PickerRow, width: int) -> Text:
@@ -299,6 +308,25 @@ class ModelPicker(KeepingPicker):
             "esc: cancel",
         ]
         return " · ".join(filter(None, parts))
+
+
+class TargetPicker(Picker):
+    """A key switches between two texts above the list, such as two files to save in; see `is_other`."""
+
+    BINDINGS = bind_all({"switch": "tui.input.tab"}, is_first=True)
+
+    def __init__(
+        self, title: str, choices: Sequence[PickerRow], *, abouts: Sequence[str], hint: str, chosen: str, is_other: bool
+    ) -> None:
+        """`abouts` are the texts; with only one there is nothing to switch."""
+        self._abouts = abouts
+        self.is_other = is_other and len(abouts) > 1
+        super().__init__(title, choices, hint=hint, chosen=chosen, about=abouts[self.is_other])
+
+    def action_switch(self) -> None:
+        if len(self._abouts) > 1 and self._is_ready:
+            self.is_other = not self.is_other
+            self.query_one("#about", Static).update(clean(self._abouts[self.is_other]))
 
 
 class ThinkingPicker(KeepingPicker):
