@@ -79,9 +79,12 @@ class Tmux:
                 pytest.fail("tmux is missing; .ci/run installs it")
             pytest.skip("tmux is not installed")
         self._world, self._socket = world, world.home.parent / "tmux"
-        words = " ".join(f"'{word}'" for word in [*PROGRAM, *world.model, *arguments])
-        script = f"stty -g >../before; {words}; echo $? >../status; stty -g >../after; exec cat"
+        script = self.build_script([*PROGRAM, *world.model, *arguments])
         self._run("new-session", "-d", "-x", str(columns), "-y", str(rows), script, cwd=world.work)
+
+    def build_script(self, words):
+        line = " ".join(f"'{word}'" for word in words)
+        return f"stty -g >../before; {line}; echo $? >../status; stty -g >../after; exec cat"
 
     def __enter__(self):
         self.see(PROMPT)
@@ -120,6 +123,11 @@ class Tmux:
     @property
     def screen(self):
         return self._run("capture-pane", "-p")
+
+    @property
+    def colours(self):
+        """The screen with the escape sequences for its colours."""
+        return self._run("capture-pane", "-p", "-e")
 
     @property
     def state(self):

@@ -230,6 +230,9 @@ class MainScreen(Screen[None]):
                 self._alerted.add(question.id)
                 alert(self.app, f"{render_asker(question)} asks: {question.title}")
         if self.app.screen is self:
+            if self._told:  # the question itself is in sight now
+                self._told.clear()
+                self.app.clear_notifications()
             return
         for question in waiting:
             if question.id not in self._told:
