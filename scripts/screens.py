@@ -199,8 +199,8 @@ def move(name: str, begin: int, end: int, total: int) -> str:
     frames = " ".join(f"{100 * at / total:.2f}% {{ visibility: {state} }}" for at, state in steps)
     still = "visible" if end == total else "hidden"
     return (
-        f"@keyframes {name} {{ {frames} }} .{name} {{ visibility: {still}; }} @media (prefers-reduced-motion: no-preference)"
-        f" {{ .{name} {{ animation: {name} {total * FRAME_S:.1f}s step-end infinite }} }}"
+        f"@keyframes {name} {{ {frames} }} .{name} {{ visibility: {still}; }}"
+        f" @media (prefers-reduced-motion: no-preference) {{ .{name} {{ animation: {name} {total * FRAME_S:.1f}s step-end infinite }} }}"
     )
 
 

@@ -84,10 +84,13 @@ class Tmux:
             pytest.skip("tmux is not installed")
         # A new session on the socket of a server that is just ending would end with it.
         self._world, self._socket = world, world.home.parent / f"tmux{next(_COUNT)}"
-        words = " ".join(f"'{word}'" for word in [*PROGRAM, *world.model, *arguments])
-        script = f"stty -g >../before; {words}; echo $? >../status; stty -g >../after; exec cat"
+        script = self.build_script([*PROGRAM, *world.model, *arguments])
         begin = ("new-session", "-d", "-x", str(columns), "-y", str(rows), script)
         self._run(*begin, *((";", "set", "-g", "window-style", style) if style else ()), cwd=world.work)
+
+    def build_script(self, words):
+        line = " ".join(f"'{word}'" for word in words)
+        return f"stty -g >../before; {line}; echo $? >../status; stty -g >../after; exec cat"
 
     def __enter__(self):
         self.see(PROMPT)

@@ -54,7 +54,7 @@ def test_interrupted_command_keeps_its_output(mocked):
             tmux.say("go")
             tmux.see("exit 3 · ")
             screen = tmux.see("42 kept")
-            assert "    120\n" in screen and "    101\n" not in screen
+            assert "\n    120\n" in screen and "\n    101\n" not in screen
             tmux.keys("Escape")
             assert "42 kept" in tmux.see("interrupted by the user after")
             tmux.say("!echo $((50 + 3)) mine; sleep 61")

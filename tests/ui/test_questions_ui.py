@@ -127,6 +127,16 @@ async def test_writing_on_is_no_answer(tmp_path, work):
         assert (results(stage), stage.editor.text) == ([DENIED], "yes and no")
 
 
+async def test_choosing_from_a_list_is_no_answer(tmp_path, work):
+    async with open_stage(tmp_path, call("echo hi"), {"text": "done"}) as stage:
+        await ask(stage, patience_s=60)
+        await stage.press("down", "down", "enter")
+        assert (len(stage.app.link.state.questions), stage.editor.text) == (1, "")
+        await stage.press("escape")
+        await stage.rest()
+        assert results(stage) == [DENIED]
+
+
 async def test_key_pressed_twice_answers_once(tmp_path, work):
     async with open_stage(tmp_path, call("echo 1", "echo 2"), {"text": "done"}) as stage:
         await ask(stage, waiting=2)

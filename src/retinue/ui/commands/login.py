@@ -81,6 +81,8 @@ async def _check(app: "RetinueApp", keys: StoredKeys, provider: str, key: str) -
         rows = [PickerRow("no", "no", "store nothing"), PickerRow("yes", "yes", "store the key without a check")]
         about = f"The key cannot be checked: {error}"
         return False if await app.ask(Picker("Store the key anyway?", rows, about=about)) == "yes" else None
+    finally:
+        app.clear_notifications()
     return True
 
 

@@ -229,6 +229,9 @@ class MainScreen(Screen[None]):
                 asker = render_asker(question, self._link.describe_run(question.run_id))
                 alert(self.app, f"{asker} asks: {question.title}")
         if self.app.screen is self:
+            if self._told:  # the question itself is in sight now
+                self._told.clear()
+                self.app.clear_notifications()
             return
         for question in waiting:
             if question.id not in self._told:

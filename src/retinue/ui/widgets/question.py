@@ -114,7 +114,8 @@ def _reveal(sign: str) -> str:
 
 
 PATIENCE_S = 0.7
-"""Letters count as answers only after this pause in typing, so that nobody agrees while writing a sentence."""
+"""Letters, arrows and enter count as answers only after this pause, so that nobody agrees while writing a sentence or
+choosing from a list."""
 
 
 AGAIN_S = 1.0
@@ -224,10 +225,13 @@ class QuestionBox(Vertical):
                 return True  # meant for the previous question, not for the editor
             self._quiet_s = time.monotonic() + self.patience_s
             return False
+        step = keys.step(key, "tui.select.up", "tui.select.down")
+        if time.monotonic() < self._quiet_s and (step or keys.means(key, "tui.select.confirm")):
+            return True  # pressed for what had the keys before, such as the list of agents
         self._was_answered = False
         if keys.means(key, "tui.select.cancel"):
             self._answer(question.default)
-        elif step := keys.step(key, "tui.select.up", "tui.select.down"):
+        elif step:
             self._lit = (self._lit + step) % max(1, len(list_answers(question)))
             self.redraw()
         elif keys.means(key, "tui.select.confirm"):
