@@ -39,9 +39,9 @@ def test_commands_show_the_state(mocked):
     with mocked({"calls": [written], "usage": used}, {"text": "Written.", "usage": used}) as world:
         make_checkout(world.work)
         with world.tmux(rows=40) as tmux:
-            tmux.see("/work (trunk)")
+            tmux.see(" (trunk) ")
             tmux.say("!git checkout -qb other; echo later >>kept.txt; echo changed >loose.txt")
-            tmux.see("/work (other)")
+            tmux.see(" (other) ")
             tmux.say("/init be brief")
             tmux.see("Written.")
             tmux.see("cache 75%")
