@@ -33,31 +33,49 @@ def make_checkout(folder):
     (folder / "loose.txt").write_text("loose\n")
 
 
-def test_commands_show_the_state(world):
-    make_checkout(world.work)
-    with world.tmux(rows=40) as tmux:
-        tmux.see("/work (trunk)")
-        tmux.say("!git checkout -qb other; echo later >>kept.txt; echo made >new.txt")
-        tmux.see("/work (other)")
-        tmux.say("/diff")
-        screen = tmux.see("+later")
-        assert "Changes since this session was started" in screen and "+made" in screen
-        assert "+earlier" not in screen and "loose" not in screen
-        tmux.keys("Escape")
-        tmux.miss("+later")
-        tmux.say("/context")
-        tmux.see("tool results")
-        tmux.keys("Escape")
-        tmux.miss("tool results")
-        tmux.say("/clear")
-        tmux.miss("checkout -qb")
+def test_commands_show_the_state(mocked):
+    used = {"input": 1_000, "output": 100, "cacheRead": 3_000}
+    written = {"name": "write", "arguments": {"path": "AGENTS.md", "content": "Read the README."}}
+    with mocked({"calls": [written], "usage": used}, {"text": "Written.", "usage": used}) as world:
+        make_checkout(world.work)
+        with world.tmux(rows=40) as tmux:
+            tmux.see(" (trunk) ")
+            tmux.say("!git checkout -qb other; echo later >>kept.txt; echo changed >loose.txt")
+            tmux.see(" (other) ")
+            tmux.say("/init be brief")
+            tmux.see("Written.")
+            tmux.see("cache 75%")
+            tmux.say("/diff")
+            screen = tmux.see("+later")
+            assert "Changes since this session was started" in screen and "+Read the README." in screen
+            assert "-loose" in screen and "+changed" in screen and "+earlier" not in screen
+            tmux.keys("Escape")
+            tmux.miss("+later")
+            tmux.say("/context")
+            screen = tmux.see("░ free")
+            for part in ("system prompt", "tools", "context files", "skills", "messages", "tool results"):
+                assert part in screen
+            tmux.keys("Escape")
+            tmux.miss("░ free")
+            tmux.say("/clear")
+            tmux.miss("Written.")
+            tmux.see("What should I work on?")
+
+
+def test_init_without_a_language_model_says_what_it_found(world):
+    (world.work / "README.md").write_text("# Kite\n\nKite flies kites.\n")
+    with world.tmux() as tmux:
+        tmux.say("/init")
+        tmux.see("offline/rules cannot write files")
+        tmux.see("Kite flies kites")
+    assert not (world.work / "AGENTS.md").exists()
 
 
 def test_history_is_searched(world):
     with world.tmux() as tmux:
         for text in ("!echo apple pie", "!echo apple tart", "!echo pear"):
             tmux.say(text)
-            tmux.see(f"\n  {text.removeprefix('!echo ')}")
+            tmux.see(f"\n ▌ {text.removeprefix('!echo ')}")
         tmux.keys("C-r")
         tmux.see("history:")
         tmux.keys("app")

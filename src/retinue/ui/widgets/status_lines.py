@@ -132,13 +132,15 @@ class StatusFooter(Static):
         """Redraw; on a narrow screen the least important parts are left out, but never the status."""
         facts, width = self.facts, max(0, self.size.width)
         status = clean_line(facts.status, 200)
-        left = clean_line(facts.folder, 60) + (f" ({clean_line(facts.branch, 40)})" if facts.branch else "")
+        left = clean_line(facts.folder, 60)
         needed = cell_len(status) + 2 if status else 0
         parts = self._draw_parts()
         while parts and needed + sum(part.cell_len for part in parts) > width and (needed or len(parts) > 1):
             del parts[0]
         right = Text.assemble(*parts)
         room = width - right.cell_len - 2
+        if facts.branch:
+            left = _join_branch(left, clean_line(facts.branch, 40), room - needed)
         if status:
             left = f"{status}  {left}" if room - needed > 10 else status
         if room < 8 and not status:
@@ -171,3 +173,13 @@ class StatusFooter(Static):
         if facts.thinking != "off":
             model.append(f" • {facts.thinking}", style="not bold")
         return [*parts, model]
+
+
+def _join_branch(folder: str, branch: str, room: int) -> str:
+    """`folder (branch)`; where there is too little room, the folder loses its beginning first."""
+    branch = f" ({branch})"
+    lack = cell_len(folder + branch) - room
+    if lack <= 0:
+        return folder + branch
+    name = f"…{folder[lack + 1 :]}"
+    return name + branch if len(name) > 8 else folder
