@@ -56,7 +56,7 @@ def test_settings_menu_writes_the_file_it_shows(world):
     users = world.agent_dir / "subagents.json"
     with world.tmux("--approve") as tmux:
         tmux.say("/settings")
-        shown = tmux.see("work/.pi/subagents.json")
+        shown = tmux.see("Changes are saved for this project")
         assert shown.index("notifications") < shown.index("maxConcurrent")
         tmux.keys(*"maxConcurrent", "Enter")  # not maxConcurrentScheduled
         tmux.see("same time. Accepted")

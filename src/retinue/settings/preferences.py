@@ -178,7 +178,7 @@ class Preferences:
             write_keys(find_user_file(self._paths), {key: value})
 
     def reset(self, key: str, *, for_user: bool = False) -> None:
-        """Remove a key from the file that decides it, with `for_user` from the user's. Raises UsageError or ConfigError."""
+        """Remove a key from the file that decides it, or from the user's. Raises UsageError or ConfigError."""
         if self.find(key).origin == self.project_path and not for_user:
             self._drop_project(key)
         else:
