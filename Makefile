@@ -59,8 +59,7 @@ docs: setup-dev  ## run every example of the documentation, check every link
 wheel: setup-dev  ## build dist/*.whl, install it into an empty environment elsewhere, and ask it two questions
 	@$(BIN)/python scripts/wheel.py "$(QUESTION)"
 
-picture: setup-dev  ## record docs/images: the demo, and the screens of the terminal UI
-	$(BIN)/python scripts/picture.py
+picture: setup-dev  ## draw docs/images again: agents at work, the viewer, the timeline; needs chromium
 	$(BIN)/python scripts/screens.py
 
 format: setup-dev  ## ruff, with its repairs

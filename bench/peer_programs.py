@@ -30,9 +30,10 @@ class Peer:
     program: str
     prepare: Callable[["Peer", Workplace, Mock], Start]
     """Write its settings; return its command and variables."""
-    spawn: Callable[[int], Json] | None
-    """The call that starts one subagent; None if the mock server cannot make it."""
+    spawn: Callable[[int, str], Json] | None
+    """The call that starts one subagent of a kind; None if the mock server cannot make it."""
     read: tuple[str, str]  # the tool that reads a file, and its argument
+    shell: str = "bash"
     waits: bool = True
     """Whether a call ends with the subagent's result; if not, the program reports results later."""
     gap: str = ""  # why, in that case
@@ -69,6 +70,13 @@ def prepare_retinue(peer: Peer, place: Workplace, mock: Mock) -> Start:
     return [str(peer.path), "-p", "--model", "mock/bench", BEGIN], {}
 
 
+def keep_runs(peer: Peer, place: Workplace) -> None:
+    """Choose the runner that keeps runs over a crash; only retinue has one."""
+    if not peer.packages:
+        path = place.agent_dir / "subagents.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "runner": "durable"}), encoding="utf-8")
+
+
 def prepare_pi(peer: Peer, place: Workplace, mock: Mock) -> Start:
     (place.agent_dir / "subagents.json").write_text('{"maxConcurrent": 1024}', encoding="utf-8")
     place.use(mock)
@@ -96,26 +104,25 @@ def prepare_codex(peer: Peer, place: Workplace, mock: Mock) -> Start:
     return [str(peer.path), "exec", *flags, BEGIN], {"BENCH_KEY": "bench"}
 
 
-def call_agent(number: int, **more: Any) -> Json:
+def call_agent(number: int, kind: str, **more: Any) -> Json:
     """The call of a tool `Agent`, which three programs have."""
-    return {"name": "Agent", "arguments": {"prompt": f"task {number}", "description": f"task {number}", **more}}
+    title = f"task {number}"
+    return {"name": "Agent", "arguments": {"prompt": title, "description": title, "subagent_type": kind, **more}}
 
 
-def call_dispatch(number: int) -> Json:
-    """The call of retinue's tool that waits for the subagent."""
+def call_dispatch(number: int, kind: str) -> Json:
+    """The call of retinue's tool that waits for the subagent; its `explore` only reads."""
     return {"name": "dispatch_agent", "arguments": {"agent": "explore", "prompt": f"task {number}"}}
 
 
 PI = ("@earendil-works/pi-coding-agent@0.87.1", "@tintinweb/pi-subagents@0.14.1", "node@22")
 CLAUDE, CODEX = ("@anthropic-ai/claude-code@2.1.325",), ("@openai/codex@0.166.0",)
-AGENT = partial(call_agent, subagent_type="general-purpose")
 NO_CALLS = "its subagent tools are in a namespace, which the mock server does not know"
+WAIT = partial(call_agent, run_in_background=False)
 PEERS = (
     Peer("retinue, `dispatch_agent` waits", (), "retinue", prepare_retinue, call_dispatch, ("read_file", "path")),
     Peer("retinue, `Agent` reports later", (), "retinue", prepare_retinue, call_agent, ("read", "path"), waits=False),
-    Peer("pi, `@tintinweb/pi-subagents` 0.14.1", PI, "pi", prepare_pi, AGENT, ("read", "path")),
-    Peer(
-        "Claude Code", CLAUDE, "claude", prepare_claude, partial(AGENT, run_in_background=False), ("Read", "file_path")
-    ),
+    Peer("pi, `@tintinweb/pi-subagents` 0.14.1", PI, "pi", prepare_pi, call_agent, ("read", "path")),
+    Peer("Claude Code", CLAUDE, "claude", prepare_claude, WAIT, ("Read", "file_path"), shell="Bash"),
     Peer("Codex", CODEX, "codex", prepare_codex, None, ("", ""), gap=NO_CALLS),
 )

@@ -20,14 +20,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.figure import Figure, describe_machine
-from bench.mock import ANSWER, CHUNK_CHARS, CHUNK_MS, FIRST_TOKEN_MS, TOOL_TURNS, Script, compute_ideal_s, serve
-from bench.peer_programs import BEGIN, PEERS, Json, NotMeasuredError, Peer
+from bench.mock import ANSWER, CHUNK_CHARS, CHUNK_MS, FIRST_TOKEN_MS, TOOL_TURNS, Mock, Script, compute_ideal_s, serve
+from bench.peer_programs import BEGIN, PEERS, Json, NotMeasuredError, Peer, keep_runs
 from bench.workplace import Workplace, open_workplace
 
 SIZES, ROUNDS, TIMEOUT_S = (1, 10, 100), 3, 60
 PACE = {"delay_ms": FIRST_TOKEN_MS, "chunk_ms": CHUNK_MS, "chunk_chars": CHUNK_CHARS}
 CONTENT = "a line of text that stands for code"
 SUBREAPER, SAMPLE_S = 36, 0.05
+WORKER, READER = "general-purpose", "Explore"
+RESULT, KILL_TURN = "the-result-of-the-subagent", 3
 REPORTS = 40  # so many replies are ready for a parent that hears of its subagents in several messages
 
 
@@ -50,6 +52,7 @@ class Result:
     version: str = ""
     costs: dict[tuple[int, bool], list[Cost]] = field(default_factory=dict)  # by subagents, and if memory was read
     problem: str = ""
+    checks: list[str] = field(default_factory=list)
 
     def pick(self, size: int, read: Callable[[Cost], float], *, sampled: bool = False) -> float:
         """The median of one number."""
@@ -75,6 +78,10 @@ def measure() -> Iterator[Figure]:
                 if cost is not None and number > 0:
                     result.costs.setdefault((size, sampled), []).append(cost)
         print(f"bench: peers: round {number} of {ROUNDS}", file=sys.stderr, flush=True)
+    for peer, result in results:
+        with keep_problem(result):
+            if peer.spawn is not None and not result.problem:
+                result.checks = [check_write(peer, peer.spawn), check_kill(peer, peer.spawn)]
     print(f"{describe_machine()}; medians of {ROUNDS} rounds; load before it: {load:.1f}\n")
     print(render(results))
     yield from ()
@@ -109,7 +116,7 @@ def write_script(peer: Peer, size: int, sample: Path) -> tuple[Script, float]:
     answer: Json = {"text": ANSWER, **PACE}
     if peer.spawn is None:
         return [answer], compute_ideal_s([answer])
-    spawn: Json = {"calls": [peer.spawn(number) for number in range(size)], "delay_ms": FIRST_TOKEN_MS}
+    spawn: Json = {"calls": [peer.spawn(number, WORKER) for number in range(size)], "delay_ms": FIRST_TOKEN_MS}
     parent: Script = [spawn, answer] if peer.waits else [spawn, {"text": "I wait for them."}, *[answer] * REPORTS]
     read = {"name": peer.read[0], "arguments": {peer.read[1]: str(sample)}}
     child = [*[{"calls": [read], **PACE}] * TOOL_TURNS, answer]
@@ -130,6 +137,56 @@ def play(peer: Peer, size: int, *, sampled: bool) -> Cost:
             cpu_s = read_cpu_s() - before_s
             posts = [entry for entry in mock.read_log() if entry["method"] == "POST"]
     return judge(peer, size, posts, Cost(-begun_ns / 1e6, 0, ideal_s, cpu_s, len(posts), memory_mb))
+
+
+def check_write(peer: Peer, spawn: Callable[[int, str], Json]) -> str:
+    """Whether a command of a read-only subagent creates a file in the project."""
+    with open_workplace() as place:
+        call = {"name": peer.shell, "arguments": {"command": "touch written.txt; echo done", "description": "write"}}
+        with serve(place.folder, build_short(spawn(0, READER), [{"calls": [call]}]), log=True) as mock:
+            run(place, *peer.prepare(peer, place, mock), sampled=False)
+            answered = any(RESULT in body and BEGIN in body for body in read_bodies(mock))
+        if not answered:
+            raise NotMeasuredError("its read-only subagent did not answer")
+        return "yes" if (place.project / "written.txt").exists() else "no"
+
+
+def check_kill(peer: Peer, spawn: Callable[[int, str], Json]) -> str:
+    """Whether the result of a subagent arrives after `kill -9` in the middle of its work and `--continue`."""
+    with open_workplace() as place:
+        sample = place.project / "sample.txt"
+        sample.write_text(f"{CONTENT}\n")
+        read = {"name": peer.read[0], "arguments": {peer.read[1]: str(sample)}}
+        script = build_short(spawn(0, WORKER), [{"calls": [read], "delay_ms": 300}] * TOOL_TURNS)
+        with serve(place.folder, script, log=True) as mock:
+            command, variables = peer.prepare(peer, place, mock)
+            keep_runs(peer, place)
+            others, seen = list_tree(), {**place.environment, **variables, "PATH": add_path(command[0])}
+            nothing = subprocess.DEVNULL
+            process = subprocess.Popen(
+                command, cwd=place.project, env=seen, stdin=nothing, stdout=nothing, stderr=nothing
+            )
+            deadline_s = time.monotonic() + TIMEOUT_S
+            while sum(BEGIN not in body for body in read_bodies(mock)) < KILL_TURN and time.monotonic() < deadline_s:
+                time.sleep(SAMPLE_S)
+            end_rest(process, others)
+            before = len(read_bodies(mock))
+            run(place, [*command[:-1], "--continue", "Go on."], variables, sampled=False)
+            later = [body for body in read_bodies(mock)[before:] if BEGIN in body]
+    if not later:
+        raise NotMeasuredError("--continue did not open its session again")
+    return "yes" if any(RESULT in body for body in later) else "no"
+
+
+def build_short(spawn: Json, turns: Script) -> Script:
+    """One subagent that makes some turns and answers; its parent says little, as often as it is asked."""
+    parent: Script = [{"calls": [spawn]}, *[{"text": "I see."}] * REPORTS]
+    return [*({**reply, "match": {"first_user": BEGIN}} for reply in parent), *turns, {"text": RESULT}]
+
+
+def read_bodies(mock: Mock) -> list[str]:
+    """What was posted so far."""
+    return [json.dumps(entry["body"]) for entry in mock.read_log() if entry["method"] == "POST"]
 
 
 def judge(peer: Peer, size: int, posts: list[Json], cost: Cost) -> Cost:
@@ -210,12 +267,17 @@ def render(results: list[tuple[Peer, Result]]) -> str:
     spans = [f"span / ideal, N = {size}" for size in SIZES]
     columns = ["program", "start → first request (ms)", "CPU per model turn (ms)", *spans]
     columns += [*(f"memory, N = {size} (MB)" for size in (SIZES[0], SIZES[-1])), "per further subagent (MB)"]
+    columns += ["a read-only agent's command writes", "result arrives after `kill -9`"]
     rows = [columns, ["---", *["--:"] * (len(columns) - 1)]]
     for peer, result in results:
         program, *detail = peer.name.split(", ")
         start = f"{result.pick(SIZES[0], lambda cost: cost.start_ms):.0f}" if (SIZES[0], False) in result.costs else "–"
         problem = result.problem or peer.gap
-        cells = [f"not measured: {problem}", *[""] * (len(columns) - 3)] if problem else render_costs(result)
+        cells = (
+            [f"not measured: {problem}", *[""] * (len(columns) - 3)]
+            if problem
+            else render_costs(result) + result.checks
+        )
         rows.append([", ".join([f"{program} {result.version}".strip(), *detail]), start, *cells])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 

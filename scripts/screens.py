@@ -20,60 +20,61 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
 FONT = 'ui-monospace, "Cascadia Mono", "DejaVu Sans Mono", Menlo, Consolas, monospace'
-SIZE, PAGE_SIZE = (100, 30), "1100,560"
-FRAME_S, MOST_FRAMES, HOLD_FRAMES = 0.4, 60, 10
+SIZE, PAGE_SIZE = (100, 30), "1100,640"
+# The last report reaches the parent when the UI has been idle for a moment.
+FRAME_S, MOST_FRAMES, REST_FRAMES, HOLD_FRAMES = 0.4, 60, 5, 6
 BACKGROUND = "#16161e"
 PROMPT = "Review the sessions package before the release"
 PRICE = {"input": 3.0, "output": 15.0, "cacheRead": 0.3, "cacheWrite": 3.75}
-AGENTS: list[tuple[str, str, list[tuple[str, dict[str, str]]], str]] = [
+AGENTS: list[tuple[str, str, list[tuple[str, dict[str, str]]], str, str]] = [
     ("Explore", "check the locks", [("read", {"path": "src/sessions/lock.py"})],
-     "`lock.py`: a lock of a process that died is **taken over**. Nothing to fix."),
+     "`lock.py`: a lock of a process that died is **taken over**. Nothing to fix.",
+     "The locks are fine. Three agents are still at work."),
     ("Explore", "check the writes",
-     [("grep", {"pattern": "fsync", "path": "src"}), ("read", {"path": "src/sessions/log.py"}),
-      ("read", {"path": "src/sessions/scan.py"})],
-     "`log.py:4`: the error of a failed `fsync` is **not reported**."),
-    ("Explore", "check the reads",
+     [("grep", {"pattern": "fsync", "path": "src"}), ("read", {"path": "src/sessions/log.py"})],
+     "`log.py:4`: the error of a failed `fsync` is **not reported**.",
+     "One thing to fix: `log.py:4` hides a failed `fsync`."),
+    ("Plan", "plan better reports",
      [("find", {"pattern": "*.py", "path": "src"}), ("read", {"path": "src/sessions/history.py"}),
       ("read", {"path": "src/sessions/view.py"}), ("grep", {"pattern": "scan_file", "path": "src"})],
-     "`history.py:2`: a damaged line is skipped **without a warning**."),
-    ("Plan", "plan the tests",
-     [("ls", {"path": "src/sessions"}), ("read", {"path": "src/sessions/log.py"}),
-      ("read", {"path": "src/sessions/lock.py"}), ("grep", {"pattern": "def ", "path": "src"}),
-      ("read", {"path": "src/sessions/history.py"}), ("read", {"path": "src/sessions/view.py"})],
-     "Two tests are missing:\n\n- a **full disk**, played by a file system of 64 kB\n- a **second writer**, "
-     "which must be refused by `lock.py`"),
+     "`history.py:2` skips a damaged line **without a warning**. Count them, and say so once.",
+     "A second one: damaged lines are skipped in silence. I wait for the tests."),
+    ("general-purpose", "run the tests",
+     [("bash", {"command": "python3 -m unittest discover -s tests"}), ("read", {"path": "tests/test_log.py"}),
+      ("bash", {"command": "python3 -m unittest -v tests.test_log"}), ("read", {"path": "src/sessions/log.py"})],
+     "All tests pass. Two are missing:\n\n- a **full disk**\n- a **second writer**, which `lock.py` must refuse",
+     "All four have reported. Before the release:\n\n1. report a failed `fsync` (`log.py:4`)\n"
+     "2. warn about damaged lines (`history.py:2`)\n3. test a full disk and a second writer\n\nThe locks are fine."),
 ]  # fmt: skip
-SUMMARY = (
-    "All four have reported. Before the release:\n\n1. report a failed `fsync` (`log.py:4`)\n"
-    "2. warn about damaged lines (`history.py:2`)\n3. test a full disk and a second writer\n\nThe locks are fine."
-)
 SOURCES = {
-    "lock": "def take_lock(path):\n    ...\n",
-    "log": "def append_message(file, message):\n    file.write(to_line(message))\n    with suppress(OSError):\n"
-    "        os.fsync(file.fileno())\n",
-    "scan": "def scan_file(path):\n    return [parse(line) for line in path.open()]\n",
-    "history": "def load_branch(path, leaf):\n    lines = scan_file(path)\n    return walk(lines, leaf)\n",
-    "view": "def build_context(branch):\n    return [entry.message for entry in branch if entry.message]\n",
+    "src/sessions/lock.py": "def take_lock(path):\n    ...\n",
+    "src/sessions/log.py": "def append_message(file, message):\n    file.write(to_line(message))\n"
+    "    with suppress(OSError):\n        os.fsync(file.fileno())\n",
+    "src/sessions/scan.py": "def scan_file(path):\n    return [parse(line) for line in path.open()]\n",
+    "src/sessions/history.py": "def load_branch(path, leaf):\n    lines = scan_file(path)\n    return walk(lines, leaf)\n",
+    "src/sessions/view.py": "def build_context(branch):\n    return [entry.message for entry in branch]\n",
+    "tests/test_log.py": "import time\nimport unittest\n\n\nclass LogTest(unittest.TestCase):\n"
+    "    def test_slow_disk(self):\n        time.sleep(1.5)\n",
 }
 
 
 def build_script() -> list[dict[str, Any]]:
     """Four agents that look at files for different times and report, and a parent that sums up."""
-    asked, told = {"match": {"last_user": "^Review"}}, {"match": {"last_user": "task-notification"}}
+    asked = {"match": {"last_user": "^Review"}}
     calls = [
         {"name": "Agent", "arguments": {"subagent_type": kind, "description": title, "prompt": f"Please {title}"}}
-        for kind, title, _, _ in AGENTS
+        for kind, title, *_ in AGENTS
     ]
-    pace = {"chunk_ms": 60, "chunk_chars": 8}
+    pace = {"chunk_ms": 60, "chunk_chars": 16}
     replies: list[dict[str, Any]] = [
         {**asked, **pace, "text": "Four agents review the package side by side.", "calls": calls, **use(6200, 240)},
         {**asked, **pace, "text": "They are at work. I sum up when they have reported.", **use(6500, 20)},
-        {**told, **pace, "text": SUMMARY, **use(7100, 90)},
     ]
-    for _, title, tools, found in AGENTS:
+    for _, title, tools, found, said in reversed(AGENTS):
+        replies.append({"match": {"last_user": f"(?s)task-notification.*{title}"}, **pace, "text": said, **use(7000, 60)})
         match = {"match": {"first_user": f"Please {title}"}}
         for number, (name, arguments) in enumerate(tools):
-            call = {"calls": [{"name": name, "arguments": arguments}], "delay_ms": 900}
+            call = {"calls": [{"name": name, "arguments": arguments}], "delay_ms": 1200}
             replies.append({**match, **call, **use(3100 + 900 * number, 60)})
         replies.append({**match, "text": found, **pace, "delay_ms": 300, **use(3100 + 900 * len(tools), 120)})
     return replies
@@ -106,9 +107,11 @@ async def draw(folder: Path) -> None:
     """Record agents at work, photograph the timeline of their session, then look at one of them."""
     frames: list[str] = []
     async with play(folder) as (app, pilot):
-        while len(frames) < MOST_FRAMES and not is_done(app):
+        rest = 0
+        while len(frames) < MOST_FRAMES and rest < REST_FRAMES:
             await pilot.pause(FRAME_S)
             frames.append(take(app))
+            rest = rest + 1 if is_done(app) else 0
         session = app.link.crew.session_file
     save(animate(frames), "agents.svg")
     photograph(folder, session)
@@ -128,7 +131,7 @@ def list_runs(app: Any) -> list[Any]:
 
 
 def is_done(app: Any) -> bool:
-    """Whether all agents have reported, and the parent has summed up."""
+    """Whether all agents have ended, and the parent is idle."""
     runs = list_runs(app)
     return len(runs) == len(AGENTS) and all(run.status.is_final for run in runs) and not app.link.state.is_busy
 
@@ -226,11 +229,11 @@ def main() -> None:
     """Draw all pictures, with nothing of the user's own configuration."""
     with tempfile.TemporaryDirectory(prefix="retinue-") as name:
         folder = Path(name).resolve()
-        sources = folder / "project" / "src" / "sessions"
-        sources.mkdir(parents=True)
         (folder / "agent").mkdir()
-        for module, text in SOURCES.items():
-            (sources / f"{module}.py").write_text(text, encoding="utf-8")
+        for path, text in SOURCES.items():
+            file = folder / "project" / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
         for variable in [each for each in os.environ if each.startswith(("PI_", "RETINUE_"))]:
             del os.environ[variable]
         os.environ |= {"HOME": str(folder), "PI_CODING_AGENT_DIR": str(folder / "agent"), "RETINUE_NO_LOCAL": "1"}
