@@ -235,7 +235,7 @@ async def test_runs_are_looked_at(place, tmp_path):
     async with open_here(tmp_path, {"text": "found"}) as stage:
         run = await stage.app.link.crew.spawn("Explore", "look around")
         await run.wait()
-        await open_menu(stage, "Running agents (1) — 0 running, 1 done", "Explore")
+        await open_menu(stage, "Running agents (1) — 0 running, 1 done", "look around")
         await stage.wait(lambda: read_title(stage) == "RunViewer")
         await stage.press("escape")
         await stage.wait(lambda: read_title(stage) == "Running agents (1) — 0 running, 1 done")
