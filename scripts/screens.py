@@ -51,7 +51,8 @@ SOURCES = {
     "src/sessions/log.py": "def append_message(file, message):\n    file.write(to_line(message))\n"
     "    with suppress(OSError):\n        os.fsync(file.fileno())\n",
     "src/sessions/scan.py": "def scan_file(path):\n    return [parse(line) for line in path.open()]\n",
-    "src/sessions/history.py": "def load_branch(path, leaf):\n    lines = scan_file(path)\n    return walk(lines, leaf)\n",
+    "src/sessions/history.py": "def load_branch(path, leaf):\n"
+    "    lines = scan_file(path)\n    return walk(lines, leaf)\n",
     "src/sessions/view.py": "def build_context(branch):\n    return [entry.message for entry in branch]\n",
     "tests/test_log.py": "import time\nimport unittest\n\n\nclass LogTest(unittest.TestCase):\n"
     "    def test_slow_disk(self):\n        time.sleep(1.5)\n",
@@ -71,7 +72,9 @@ def build_script() -> list[dict[str, Any]]:
         {**asked, **pace, "text": "They are at work. I sum up when they have reported.", **use(6500, 20)},
     ]
     for _, title, tools, found, said in reversed(AGENTS):
-        replies.append({"match": {"last_user": f"(?s)task-notification.*{title}"}, **pace, "text": said, **use(7000, 60)})
+        replies.append(
+            {"match": {"last_user": f"(?s)task-notification.*{title}"}, **pace, "text": said, **use(7000, 60)}
+        )
         match = {"match": {"first_user": f"Please {title}"}}
         for number, (name, arguments) in enumerate(tools):
             call = {"calls": [{"name": name, "arguments": arguments}], "delay_ms": 1200}
@@ -201,9 +204,10 @@ def move(name: str, begin: int, end: int, total: int) -> str:
     steps = [(0, "hidden")] * (begin > 0) + [(begin, "visible")] + [(end, "hidden")] * (end < total)
     frames = " ".join(f"{100 * at / total:.2f}% {{ visibility: {state} }}" for at, state in steps)
     still = "visible" if end == total else "hidden"
+    motion = f".{name} {{ animation: {name} {total * FRAME_S:.1f}s step-end infinite }}"
     return (
         f"@keyframes {name} {{ {frames} }} .{name} {{ visibility: {still}; }}"
-        f" @media (prefers-reduced-motion: no-preference) {{ .{name} {{ animation: {name} {total * FRAME_S:.1f}s step-end infinite }} }}"
+        f" @media (prefers-reduced-motion: no-preference) {{ {motion} }}"
     )
 
 
