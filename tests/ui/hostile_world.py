@@ -49,6 +49,8 @@ OURS = re.compile(
     r"\x1b\[[0-9;]*m|\x1b\[[0-9]+;[0-9]+H|\x1b\[\?(?:25|7|1000|1003|1004|1006|1015|1016|1049|2004|2026|2048)[hl]"
     r"|\x1b\[\?(?:2026|2048)\$p|\x1b\[[<>][0-9]*u|\x1b\]22;[a-z]+\x07"
 )
+QUERY = "\x1b]11;?\x1b\\"
+"""Asks for the background of the terminal, once."""
 CUT = re.compile(r"\x1b(?:[\[\]][<>?0-9;]*)?$")
 """The last sequence, when reading ended in the middle of it."""
 UNSAFE = re.compile(
@@ -60,7 +62,7 @@ UNSAFE = re.compile(
 def find_unsafe(output):
     """What in the bytes of a terminal is neither text nor ours."""
     text = output.decode("utf-8", "surrogateescape")
-    rest = CUT.sub("", OURS.sub("", text))
+    rest = CUT.sub("", OURS.sub("", text.replace(QUERY, "", 1)))
     return [ascii(rest[max(0, found.start() - 40) : found.end() + 20]) for found in UNSAFE.finditer(rest)]
 
 

@@ -166,7 +166,7 @@ async def test_users_file_is_chosen_with_a_key(place, home, tmp_path):
 
 async def test_untrusted_settings_file_is_told(place, home, tmp_path):
     (place / ".pi" / "subagents.json").write_text("{}")
-    async with open_stage(tmp_path) as stage:
+    async with open_stage(tmp_path, approve=False) as stage:
         await open_menu(stage, "Settings")
         await stage.press("tab")
         about = str(stage.app.screen.query_one("#about").render())

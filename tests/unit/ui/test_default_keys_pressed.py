@@ -12,7 +12,7 @@ from retinue.ui.default_keys import DEFAULTS
 UI = Path(__file__).parents[2] / "ui"
 FILES = {
     "tui.input": ("writing_keys", "input", "input_keys", "real_terminal"),
-    "tui.editor": ("writing_keys", "input", "input_keys"),
+    "tui.editor": ("writing_keys", "input", "input_keys", "first_hour_commands"),
     "tui.altScreen": ("reading_keys", "long_session"),
     "tui.select": ("menus", "questions_ui", "reading_keys", "session_keys"),
     "app.menu": ("menus",),
