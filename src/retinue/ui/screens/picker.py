@@ -109,6 +109,8 @@ class Picker(ModalScreen[str | None]):
         self._choices = list(choices)
         self.shown: list[PickerRow] = []
         """The rows that match the search."""
+        self._filled = ""
+        """The search that they match."""
         self._hint = hint or "enter: select · esc: cancel"
         self._chosen = chosen
         self._is_ready = False
@@ -222,10 +224,16 @@ class Picker(ModalScreen[str | None]):
         if not self._is_ready:
             self.call_later(self.action_take)
             return
-        if self.lit is not None:
+        self.query_one(Input).call_later(self._take)  # after the letters that were typed before this key
+
+    def _take(self) -> None:
+        if self.needle != self._filled:
+            self._fill(self.needle)
+        if self.is_current and self.lit is not None:
             self.dismiss(self.lit.key)
 
     def _fill(self, needle: str) -> None:
+        self._filled = needle
         texts = [f"{choice.label} {choice.note}" for choice in self._choices]
         order = sorted(rank_matches(needle, texts), key=lambda index: _rank(self._choices[index], needle))
         order = order[-_MOST:] if self.FROM_END and not needle else order[:_MOST]
