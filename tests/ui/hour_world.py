@@ -23,6 +23,7 @@ TEXTS, PICTURES = Path(__file__).parent / "screens" / "hour", ROOT / "docs" / "i
 SETTLED_S, WAIT_S = 0.6, 15.0
 FONT = 'ui-monospace, "Cascadia Mono", "DejaVu Sans Mono", Menlo, Consolas, monospace'
 MASKS = (
+    (r"--session [0-9a-f-]+(?:\n[0-9a-f]+)?", "--session ID"),
     (r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]", "⠋"),
     (r"\b\d+m \d+s\b|\b\d+(?:\.\d+)? ?s\b", "0.0s"),
     (r"\b[0-9a-f]{8}-[0-9a-f-]{27,}|\b(?=[0-9a-f]*\d)[0-9a-f]{17}\b", "ID"),

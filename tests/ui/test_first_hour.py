@@ -125,7 +125,7 @@ def resume_and_export(hour, shell, album):
     album.keep("10-sessions")
     shell.keys("Enter")
     shell.see("It rounds now.")
-    shell.see("approvals: ")
+    shell.see("6 finished")
     shell.say("And now?")
     shell.see("Now the bills are right.")
     shell.say("/export hour.html")

@@ -62,7 +62,7 @@ class Departure:
         lasting = PickerRow("leave", "Let them continue", "they continue by themselves when you open this session")
         return [
             PickerRow("stop", f"Stop them and {aim}", "they can be resumed"),
-            PickerRow("wait", "Wait for them", f"{aim} when they are done; you can continue to work until then"),
+            PickerRow("wait", "Wait for them", f"{aim} when they are done; work on until then"),
             *([lasting] if self._app.link.crew.lookout.can_leave else []),
             PickerRow("cancel", "Cancel", "stay in this session"),
         ]

@@ -145,10 +145,11 @@ class Selection:
 
     def _take(self, info: ModelInfo, thinking: ThinkingLevel | None = None) -> None:
         main = self._main
+        could_think = self.model.reasoning
         self._use(info)
         main.journal.write(lambda: main.session.append_model_change(info.provider, info.id))
         main.bus.publish(ModelChanged(run_id=main.setup.run_id, provider=info.provider, model_id=info.id))
-        self.think(thinking or self.thinking)
+        self.think(thinking or (self.thinking if could_think else self._settings.default_thinking_level))
 
     def _use(self, info: ModelInfo) -> None:
         compaction = self._settings.compaction.for_model(info.ref)

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from retinue.core.figures import format_duration, format_tokens
+from retinue.core.figures import count_noun, format_duration, format_tokens
 from retinue.ui.blocks import ReportBlock
 from retinue.ui.formats import clean, clean_line, cut_words, fold_middle
 from retinue.ui.renderers.base import BlockView, render_markdown, stack
@@ -51,7 +51,7 @@ class ReportView(BlockView):
         if isinstance(run.get("turnCount"), int):
             facts.append(f"↻{run['turnCount']}")
         if isinstance(run.get("toolUses"), int):
-            facts.append(f"{run['toolUses']} tools")
+            facts.append(count_noun(run["toolUses"], "tool"))
         if isinstance(run.get("totalTokens"), int):
             facts.append(f"{format_tokens(run['totalTokens'])} token")
         if isinstance(run.get("durationMs"), int | float):

@@ -229,9 +229,7 @@ class MainScreen(Screen[None]):
                 asker = render_asker(question, self._link.describe_run(question.run_id))
                 alert(self.app, f"{asker} asks: {question.title}")
         if self.app.screen is self:
-            if self._told:  # the question itself is in sight now
-                self._told.clear()
-                self.app.clear_notifications()
+            self.on_screen_resume()
             return
         for question in waiting:
             if question.id not in self._told:
@@ -239,6 +237,12 @@ class MainScreen(Screen[None]):
                 asker = render_asker(question, self._link.describe_run(question.run_id))
                 text = f"{asker} asks: {clean_line(question.title, 200)}"
                 self.app.notify(text, title="Question on the main screen", timeout=10, markup=False)
+
+    def on_screen_resume(self) -> None:
+        """Remove notifications of questions, which are in sight now."""
+        if self._told:
+            self._told.clear()
+            self.app.clear_notifications()
 
     def set_focus(self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False) -> None:
         """Some widget always has the keys, usually the editor; textual would give them to none after some clicks."""
