@@ -40,6 +40,7 @@ def test_commands_show_the_state(mocked):
         make_checkout(world.work)
         with world.tmux(rows=40) as tmux:
             tmux.see(" (trunk) ")
+            tmux.wait(lambda screen: any(world.agent_dir.parent.rglob("start.json")), "there is no snapshot")
             tmux.say("!git checkout -qb other; echo later >>kept.txt; echo changed >loose.txt")
             tmux.see(" (other) ")
             tmux.say("/init be brief")
