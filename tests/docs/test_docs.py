@@ -185,3 +185,9 @@ def test_every_flag_is_documented() -> None:
     flags = {name for key, row in FLAGS.items() for name in (key.split()[-1], row[0]) if name}
     assert {flag for flag in flags if f"`{flag}" not in page} == set()
     assert {name for name in COMMANDS if f"`retinue {name}" not in page} == set()
+
+
+def test_readme_says_why_on_its_first_screen():
+    first = "\n".join((ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:42])
+    for wanted in ("Claude Code, pi or Codex", "make bench only=peers", "images/agents.svg", "images/timeline.png"):
+        assert wanted in first
