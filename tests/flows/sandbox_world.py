@@ -144,12 +144,24 @@ class World:
                     process.wait(LIMIT_S)
                 except subprocess.TimeoutExpired:
                     os.killpg(process.pid, 9)
+                # What the command left in the background changes this tree too.
+                deadline = time.monotonic() + 2
+                while is_group_alive(process.pid) and time.monotonic() < deadline:
+                    time.sleep(0.005)
 
     def remove_shared(self) -> None:
         for path in self.shared.values():
             if path.is_dir() and not path.is_symlink():
                 path.rmdir()
             path.unlink(missing_ok=True)
+
+
+def is_group_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def describe(path: str) -> tuple[object, ...]:
