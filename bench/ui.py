@@ -75,7 +75,7 @@ def measure_fleet(place: Workplace) -> Iterator[Figure]:
         with open_ui(place, "--model", "mock/bench", core=core) as terminal:
             terminal.wait_for("mock/bench")
             terminal.type("begin\r")
-            terminal.wait_for("more agents hidden", 20)
+            terminal.wait_for(" more", 20)
             terminal.read(1.5)
             frames, begun, cpu_s = terminal.output.count(FRAME), time.perf_counter(), read_cpu_s(terminal)
             echoes = list(type_keys(terminal))
