@@ -78,6 +78,54 @@ def test_all_builtins_are_listed(agents):
     }
 
 
+EVERYWHERE = ["fleet", "subagent", "dispatch"]
+
+
+def test_similar_builtins_are_one_row(place, agents):
+    lines = place.run("agents").stdout.splitlines()
+    starts = [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
+    assert " ".join(starts) == "Explore general-purpose implementer Plan researcher reviewer scout tester"
+    text = "\n".join(lines)
+    assert "also explorer (read-only · pi · read, grep, find, ls, lsp · on fleet, subagent, dispatch)" in text
+    assert "also explore (read-only · codingcode · read_file, " in text and "fetch_url · on dispatch)" in text
+    grouped = {row["name"]: (row["surfaces"], row["aliases"]) for row in agents()["agents"] if "aliases" in row}
+    assert grouped == {
+        "Explore": (EVERYWHERE, ["explorer", "explore"]),
+        "explore": (["dispatch"], ["Explore", "explorer"]),
+        "explorer": (EVERYWHERE, ["Explore", "explore"]),
+        "Plan": (EVERYWHERE, ["plan"]),
+        "plan": (["dispatch"], ["Plan"]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "shown", "meant"),
+    [
+        ("Explore", "Explore", "Explore"),
+        ("explorer", "explorer", "explorer"),
+        ("EXPLORER", "explorer", "explorer"),
+        ("explore", "explore", "Explore"),
+        ("plan", "plan", "Plan"),
+    ],
+)
+def test_each_name_of_a_row_works(place, name, shown, meant):
+    assert place.run("agents", "show", name).stdout.split()[0] == shown
+    chains = json.loads(place.run("why", name, "read", "--json").stdout)["answers"]
+    assert {chain["agent"] for chain in chains if "fleet" in chain["surfaces"]} == {meant}
+    done = place.run("run", name, "look", "--json", "--model", place.script({"text": "Seen."}))
+    assert json.loads(done.stdout)["details"]["results"][0]["agent"] == meant
+    assert place.run("-p", "--agent", name, "look", replies=[{"text": "Seen."}]).stdout == "Seen.\n"
+
+
+def test_own_agent_keeps_its_own_row(place, agents):
+    write(place.agent_dir / "agents", "explore.md", AGENT.replace("Finder # my own", "explore"))
+    write(place.agent_dir / "agents", "exploring.md", AGENT.replace("Finder # my own", "explorers"))
+    listed = place.run("agents").stdout
+    assert listed.startswith("[user]\n◦ explore ") and "\n◦ explorers " in listed
+    assert "\n  explorer " in listed and "also explore" not in listed
+    assert [row["name"] for row in agents()["agents"] if "aliases" in row] == ["Plan", "plan"]
+
+
 @pytest.mark.spec("fleet:B26")
 def test_project_agent_hides_others(place, agents):
     write(place.agent_dir / "agents", "explorer.md", AGENT.replace("Finder # my own", "explorer"))

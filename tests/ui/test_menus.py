@@ -36,7 +36,7 @@ async def test_menu_has_its_sections(place, tmp_path):
     async with open_here(tmp_path) as stage:
         await open_menu(stage)
         await stage.wait(lambda: read_rows(stage))
-        assert read_rows(stage) == ["Agent types (9)", "Scheduled jobs (0)", "Create new agent", "Settings"]
+        assert read_rows(stage) == ["Agent types (8)", "Scheduled jobs (0)", "Create new agent", "Settings"]
         await stage.press("left")
         await stage.wait(lambda: read_title(stage) == "MainScreen")
 
@@ -46,7 +46,7 @@ async def test_arrows_lead_in_and_back(smith, tmp_path):
         await open_menu(stage, "Agent types", "smith")
         await stage.wait(lambda: read_title(stage) == "smith")
         assert read_rows(stage) == ["Details", "Edit", "Disable", "Delete"]
-        for title in ("Agent types (10)", "Agents", "MainScreen"):
+        for title in ("Agent types (9)", "Agents", "MainScreen"):
             await stage.press("left")
             await stage.wait(lambda title=title: read_title(stage) == title)
 
@@ -55,7 +55,7 @@ async def test_builtin_agents_are_ejected(place, home, tmp_path):
     async with open_here(tmp_path) as stage:
         await open_menu(stage, "Agent types", "Explore")
         await stage.wait(lambda: read_title(stage) == "Explore")
-        assert read_rows(stage) == ["Details", "Eject", "Disable"]
+        assert read_rows(stage) == ["Details", "Eject", "Disable", "explorer", "explore"]
         await enter(stage, "Eject", "For all projects")
         made = home / ".pi" / "agent" / "agents" / "Explore.md"
         await stage.wait(made.exists)
@@ -64,6 +64,22 @@ async def test_builtin_agents_are_ejected(place, home, tmp_path):
         assert read_rows(stage) == ["Details", "Edit", "Disable", "Reset to default", "Delete"]
         await enter(stage, "Reset to default", "Yes")
         await stage.wait(lambda: not made.exists())
+
+
+async def test_variants_of_builtins_are_one_row(place, tmp_path):
+    async with open_here(tmp_path) as stage:
+        await open_menu(stage, "Agent types")
+        await stage.wait(lambda: read_title(stage) == "Agent types (8)")
+        assert [row for row in read_rows(stage) if row.lower().startswith(("expl", "plan"))] == ["Explore", "Plan"]
+        await enter(stage, "Explore", "explore")
+        await stage.wait(lambda: read_title(stage) == "explore")
+        # `retinue agents eject explore` would copy `Explore`
+        assert read_rows(stage) == ["Details"]
+        await stage.press("left")
+        await stage.wait(lambda: read_title(stage) == "Explore")
+        await enter(stage, "explorer")
+        await stage.wait(lambda: read_title(stage) == "explorer")
+        assert read_rows(stage) == ["Details", "Eject", "Disable"]
 
 
 async def test_agents_are_switched_off_and_on(smith, tmp_path):
@@ -246,7 +262,7 @@ async def test_menus_fit_any_size(smith, tmp_path, size):
     async with open_here(tmp_path, size=size) as stage:
         await open_menu(stage, "Agent types", "smith", "Details")
         await stage.wait(lambda: read_title(stage) == "Panel")
-        for key, title in (("escape", "smith"), ("left", "Agent types (10)"), ("left", "Agents")):
+        for key, title in (("escape", "smith"), ("left", "Agent types (9)"), ("left", "Agents")):
             await stage.press(key)
             await stage.wait(lambda title=title: read_title(stage) == title)
         await enter(stage, "Settings")

@@ -37,6 +37,21 @@ def test_own_editor_gets_the_terminal(world, smith):
     assert smith.read_text() == AGENT.replace("well", "quickly")
 
 
+def test_similar_builtins_are_one_row(world):
+    with world.tmux(columns=140) as tmux:
+        tmux.say("/agents")
+        tmux.see("Agent types (8)")
+        tmux.keys("Right")
+        shown = tmux.see("◦ global")
+        assert [line for line in shown.splitlines() if "xplore" in line] == [
+            line for line in shown.splitlines() if "Explore          also explorer, explore · Fast read-only" in line
+        ]
+        tmux.say("explorer")
+        assert "builtin · pi · on fleet, subagent, dispatch" in tmux.see("on dispatch · tools: read_file")
+        tmux.say("explorer")
+        assert "tools: read, grep, find, ls, lsp" in tmux.see("Read-only codebase navigator")
+
+
 def test_missing_editor_is_told(world, smith):
     world.environment["EDITOR"] = "no-such-editor"
     with world.tmux() as tmux:

@@ -10,6 +10,7 @@ from retinue.cli.prompts import check_text, read_stdin, to_request
 from retinue.cli.voice import print_json, say
 from retinue.core.errors import UsageError, quote
 from retinue.core.terminal import escape_line, escape_text
+from retinue.views.agent import render_portrait
 
 if TYPE_CHECKING:
     from retinue.views.overview import AgentDetails, Roster
@@ -34,7 +35,7 @@ def run_agents(options: Options) -> int:
     _check_flags(options, action)
     roster = open_roster(to_request(options), say)
     if not action:
-        return _list(roster.list_rows(), as_json=options.json)
+        return _list(roster, as_json=options.json)
     if action == "show":
         return _show(roster.describe(names[0]), as_json=options.json)
     path = _create(roster, names, options) if action == "new" else _change(roster, action, names[0], options)
@@ -177,17 +178,23 @@ def _read_line(question: str) -> str:
     return sys.stdin.readline()
 
 
-def _list(found: dict[str, Any], *, as_json: bool) -> int:
+def _list(roster: "Roster", *, as_json: bool) -> int:
+    found = roster.list_rows()
     if as_json:
         return print_json(found)
-    rows = found["agents"]
-    width = max((len(row["name"]) for row in rows), default=0)
+    groups = roster.group_rows(found["agents"])
+    width = min(30, max((len(row["name"]) for row, *_ in groups), default=0))
     for source in ("project", "user", "builtin"):
-        own = [row for row in rows if row["source"] == source]
+        own = [group for group in groups if group[0]["source"] == source]
         if own:
             sys.stdout.write(f"[{source}]\n")
-        for row in own:
-            sys.stdout.write(_render_row(row, min(width, 30), has_more=row["name"] in found["elsewhere"]) + "\n")
+        for row, *variants in own:
+            about = escape_line(row["description"] or "(no description)", 60)
+            lines = [f"{about}\n({_render_facts(row, found['elsewhere'])})"]
+            lines += [f"also {each['name']} ({_render_facts(each, found['elsewhere'])})" for each in variants]
+            mark = "✕" if not row["enabled"] else MARKS[source]
+            text = "\n".join(lines).replace("\n", f"\n{'':<{width + 4}}")
+            sys.stdout.write(f"{mark} {escape_line(row['name'], 60):<{width}}  {text}\n")
     files = {item["path"] for item in found["diagnostics"] if item["severity"] == "error"}
     for item in found["diagnostics"]:
         say(f"{item['severity']}: {item['message']}")
@@ -196,22 +203,17 @@ def _list(found: dict[str, Any], *, as_json: bool) -> int:
     return 0
 
 
-def _render_row(row: dict[str, Any], width: int, *, has_more: bool) -> str:
-    mark = "✕" if not row["enabled"] else MARKS[row["source"]]
-    kind = "read-only" if row["readonly"] else "read/write"
-    tools = [*row["tools"], *(["tools of extensions or servers"] if has_more else [])]
-    facts = [kind, row["dialect"], row["model"] or "", ", ".join(tools) or "no tools"]
-    facts.append("" if row["enabled"] else "disabled")
-    name = escape_line(row["name"], 60)
-    about = escape_line(row["description"] or "(no description)", 60)
-    return f"{mark} {name:<{width}}  {about}\n  {'':<{width}}  ({' · '.join(fact for fact in facts if fact)})"
+def _render_facts(row: dict[str, Any], elsewhere: dict[str, Any]) -> str:
+    tools = [*row["tools"], *(["tools of extensions or servers"] if row["name"] in elsewhere else [])]
+    facts = ["read-only" if row["readonly"] else "read/write", row["dialect"], row["model"] or ""]
+    facts += [", ".join(tools) or "no tools", "" if row["enabled"] else "disabled"]
+    facts.append(f"on {', '.join(row['surfaces'])}" if row.get("surfaces") else "")
+    return " · ".join(fact for fact in facts if fact)
 
 
 def _show(portrait: "AgentDetails", *, as_json: bool) -> int:
     about = portrait.to_json()
     if as_json:
         return print_json(about)
-    from retinue.views.agent import render_portrait
-
     sys.stdout.write(render_portrait(about) + "\n")
     return 0

@@ -5,6 +5,7 @@ must not know how a file is parsed.
 """
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
@@ -15,7 +16,7 @@ from retinue.core.collector import paused_collector
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
-from retinue.core.tool_table import KNOWN_TOOLS
+from retinue.core.tool_table import KNOWN_TOOLS, SURFACES
 from retinue.definitions.discover import (
     AgentFolders,
     FoundAgent,
@@ -37,6 +38,8 @@ FLEET_DEFAULTS = frozenset(("general-purpose", "Explore", "Plan"))
 DISPATCH = "dispatch"
 Agents = list[Definition]
 _LEVELS = {"project": 0, "user": 1, "builtin": 2}
+_SUFFIX = re.compile(r"(n?er|e)$")
+"""What `explore` and `explorer`, or `plan` and `planner`, do not share."""
 
 
 class Definitions(Struct, frozen=True, dict=True):
@@ -64,6 +67,21 @@ class Definitions(Struct, frozen=True, dict=True):
             at = sum(item.source != "builtin" for item in own)
             own = own[:at] + [item for item in special if fold_name(item.name) not in hidden] + own[at:]
         return [item for item in own if item.enabled or not enabled_only]
+
+    def find_surfaces(self, item: Definition) -> tuple[str, ...]:
+        """The surfaces on which an agent's name means this agent."""
+        return tuple(surface for surface in SURFACES if self.find(item.name, surface) is item)
+
+    def group(self) -> Sequence[Sequence[Definition]]:
+        """The agents as people see them: builtins that differ only by case or suffix together, the usual one first.
+
+        Without agents that no surface has.
+        """
+        groups: dict[str, Agents] = {}
+        for item in self.definitions:
+            if self.find_surfaces(item):
+                groups.setdefault(find_family(item), []).append(item)
+        return [sorted(group, key=is_dispatch_only) for group in groups.values()]
 
     @cached_property
     def _common(self) -> Agents:
@@ -219,6 +237,11 @@ def _find_look_alikes(winners: list[Definition]) -> list[Diagnostic]:
         if fold_name(other.name) != fold_name(item.name):
             told.append(_tell_clash(item, other, "look alike and are different agents"))
     return told
+
+
+def find_family(item: Definition) -> str:
+    """A key that is the same for builtin agents whose names differ only by case or suffix."""
+    return _SUFFIX.sub("", fold_name(item.name)) if item.source == "builtin" else item.path
 
 
 def is_dispatch_only(item: Definition) -> bool:

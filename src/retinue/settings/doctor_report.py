@@ -248,7 +248,7 @@ def _check_agents(paths: Paths, loaded: LoadedSettings, crew: SubagentsConfig) -
     roster = Roster(paths, loaded, crew)
     found = roster.read()
     for source in ("builtin", "user", "project"):
-        names = [item.name for item in found.definitions if item.source == source]
+        names = [item.name for group in found.group() for item in group if item.source == source]
         off = [item.name for item in found.definitions if item.source == source and not item.enabled]
         more = f" (disabled: {', '.join(off)})" if off else ""
         if source == "builtin":

@@ -55,6 +55,8 @@ class AgentDetails(Struct, frozen=True):
     diagnostics: tuple[Diagnostic, ...]
     model: str | None = None
     """The model it uses; None for its caller's."""
+    aliases: tuple[str, ...] = ()
+    """The builtin agents that are listed together with it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return what `retinue agents show --json` prints."""
@@ -63,6 +65,7 @@ class AgentDetails(Struct, frozen=True):
             **to_row(definition, rights, self.elsewhere, self.model),
             "wishedModel": definition.model if definition.is_model_wish else None,
             "surfaces": list(self.surfaces),
+            "aliases": list(self.aliases),
             "modelWish": definition.is_model_wish,
             "promptMode": definition.prompt_mode,
             "prompt": definition.prompt,
@@ -187,9 +190,14 @@ class Roster:
         """Return what `retinue agents --json` prints."""
         found = self.read()
         known = [(item, *self._foretell(item)) for item in found.definitions]
+        rows = {item.path: to_row(item, rights, more, self._find_model(item)) for item, rights, more in known}
+        for group in found.group():
+            for item in group if len(group) > 1 else ():
+                rows[item.path]["surfaces"] = list(found.find_surfaces(item))
+                rows[item.path]["aliases"] = [other.name for other in group if other is not item]
         return {
             "sandbox": self.boundaries.describe(),
-            "agents": [to_row(item, rights, more, self._find_model(item)) for item, rights, more in known],
+            "agents": list(rows.values()),
             "elsewhere": {item.name: list(more) for item, _, more in known if more},
             "toolsBySurface": {
                 surface: {item.name: self.forecast.list_tools(item, surface) for item in found.list(surface)}
@@ -197,6 +205,12 @@ class Roster:
             },
             "diagnostics": [to_problem(item) for item in found.diagnostics],
         }
+
+    def group_rows(self, rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+        """Return rows of `list_rows` as people see them; see `Definitions.group`."""
+        known = {row["path"]: row for row in rows}
+        groups = [[known[item.path] for item in group if item.path in known] for group in self.read().group()]
+        return [group for group in groups if group]
 
     def describe(self, name: str) -> AgentDetails:
         """Describe one agent: the exact name, else one that differs only in case. Raises UnknownAgent."""
@@ -216,7 +230,9 @@ class Roster:
         )
         rights, elsewhere = self._foretell(definition)
         model = self._find_model(definition)
-        return AgentDetails(definition, rights, elsewhere, surfaces, _read_lines(definition), problems, model)
+        group = next((each for each in self.read().group() if definition in each), ())
+        aliases = tuple(other.name for other in group if other != definition)
+        return AgentDetails(definition, rights, elsewhere, surfaces, _read_lines(definition), problems, model, aliases)
 
     def _find_model(self, definition: Definition) -> str | None:
         """Return the agent's model; None for its caller's, also if a preferred model is not available."""

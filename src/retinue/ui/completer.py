@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from retinue.app import list_sessions
@@ -33,7 +33,7 @@ class Completer:
         self._editor = editor
         self._popup = popup
         commands = _keep(lambda: self._app.commands.list())
-        self._stock = CompletionSources(commands, self._list_arguments, _keep(self._list_agents))
+        self._stock = CompletionSources(commands, self._list_arguments, _keep(self._list_agents), self._find_families)
         self._token: Token | None = None
         self._listed_s = -STALE_S
         self._sessions: list[tuple[str, str]] = []
@@ -118,6 +118,10 @@ class Completer:
     def _list_agents(self) -> Sequence[tuple[str, str]]:
         link = self._app.link
         return link.crew.catalogue.list_agents() if link.is_open else ()
+
+    def _find_families(self) -> Mapping[str, str]:
+        link = self._app.link
+        return link.crew.catalogue.find_families() if link.is_open else {}
 
     def _list_arguments(self, command: str) -> Sequence[tuple[str, str]]:
         """List only values that are cheap to get."""

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -149,6 +149,8 @@ class CompletionSources:
     arguments: Callable[[str], Sequence[tuple[str, str]]] = lambda command: ()
     """The values of a command's argument, each with a note."""
     agents: Callable[[], Sequence[tuple[str, str]]] = lambda: ()
+    families: Callable[[], Mapping[str, str]] = dict
+    """The family of each agent; its best match stands for the whole family."""
     files: FileIndex = field(default_factory=FileIndex)
 
 
@@ -205,8 +207,10 @@ def _complete_mention(needle: str, stock: CompletionSources) -> list[Suggestion]
     agents = [(name, note) for name, note in stock.agents() if render_mention(AGENT_PREFIX + name)]
     is_agent = needle.lower().startswith(AGENT_PREFIX)
     typed = needle[len(AGENT_PREFIX) :] if is_agent else needle
-    order = rank_matches(typed, [name for name, _ in agents])[: MOST if is_agent else MOST_AGENTS]
-    found = [agents[at] for at in order]
+    families, ranked = stock.families(), dict[str, tuple[str, str]]()
+    for at in rank_matches(typed, [name for name, _ in agents]):
+        ranked.setdefault(families.get(agents[at][0], agents[at][0]), agents[at])
+    found = list(ranked.values())[: MOST if is_agent else MOST_AGENTS]
     # Files come first because most users look for them, but agents whose name starts with the typed text precede them.
     is_begun = [is_agent or (bool(typed) and name.lower().startswith(typed.lower())) for name, _ in found]
     near = [_suggest_agent(*agent) for agent, leads in zip(found, is_begun, strict=True) if leads]

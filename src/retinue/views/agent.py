@@ -18,6 +18,7 @@ def render_portrait(about: dict[str, Any]) -> str:
     lines = [f"{about['name']}  ({about['source']}, {about['dialect']})", f"  {about['path']}"]
     if not about["enabled"]:
         lines.append("  disabled: it cannot be run")
+    lines += [f"  listed together with {', '.join(about['aliases'])}"] if about["aliases"] else []
     lines += ["", "fields"]
     told = {item["field"]: item["message"] for item in about["diagnostics"] if item["field"]}
     for field in about["fields"]:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from retinue.core.definition import Definition
 from retinue.core.messages import UserContent
+from retinue.definitions.registry import find_family
 from retinue.features.skills import find_skill_roots, list_skills, preload_skill
 from retinue.settings.paths import Paths
 from retinue.views.prompt_files import compose_prompt
@@ -74,6 +75,10 @@ class Catalogue:
     def list_agents(self) -> Sequence[tuple[str, str]]:
         """List the agents that can be delegated to, as (name, description)."""
         return [(each.name, each.description) for each in self._find_agents()]
+
+    def find_families(self) -> Mapping[str, str]:
+        """Return for each agent a key that those have in common which are listed as one."""
+        return {each.name: find_family(each) for each in self._find_agents()}
 
     @property
     def folder(self) -> Path:

@@ -61,8 +61,9 @@ class Toolkit:
         try:
             match name.lower():
                 case "agents":
-                    rows = open_roster(self._request, lambda text: None).list_rows()["agents"]
-                    return ToolkitAnswer(f"Toolkit Agents ({len(rows)})", render_agents(rows))
+                    roster = open_roster(self._request, lambda text: None)
+                    rows = roster.list_rows()["agents"]
+                    return ToolkitAnswer(f"Toolkit Agents ({len(rows)})", render_agents(roster.group_rows(rows)))
                 case "doctor":
                     report = self._run_checkup(self._request)
                     counts = render_summary(report)
@@ -108,18 +109,19 @@ def open_log() -> ActivityLog:
     return find_log(paths.own_dir, paths.project)
 
 
-def render_agents(rows: Sequence[dict[str, Any]]) -> str:
-    """Render all agents, grouped by source."""
-    lines = [f"Available Agents ({len(rows)})"]
+def render_agents(groups: Sequence[Sequence[dict[str, Any]]]) -> str:
+    """Render all agents by source, each with its variants."""
+    lines = [f"Available Agents ({sum(map(len, groups))})"]
     for source in _SOURCES:
-        own = [row for row in rows if row["source"] == source]
+        own = [group for group in groups if group[0]["source"] == source]
         lines += ["", f"[{source.upper()}]"] if own else []
-        for row in own:
+        for row, *variants in own:
             about = escape_line(row["description"] or "(no description)", 10_000)
             about = about if len(about) <= 30 else f"{about[:29]}…"
             rights = "read-only" if row["readonly"] else "read/write"
             off = "" if row["enabled"] else " (disabled)"
-            lines.append(f"  {escape_line(row['name'], 60):<14} {about:<30} ({rights}){off}")
+            also = f" also {', '.join(each['name'] for each in variants)}" if variants else ""
+            lines.append(f"  {escape_line(row['name'], 60):<14} {about:<30} ({rights}){off}{also}")
     return "\n".join([*lines, "", 'Use: subagent({ agent: "explorer", task: "..." })'])
 
 

@@ -81,6 +81,21 @@ def test_agents_follow_files_without_letters():
     assert texts("@")[-1] == "@agent-main-writer "
 
 
+@pytest.mark.parametrize(
+    ("before", "found"),
+    [
+        ("@agent-", ["@agent-Explore ", "@agent-tester "]),
+        ("@agent-expl", ["@agent-Explore "]),
+        ("@agent-explorer", ["@agent-explorer "]),
+    ],
+)
+def test_one_agent_of_a_family_is_offered(before, found):
+    names = ("Explore", "explorer", "tester")
+    families = dict(zip(names, "112", strict=True))
+    stock = CompletionSources(agents=lambda: [(name, "") for name in names], families=lambda: families)
+    assert [each.text for each in complete(find_token(before), stock)] == found
+
+
 def test_begun_agents_lead_and_others_follow():
     assert texts("@mai") == ["@agent-main-writer ", "@src/main.py ", "@src/mail/queue.py "]
     assert texts("@e")[0] == "@agent-Explore "

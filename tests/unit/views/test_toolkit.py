@@ -46,12 +46,12 @@ def test_counts_are_one_line_each():
 def test_agents_are_grouped_by_source():
     row = {"enabled": True, "readonly": True, "description": "x" * 31, "source": "builtin", "name": "one"}
     own = {**row, "source": "project", "readonly": False, "description": "", "name": "two", "enabled": False}
-    assert render_agents([row, own]) == "\n".join(
+    assert render_agents([[row, {**row, "name": "oner"}], [own]]) == "\n".join(
         (
-            "Available Agents (2)",
+            "Available Agents (3)",
             "",
             "[BUILTIN]",
-            f"  {'one':<14} {'x' * 29}… (read-only)",
+            f"  {'one':<14} {'x' * 29}… (read-only) also oner",
             "",
             "[PROJECT]",
             f"  {'two':<14} {'(no description)':<30} (read/write) (disabled)",

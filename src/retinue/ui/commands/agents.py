@@ -29,7 +29,7 @@ async def list_rows(app: "RetinueApp") -> list[PickerRow]:
     rows = []
     if runs := crew.lookout.runs:
         rows.append(PickerRow("runs", title_runs(runs)))
-    found = await menu.attempt(lambda: menu.open_roster().read().list())
+    found = await menu.attempt(lambda: menu.open_roster().read().group())
     rows.append(PickerRow("types", f"Agent types ({len(found or ())})"))
     if crew.crew_settings.scheduling_enabled:
         jobs = await menu.attempt(crew.list_jobs)

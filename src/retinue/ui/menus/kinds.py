@@ -1,5 +1,6 @@
 """`/agents` → Agent types: shows agents with their tools, and changes their files."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -40,20 +41,28 @@ def list_deeds(kind: str, *, is_enabled: bool) -> list[str]:
     return ["enable", "edit", *reset, "delete"]
 
 
-def draw_kind(row: dict[str, Any]) -> PickerRow:
+def draw_kind(row: dict[str, Any], *variants: dict[str, Any]) -> PickerRow:
     mark = _MARKS.get(row["source"], "") if row["enabled"] else "✕"
-    facts = ["read-only"] if row["readonly"] else []
+    facts = [f"also {', '.join(each['name'] for each in variants)}"] if variants else []
+    facts.append(clean_line(row["description"] or "(no description)", 90))
+    facts += ["read-only"] if row["readonly"] else []
     facts += [row["model"]] if row["model"] else []
-    about = clean_line(row["description"] or "(no description)", 90)
-    return PickerRow(row["name"], row["name"], " · ".join((about, *facts)), mark)
+    return PickerRow(row["name"], row["name"], " · ".join(facts), mark)
+
+
+def draw_variant(row: dict[str, Any]) -> PickerRow:
+    about = f"on {', '.join(row['surfaces'])} · tools: {', '.join(row['tools']) or 'none'}"
+    return PickerRow(row["name"], row["name"], about, "" if row["enabled"] else "✕")
 
 
 def describe_kind(about: dict[str, Any]) -> str:
     """Describe an agent above the list of actions."""
     rights = "read-only" if about["readonly"] else "read/write"
+    surfaces = ", ".join(each["surface"] for each in about["surfaces"] if each["path"] == about["path"])
+    path = [about["path"]] if about["source"] != "builtin" else []
     lines = [
         clean_line(about["description"] or "(no description)", 300),
-        " · ".join([about["source"], about["dialect"], *([about["path"]] if about["source"] != "builtin" else [])]),
+        " · ".join([about["source"], about["dialect"], *path, f"on {surfaces}"]),
         f"{rights} · model {about['model'] or 'of the caller'} · thinking {about['thinking'] or 'of the caller'}",
         f"tools: {', '.join(about['tools']) or 'none'}",
     ]
@@ -69,33 +78,36 @@ class KindsMenu(Menu):
         while chosen is not None:
             roster = self.open_roster()
             found = await self.attempt(roster.list_rows) or {"agents": [], "diagnostics": []}
-            known = {item.path for item in roster.read().list()}  # without agents that only `dispatch_agent` knows
-            rows = [row for row in found["agents"] if row["path"] in known]
+            groups = roster.group_rows(found["agents"])
             broken = [item for item in found["diagnostics"] if item["severity"] == "error"]
             about = "\n".join(clean_line(item["message"], 200) for item in broken[:3])
-            title = f"Agent types ({len(rows)})"
-            chosen = await self.choose(title, [draw_kind(row) for row in rows], hint=LEGEND, chosen=chosen, about=about)
+            rows, title = [draw_kind(*group) for group in groups], f"Agent types ({len(groups)})"
+            chosen = await self.choose(title, rows, hint=LEGEND, chosen=chosen, about=about)
             if chosen is not None:
-                await self._offer(roster, chosen)
+                variants = next(rest for first, *rest in groups if first["name"] == chosen)
+                await self._offer(roster, chosen, variants)
 
     def open_roster(self) -> "Roster":
         """Read the agents from their files."""
         return open_roster(self.app.request, lambda text: None, self.app.link.crew.has_model)
 
-    async def _offer(self, roster: "Roster", name: str) -> None:
-        """Show the actions until the user goes back or the agent has changed."""
+    async def _offer(self, roster: "Roster", name: str, variants: Sequence[dict[str, Any]] = ()) -> None:
+        """Show the actions and variants until the user goes back or the agent has changed."""
         while True:
             portrait = await self.attempt(lambda: roster.describe(name))
             if portrait is None:
                 return
             about, kind = portrait.to_json(), roster.find_kind(portrait.definition)
-            deeds = ["details", *list_deeds(kind, is_enabled=about["enabled"])]
-            rows = [_DEEDS[deed] for deed in deeds]
+            is_found = roster.find(name) == portrait.definition  # else only `dispatch_agent` finds it by this name
+            deeds = ["details", *(list_deeds(kind, is_enabled=about["enabled"]) if is_found else ())]
+            rows = [_DEEDS[deed] for deed in deeds] + [draw_variant(row) for row in variants]
             deed = await self.choose(about["name"], rows, about=describe_kind(about))
             if deed is None:
                 return
             if deed == "details":
                 await self.app.ask(Panel(about["name"], render_portrait(about)))
+            elif deed not in _DEEDS:
+                await self._offer(roster, deed)
             elif await self._do(roster, deed, about):
                 return
 
