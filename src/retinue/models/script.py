@@ -5,15 +5,17 @@ This file must not know the file format of a script, or how it is played.
 
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import orjson
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from retinue.core.model import FailureKind
 
 Stop: TypeAlias = Literal["stop", "length", "toolUse", "error", "refusal"]
 Position: TypeAlias = Literal["head", "first_byte", "mid_text", "mid_args", "after_call", "last_byte"]
+Count: TypeAlias = Annotated[int, Meta(ge=0)]
+Duration: TypeAlias = Annotated[float, Meta(ge=0)]
 EXHAUSTED = "the script has no further reply"
 
 
@@ -26,7 +28,7 @@ class ScriptThinking(Struct, frozen=True):
     signature: str | None = None
 
 
-class ScriptCall(Struct, frozen=True):
+class ScriptCall(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     arguments: dict[str, Any] = {}
     id: str | None = None
@@ -35,8 +37,8 @@ class ScriptCall(Struct, frozen=True):
 ScriptBlock: TypeAlias = ScriptText | ScriptThinking | ScriptCall
 
 
-class ScriptUsage(Struct, frozen=True):
-    """Token counts as in a session: `input` excludes tokens read from or written to a cache."""
+class ScriptUsage(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Token counts as in a session: `input` excludes tokens read from or written to a cache. Some may be negative."""
 
     input: int = 0
     output: int = 0
@@ -56,29 +58,29 @@ class ScriptError(Struct, frozen=True):
     """How many attempts fail before the reply is played; None: all."""
 
 
-class ScriptFault(Struct, frozen=True, kw_only=True):
+class ScriptFault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A fault on the wire; `script_file` lists the fields of each kind."""
 
     kind: str
-    at: Position | int | None = None
+    at: Position | Count | None = None
     """Position in the body; an int is a byte offset."""
-    times: int | None = None
-    code: int = 0
+    times: Count | None = None
+    code: Count = 0
     headers: dict[str, str] = {}
     body: str | None = None
-    interval_ms: float = 0
+    interval_ms: Duration = 0
     text: str | None = None
     then: Literal["end", "continue"] = "end"
-    sizes: int = 1
+    sizes: Annotated[int, Meta(ge=1)] = 1
     seed: int | None = None
     mix: bool = False
     error: FailureKind = "overloaded"
     message: str = ""
-    size: int = 0
-    depth: int = 0
+    size: Count = 0
+    depth: Count = 0
     location: str = ""
-    mb: float = 1
-    chunk_chars: int = 1000
+    mb: Duration = 1
+    chunk_chars: Annotated[int, Meta(ge=1)] = 1000
     usage: ScriptUsage | None = None
     id: str = "call_same"
 

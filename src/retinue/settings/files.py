@@ -149,12 +149,7 @@ def load_json(
             return None, [Diagnostic(f"{path}: {text}", str(path), code="changed")]
         return (None if data is None else parse_json(data, where=str(path), comments=comments)), []
     except JsonError as error:
-        return None, [
-            Diagnostic(
-                f"{path}:{problem.line}:{problem.column}: {problem.message}", str(path), problem.line, code="json"
-            )
-            for problem in error.problems
-        ]
+        return None, [Diagnostic(str(error), str(path), error.line, code="json")]
     except ConfigError as error:
         return None, [Diagnostic(str(error), str(path), code="unreadable")]
 

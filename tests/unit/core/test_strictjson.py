@@ -35,8 +35,7 @@ def check_outcome(data: bytes, *, comments: bool) -> None:
     try:
         assert isinstance(parse_json(data, where="f", comments=comments), dict)
     except JsonError as error:
-        assert error.problems
-        assert all(line >= 1 and column >= 1 for line, column, _ in error.problems)
+        assert error.line >= 1
 
 
 @given(PIECES, st.booleans())
@@ -62,20 +61,6 @@ def test_careful_reader_agrees_with_fast_one(value: dict[str, object]) -> None:
     assert parse_json(text.encode(), where="f", comments=True) == value
 
 
-def test_all_problems_are_told_at_once() -> None:
-    text = '{"a": 1, "a": 2, // why\n  b: NaN, "c": 1e999 "d": \'q\',\n}'
-    assert explain(text) == [
-        "f:1:10: duplicate key 'a'; remove one of them",
-        "f:1:18: found a comment; JSON does not allow comments",
-        'f:2:3: found the key b without quotes; expected "b"',
-        "f:2:6: found 'NaN'; expected true, false, null, a number or a string",
-        "f:2:16: found '1e999'; the number is too large",
-        "f:2:22: found '\"'; expected ',' or '}' before it",
-        'f:2:27: found a single-quoted string; expected "double quotes"',
-        "f:2:30: found a comma before '}'; JSON allows none after the last item",
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -86,9 +71,20 @@ def test_all_problems_are_told_at_once() -> None:
         ('{"a": 1', "f:1:8: found the end of the file; expected ',' or '}'"),
         ('{"a": "x\n"}', "f:1:7: found a string that does not end on its line"),
         ('{"a": True}', "f:1:7: found 'True'; write true"),
-        ('{"a": 01}', "f:1:7: found '01'; expected a number such as 10, -1.5 or 2e3"),
+        ('{"a": 01}', "f:1:7: found '01'; expected a value such as true, -1.5 or []"),
+        ('{"a": NaN}', "f:1:7: found 'NaN'; expected a value such as true, -1.5 or []"),
+        ('{"a": 1e999}', "f:1:7: found '1e999'; the number is too large"),
+        ('{"a": ', "f:1:7: found the end of the file; expected a value such as true, -1.5 or []"),
+        ('{"a": 1, "a": 2}', "f:1:10: duplicate key 'a'; remove one of them"),
+        ('{"a": 1,\n "c": 2 "d": 3}', "f:2:9: found '\"'; expected ',' or '}'"),
+        ('{"a" 1}', "f:1:6: found '1' after the key 'a'; expected ':'"),
+        ("{b: 1}", "f:1:2: found 'b'; expected a key in double quotes"),
+        ("{'b': 1}", 'f:1:2: found a single-quoted string; expected "double quotes"'),
+        ('{"a": [1,]}', "f:1:9: found a comma before ']'; JSON allows none after the last item"),
+        ('{"a": 1 // why\n}', "f:1:9: found a comment; JSON does not allow comments"),
+        ('{"a": "\\q"}', 'f:1:8: found a wrong escape or a control character; write \\" \\\\ \\n \\t or \\u0000'),
         ('{"a": "\\ud800"}', "f:1:7: found half of a surrogate pair (\\ud800 … \\udfff); expected whole characters"),
-        ("{}\0", "f:1:3: found a NUL character; expected text"),
+        ("{}\0", "f:1:3: found '\\x00' after the end of the value; expected nothing more"),
         ("{} x", "f:1:4: found 'x' after the end of the value; expected nothing more"),
         (b'{"a": "\xe9"}', "f:1:8: byte 0xe9 is not UTF-8; expected UTF-8 text"),
         ("{}".encode("utf-16"), "f:1:1: the file is UTF-16; expected UTF-8"),
@@ -112,4 +108,4 @@ def test_byte_order_mark_is_ignored() -> None:
 def test_comments_and_last_commas_on_request() -> None:
     text = b'{ // one\n "url": "http://x", "l": [1, 2,], }'
     assert parse_json(text, where="f", comments=True) == {"url": "http://x", "l": [1, 2]}
-    assert explain("{ /* no */ }", comments=True) == ["f:1:3: found a /* comment */; only // is accepted"]
+    assert explain("{ /* no */ }", comments=True) == ["f:1:3: found a comment; only // is accepted"]
