@@ -52,6 +52,10 @@ def fold(run: Run, event: ev.Event) -> None:
             run.usage, run.context_tokens, run.activity = event.usage, event.context_tokens, event.activity
         case ev.RunRead():
             run.is_read = True
+        case ev.RunAsked():
+            run.questions = (*run.questions, event.question)
+        case ev.RunAnswered():
+            run.questions = tuple(each for each in run.questions if each.id != event.question_id)
         case ev.TurnStarted():
             run.turns += 1
             run.activity = "thinking"
