@@ -12,7 +12,7 @@ from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Model
 from retinue.core.run import Run
 from retinue.core.tool import Tool
-from retinue.core.tool_table import BUILTIN_TOOLS, DISPATCH, FINALIZE, find_surfaces
+from retinue.core.tool_table import ASK, BUILTIN_TOOLS, DISPATCH, FINALIZE, find_surfaces
 from retinue.engine.budget import BudgetedModel, Lease
 from retinue.engine.build import RunHost, build_run
 from retinue.engine.prompt import build_sections, choose_role
@@ -205,6 +205,7 @@ class _MainBuilder:
     def _build_tools(self) -> dict[str, Tool]:
         parts = self._parts
         own = {**build_tools(parts.tool_options), **build_extra_tools(), **parts.web.build()}
+        del own[ASK]  # a main agent has no parent
         return {**own, **parts.languages.build(for_main=True), **parts.host.own.tools}
 
     def _choose_model(self, definition: Definition) -> tuple[Model, ThinkingLevel]:

@@ -18,7 +18,7 @@ from retinue.core.errors import ModelError, RetinueError
 from retinue.core.events import Event
 from retinue.core.messages import UserContent
 from retinue.core.model import Model, ModelInfo
-from retinue.core.run import Outcome
+from retinue.core.run import Outcome, Question
 from retinue.core.tool import Tool
 from retinue.engine.bus import Listener, Subscription
 from retinue.engine.clock import SystemClock
@@ -210,6 +210,24 @@ class Retinue:
     def questions(self) -> PendingQuestions:
         """Questions of runs to the user. A front end registers with `attend`, receives events and calls `answer`."""
         return self._host.desk
+
+    def answer(self, question_id: str, text: str) -> bool:
+        """Answer a question for the user, of a call that needs approval or of a subagent; False if it is not open.
+
+        An empty answer lets a subagent decide itself. Raises RetinueError for an unknown option.
+        """
+        if self._host.desk.answer(question_id, text):
+            return True
+        subagents = self._here.subagents
+        if subagents is None or not any(each.id == question_id for each in self.list_questions()):
+            return False
+        subagents.manager.questions.answer(question_id, text, "user")
+        return True
+
+    def list_questions(self) -> list[Question]:
+        """Return the open questions of subagents."""
+        runs = [] if self._here.subagents is None else self._here.subagents.manager.list_runs()
+        return [question for run in runs for question in run.questions]
 
     @property
     def approvals(self) -> str:

@@ -19,7 +19,7 @@ from retinue.core.definition import Definition
 from retinue.core.errors import UsageError
 from retinue.core.messages import CustomMessage
 from retinue.core.run import Reason, Run
-from retinue.core.tool_table import DISPATCH
+from retinue.core.tool_table import ASK, DISPATCH
 from retinue.durable.local.backend import FILE, open_backend
 from retinue.engine.build import RunBuilder, RunHost, choose_runner
 from retinue.engine.cleanup import RunCleanup
@@ -41,6 +41,7 @@ from retinue.surfaces.base import ChildTools
 from retinue.surfaces.fleet.delivery import open_notifier
 from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, ScheduledCall, ScheduleRequest
+from retinue.tools.ask_parent import AskParentTool
 from retinue.tools.policy import Rights
 
 
@@ -76,7 +77,9 @@ class Subagents:
     def apply_settings(self) -> None:
         """Apply the current settings, as far as possible in an open session."""
         settings, admission = self.tools.parts.config.crew.settings, self.manager.admission
-        admission.bounds = replace(admission.bounds, max_spawns=settings.max_spawns_per_tree)
+        admission.bounds = replace(
+            admission.bounds, max_spawns=settings.max_spawns_per_tree, answer_s=settings.limits.answer_seconds
+        )
         self.manager.resize(_find_width(self.tools))
         self.builder.limit_turns(settings.default_max_turns or None, settings.grace_turns)
         if self.schedules is not None:
@@ -168,12 +171,16 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
             clock=clock,
             new_id=make_run_id,
             bounds=Bounds(
-                _find_width(tools), find_depth_left(host.environment), max_spawns=settings.max_spawns_per_tree
+                _find_width(tools),
+                find_depth_left(host.environment),
+                max_spawns=settings.max_spawns_per_tree,
+                answer_s=settings.limits.answer_seconds,
             ),
             open_notifier=lambda manager: open_notifier(
                 manager, backend, partial(_render, tools), clock, reactions.rouse
             ),
             watchers=[*([] if parts.recorder is None else [parts.recorder.watch]), transcripts.watch],
+            has_user=lambda: host.desk.has_frontend,
         )
         ports, publish = tools.open_fleet(parts.run_id), main.bus.publish
         schedules = Schedules(parts.config, main.session.id, ports, clock, publish) if parts.has_session else None
@@ -213,6 +220,7 @@ def _build_config(tools: DelegationTools) -> RunConfig:
     asked, is_narrowed = find_features(config.roster, tools.workshop), config.is_narrowed
     # A dispatched run never dispatches.
     shared = {name: tool for name, tool in tools.make(parts.run_id).items() if name != DISPATCH}
+    shared[ASK] = AskParentTool(lambda *asked: tools.find().manager.questions.ask(*asked))
 
     def list_features(plan: RunPlan) -> list[Feature]:
         own = ChildTools(lambda setup: tools.make(setup.run_id))

@@ -86,6 +86,21 @@ class RunSteered(_Fact, frozen=True, tag=True):
     text: str
 
 
+class RunAsked(_Fact, frozen=True, tag=True):
+    """A run asks the agent that started it, and waits."""
+
+    question: Question
+    at_ms: int = 0
+
+
+class RunAnswered(_Fact, frozen=True, tag=True):
+    """A question of a run is answered or closed; `withdrawn`: the run has ended, so that nobody needs the answer."""
+
+    question_id: str
+    answer: str = ""
+    by: Literal["parent", "user", "nobody", "timeout", "withdrawn"] = "parent"
+
+
 class TurnStarted(_Fact, frozen=True, tag=True):
     """A model reply is about to be requested."""
 
@@ -271,6 +286,8 @@ Event: TypeAlias = (
     | RunRead
     | RunForgotten
     | RunSteered
+    | RunAsked
+    | RunAnswered
     | TurnStarted
     | TurnFinished
     | MessageStarted

@@ -2,7 +2,7 @@
 
 from retinue.core import events as ev
 from retinue.core.messages import AssistantMessage, Usage
-from retinue.core.run import Run, Status
+from retinue.core.run import Question, Run, Status
 
 
 def fold_record(run: Run, event: ev.Event) -> None:
@@ -52,6 +52,8 @@ def fold(run: Run, event: ev.Event) -> None:
             run.usage, run.context_tokens, run.activity = event.usage, event.context_tokens, event.activity
         case ev.RunRead():
             run.is_read = True
+        case ev.RunAsked() | ev.RunAnswered():
+            run.questions = _find_open(run, event)
         case ev.TurnStarted():
             run.turns += 1
             run.activity = "thinking"
@@ -69,3 +71,9 @@ def fold(run: Run, event: ev.Event) -> None:
             run.usage += find_summary_usage(event)
         case _:
             pass
+
+
+def _find_open(run: Run, event: ev.RunAsked | ev.RunAnswered) -> tuple[Question, ...]:
+    if isinstance(event, ev.RunAsked):
+        return (*run.questions, event.question)
+    return tuple(question for question in run.questions if question.id != event.question_id)

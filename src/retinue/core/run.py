@@ -145,6 +145,8 @@ class Run(Struct, kw_only=True):
     """The caller's rights at the time of the request; its own rights once it has started."""
     extra_depth: int = 0
     """Added to `depth`: a schedule started it for an agent that was this deep."""
+    questions: "tuple[Question, ...]" = ()
+    """What it has asked the agent that started it, and is not answered. They outlive the process that worked on it."""
 
     @property
     def level(self) -> int:
@@ -169,7 +171,8 @@ class Question(Struct, frozen=True, kw_only=True, rename="camel"):
     run_id: str
     agent: str = ""
     """Name of the run's definition; empty for the main agent."""
-    kind: Literal["approval", "confirm", "select", "input"] = "approval"
+    kind: Literal["approval", "confirm", "select", "input", "ask"] = "approval"
+    """`ask`: for the agent that started the run, or the user; the options are only proposals."""
     title: str
     text: str = ""
     """Everything that is to be decided, such as the whole command; front ends escape it and never shorten it."""
@@ -188,4 +191,4 @@ class Question(Struct, frozen=True, kw_only=True, rename="camel"):
     def accepts(self, answer: str) -> bool:
         """Return whether the answer is possible."""
         has_reason = bool(self.reason_for) and answer.startswith(f"{self.reason_for}: ")
-        return not self.options or has_reason or answer in (*self.options, *self.also)
+        return not self.options or self.kind == "ask" or has_reason or answer in (*self.options, *self.also)

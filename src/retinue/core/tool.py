@@ -139,6 +139,13 @@ class Refusing(Protocol):
         ...
 
 
+@runtime_checkable
+class Waiting(Protocol):
+    """A tool that waits for an agent or a person: it limits the time of its calls itself."""
+
+    waits: bool
+
+
 ELSEWHERE = {
     "Glob": "find",
     "MultiEdit": "edit",
@@ -175,7 +182,7 @@ def suggest_tool(name: str, known: Collection[str]) -> str:
     return suggest(name, known)
 
 
-_ASKED_FOR = ("abandon", "refuse")
+_ASKED_FOR = ("abandon", "refuse", "waits")
 """Optional methods, copied to the wrapper: an `isinstance` check with a protocol does not see `__getattr__`."""
 
 

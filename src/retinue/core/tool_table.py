@@ -34,6 +34,7 @@ TOOLS = (
     ToolRow("find", "files", Effect.READ, "everyone", "tools/files/find", "FindTool"),
     ToolRow("ls", "files", Effect.READ, "everyone", "tools/files/ls", "LsTool"),
     ToolRow("todo_write", "todo", Effect.READ, "listed", "tools/todo", "TodoTool"),
+    ToolRow("ask_parent", "ask", Effect.READ, "listed", "tools/ask_parent", "AskParentTool"),
     ToolRow("web_search", "web", Effect.NETWORK, "settings", "tools/web/search", "WebSearchTool"),
     ToolRow("fetch_content", "web", Effect.NETWORK, "settings", "tools/web/fetch", "FetchContentTool"),
     ToolRow("get_search_content", "web", Effect.NETWORK, "settings", "tools/web/content", "GetSearchContentTool"),
@@ -42,6 +43,7 @@ TOOLS = (
     ToolRow("Agent", "fleet", Effect.DELEGATE, "callers", "surfaces/fleet/agent", "AgentTool"),
     ToolRow("get_subagent_result", "fleet", Effect.DELEGATE, "callers", "surfaces/fleet/result", "ResultTool"),
     ToolRow("steer_subagent", "fleet", Effect.DELEGATE, "callers", "surfaces/fleet/steer", "SteerTool"),
+    ToolRow("answer_subagent", "fleet", Effect.DELEGATE, "callers", "surfaces/fleet/answer", "AnswerTool"),
     ToolRow("list_subagents", "fleet", Effect.DELEGATE, "callers", "surfaces/fleet/list_subagents", "ListTool"),
     ToolRow("clear_subagents", "fleet", Effect.DELEGATE, "callers", "surfaces/fleet/clear_subagents", "ClearTool"),
     ToolRow("list_models", "fleet", Effect.READ, "callers", "surfaces/fleet/model_list", "ModelsTool"),
@@ -69,6 +71,7 @@ SURFACES = tuple(dict.fromkeys(row.family for row in list_rows(audience="callers
 SURFACE_TOOLS = {surface: list_names(family=surface) for surface in SURFACES}
 """The delegation tools of each surface; the first starts agents."""
 DISPATCH = "dispatch_agent"
+ASK = "ask_parent"
 SEARCH = "tool_search"
 """In a list it asks for all deferred tools. It is added with them; if there are none, its absence is not an error."""
 FINALIZE = "subagent_finalize"

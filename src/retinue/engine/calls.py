@@ -17,7 +17,7 @@ from retinue.core.events import CallChanged, Event, MessageFinished, ToolFinishe
 from retinue.core.messages import TextContent, ToolCall, ToolResultMessage, UserContent
 from retinue.core.run import Reason
 from retinue.core.schema import fit_arguments
-from retinue.core.tool import Amendment, Refusing, Tool, ToolContext, ToolResult, find_code
+from retinue.core.tool import Amendment, Refusing, Tool, ToolContext, ToolResult, Waiting, find_code
 from retinue.engine.scope import run_together
 from retinue.sessions.summary import shorten
 
@@ -197,7 +197,8 @@ class _Running:
                 progress=self._progress(call),
                 on_cut=lambda render: self._cut.update({call.id: (begun_s, render)}),
             )
-            result = await self._contain(tool.call(arguments, context), call)
+            limit_s = None if isinstance(tool, Waiting) else ports.tool_s
+            result = await self._contain(tool.call(arguments, context), call, limit_s)
             for hook in ports.hooks:
                 result = await hook.after(call, tool, result)
         except Exception as error:
@@ -211,17 +212,16 @@ class _Running:
             CallChanged(run_id=ports.run_id, call_id=call.id, name=call.name, arguments=arguments, by=list(by))
         )
 
-    async def _contain(self, work: Awaitable[ToolResult], call: ToolCall) -> ToolResult:
+    async def _contain(self, work: Awaitable[ToolResult], call: ToolCall, limit_s: float | None) -> ToolResult:
         """Return a result even if the tool fails, so that hooks see failures too."""
         try:
-            return await self._limited(work, call)
+            return await self._limited(work, call, limit_s)
         except ToolFailed as error:
             return ToolResult.of(str(error), {}, is_error=True)
         except Exception as error:
             return _tell_unexpected(call.name, error)
 
-    async def _limited(self, work: Awaitable[ToolResult], call: ToolCall) -> ToolResult:
-        limit_s = self._ports.tool_s
+    async def _limited(self, work: Awaitable[ToolResult], call: ToolCall, limit_s: float | None) -> ToolResult:
         if limit_s is None:
             return await work
         try:

@@ -41,7 +41,8 @@ class RunCleanup:
         """Forget runs that finished more than KEEP_S ago, children before their parents."""
         oldest_ms = self._clock.now_ms() - round(KEEP_S * 1000)
         for run in self._manager.list_runs():
-            if run.status.is_final and run.finished_ms <= oldest_ms and self._is_known(run):
+            is_over = run.status.is_final and not run.questions
+            if is_over and run.finished_ms <= oldest_ms and self._is_known(run):
                 self._manager.forget(run.id)
 
     def _is_known(self, run: Run) -> bool:

@@ -86,6 +86,11 @@ class Inbox:
         """Whether a message of a person is queued for the next reply."""
         return any(isinstance(message, UserMessage) for message in self._steering)
 
+    def has_report(self, custom_type: str) -> bool:
+        """Return whether a report of this type is queued."""
+        queued = (*self._steering, *self._follow_up)
+        return any(isinstance(message, CustomMessage) and message.custom_type == custom_type for message in queued)
+
     def __bool__(self) -> bool:
         return bool(self._steering or self._follow_up)
 

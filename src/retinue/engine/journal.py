@@ -18,6 +18,8 @@ from retinue.core.events import (
     CallChanged,
     Event,
     MessageFinished,
+    RunAnswered,
+    RunAsked,
     RunFinished,
     RunForgotten,
     RunQueued,
@@ -46,7 +48,7 @@ CHANGED = "retinue.call_changed"
 _MOST_BYTES = 1 << 20
 _MOST_EVENTS = 1000
 """Per write."""
-_CREW_EVENTS = (RunQueued, RunStarted, RunFinished, RunRead, RunForgotten, RunSteered)
+_CREW_EVENTS = (RunQueued, RunStarted, RunFinished, RunRead, RunForgotten, RunSteered, RunAsked, RunAnswered)
 
 
 class JournalSession(Protocol):

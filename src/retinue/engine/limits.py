@@ -65,6 +65,8 @@ class Bounds:
     max_depth: int = 4
     max_spawns: int = 200
     """Runs that one main prompt may start in total."""
+    answer_s: float | None = 3600.0
+    """How long a run waits for the answer to a question."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ RunTable, which only the Manager changes.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -16,6 +16,7 @@ from retinue.core.events import (
     Compacted,
     Event,
     RetryScheduled,
+    RunAnswered,
     RunFinished,
     RunPlaced,
     RunRead,
@@ -25,13 +26,14 @@ from retinue.core.events import (
     Warned,
 )
 from retinue.core.fold import fold
-from retinue.core.run import Grant, Outcome, Reason, Run, Status
+from retinue.core.run import Grant, Outcome, Question, Reason, Run, Status
 from retinue.engine.admission import Admission
 from retinue.engine.backend import Backend
 from retinue.engine.bus import Bus
 from retinue.engine.journal import RECORD
 from retinue.engine.limits import Bounds
 from retinue.engine.notify import Notifier
+from retinue.engine.parent_questions import ParentQuestions
 from retinue.engine.queue import Queue
 from retinue.engine.recovery import ResumableRuns, StoredRuns, interrupt
 from retinue.engine.remote_children import RemoteChildren
@@ -80,7 +82,7 @@ class RemoteRuns(Protocol):
 class Manager:
     """Starts, queues, stops and tracks the runs of one main agent."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is used by name
         self,
         root: LiveRun,
         builder: Builder,
@@ -91,7 +93,9 @@ class Manager:
         bounds: Bounds | None = None,
         watchers: Sequence[Watch] = (),
         open_notifier: "Callable[[Manager], Notifier] | None" = None,
+        has_user: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`has_user` returns whether a user can answer questions of runs."""
         self.root = root
         self._builder = builder
         self.backend = backend
@@ -113,6 +117,13 @@ class Manager:
         self._watchers = watchers
         self.notifier = None if open_notifier is None else open_notifier(self)
         """Notified of each run that finished, after that is recorded; wakes a parent that waits for a report."""
+        self.questions = ParentQuestions(
+            self, self._runs, backend, clock, find_limit_s=lambda: self.admission.bounds.answer_s, has_user=has_user
+        )
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        """Runs that have their answer and wait for a slot."""
+        self._detached: set[str] = set()
+        """Runs that were continued although their callers are gone."""
 
     def spawn(self, request: RunRequest, parent_id: str | None = None) -> Run:
         """Accept a run and return at once; it starts when a slot is free. Raises SpawnRefused.
@@ -131,8 +142,56 @@ class Manager:
         With another `session_file` it remembers nothing of its earlier work.
         """
         run, request = self.admission.readmit(run_id, task, session_file)
-        self._accept(run, request)
+        self.questions.withdraw(self._runs[run_id])
+        self._accept(msgspec.structs.replace(run, questions=()), request)
         return run
+
+    @asynccontextmanager
+    async def step_aside(self, run: Run) -> AsyncIterator[None]:
+        """Let other runs have the slot of a run that waits for an answer; leaving the context waits for a slot.
+
+        The run is not idle meanwhile, nor are those that wait for it in a call.
+        """
+        parent_id, above = run.parent_id, run
+        with ExitStack() as patience:
+            while (live := self.live(above.id)) is not None:
+                patience.enter_context(live.setup.patience())
+                parent = self._runs.find(above.parent_id)
+                if above.is_background or parent is None:
+                    break
+                above = parent
+            self._queue.release(parent_id, run.id)
+            self._drain(parent_id)
+            yield
+            if run.questions:
+                return  # another call of the same reply still waits
+            if not run.is_background:
+                self._queue.occupy(parent_id, run.id)
+                return
+            slot = self._waiting[run.id] = asyncio.get_running_loop().create_future()
+            self._queue.add(parent_id, run.id, is_first=True)
+            self._drain(parent_id)
+            try:
+                await slot
+            finally:
+                self._waiting.pop(run.id, None)
+                self._queue.remove(parent_id, run.id)
+
+    def go_on(self, run: Run, text: str) -> None:
+        """Continue a run whose process died while it waited for an answer. Raises SpawnRefused."""
+        if run.status.is_final:
+            again, request = self.admission.readmit(run.id, text, "")
+            self._detached.add(run.id)
+            self._accept(again, request)
+        else:
+            self.steer(run.id, text)  # another answer has continued it
+
+    def show(self, run: Run, question: Question, closed: RunAnswered | None = None) -> None:
+        """Show a parent a question of its run, or that it is closed."""
+        if self.notifier is not None:
+            self.notifier.asked(run, question, closed)
+        if closed is not None and closed.by == "withdrawn":
+            self.wake(run.parent_id)  # it may have waited for this run only
 
     def recover(self, remains: StoredRuns, judge_dead: Callable[[Run], Outcome] = interrupt) -> list[Run]:
         """Restore the runs of an earlier process: working runs are interrupted, queued runs are queued again.
@@ -165,6 +224,7 @@ class Manager:
         untold = remains.find_untold(self.root.session, self.root.setup.run_id, self._clock)
         if self.notifier is not None:
             self.notifier.recovered(untold)
+        self.questions.recover(remains.asked)
         return untold
 
     def steer(self, run_id: str, text: str) -> bool:
@@ -201,7 +261,7 @@ class Manager:
         """
         run = self._runs.find(run_id)
         if run is None or run.status.is_final:
-            return False
+            return run is not None and self.questions.withdraw(run)
         if run.is_guest:
             return self.guests.speak(run_id, "stop", {"reason": str(reason)})
         for child in self.children(run_id):
@@ -272,6 +332,9 @@ class Manager:
 
     def forget(self, run_id: str) -> bool:
         """Remove a finished run from the list; refused while a run below it is active."""
+        run = self._runs.find(run_id)
+        if run is not None and run.status.is_final:
+            self.questions.withdraw(run)
         return self._runs.forget(run_id)
 
     def find(self, run_id: str) -> Run | None:
@@ -320,6 +383,7 @@ class Manager:
             live.inbox or self._runs.has_active_below(run_id) or self._expects_report(run_id)
         ):
             if not live.inbox:
+                self.questions.settle_below(run_id)
                 await self._news.wait(run_id)
             if (reason := self._stopping.get(run_id)) is not None:
                 return msgspec.structs.replace(outcome, status=Status.STOPPED, reason=reason)
@@ -371,7 +435,10 @@ class Manager:
         if parent_id in self._returning or self.is_left:
             return
         while (run_id := self._queue.take(parent_id)) is not None:
-            self._start(self._runs[run_id])
+            if (slot := self._waiting.pop(run_id, None)) is None:
+                self._start(self._runs[run_id])
+            elif not slot.done():
+                slot.set_result(None)
 
     def _start(self, run: Run) -> None:
         self.backend.start(run.id, self._work(run))
@@ -414,7 +481,8 @@ class Manager:
             self._live[run.id] = live
             listening.callback(live.bus.listen(lambda event: self._follow(run, event), pieces=False))
             # Nobody waits for a continued run: the tool call that waited was interrupted with the old process.
-            is_detached = run.id in self._returning and not run.is_background
+            is_detached = (run.id in self._returning or run.id in self._detached) and not run.is_background
+            self._detached.discard(run.id)
             now_ms, grant = self._clock.now_ms(), self.find_grant(run.id)
             self._runs.tell(RunStarted(run_id=run.id, at_ms=now_ms, grant=grant, is_detached=is_detached))
             for text in self._runs.take_said(run.id):
@@ -442,6 +510,7 @@ class Manager:
         ]
         for run, _ in ends:
             self._stopping.pop(run.id, None)
+            self.questions.withdraw(run)
         self._runs.tell_all(events)
         for run, _ in ends:
             self._ends.ring(run.id)

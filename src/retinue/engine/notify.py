@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from retinue.core.clock import Clock
-from retinue.core.events import Event, RunFinished, RunForgotten
+from retinue.core.events import Event, RunAnswered, RunFinished, RunForgotten
 from retinue.core.messages import CustomMessage
-from retinue.core.run import Outcome, Run, Status
+from retinue.core.run import Outcome, Question, Run, Status
 from retinue.engine.backend import Backend
 from retinue.engine.runner import LiveRun, contain
 
@@ -27,6 +27,7 @@ GROUP_S = 30.0
 STRAGGLER_S = 15.0
 """How long the first late run of a group waits for the other late ones."""
 CUSTOM_TYPE = "subagent-notification"
+QUESTION_TYPE = "subagent-question"
 
 
 def list_told(details: Any) -> Iterator[tuple[str, int]]:
@@ -48,6 +49,10 @@ class NotifierPorts(Protocol):
 
     def deliver(self, parent_id: str, message: CustomMessage | None) -> None:
         """Put the message into the parent's inbox and wake it. None: only wake it, everything was already read."""
+        ...
+
+    def ask(self, run: Run, question: Question, closed: RunAnswered | None) -> None:
+        """Tell the parent of a run what it asks, or that the question is closed."""
         ...
 
 
@@ -136,6 +141,14 @@ class Notifier:
             together.setdefault((run.parent_id, run.id if run.join == "async" else ""), []).append(run)
         for group in together.values():
             self._send(_Report(group, len(group) > 1, is_partial=False))
+
+    def asked(self, run: Run, question: Question, closed: RunAnswered | None) -> None:
+        """Tell the parent of a run in the background what it asks, or that the question is closed.
+
+        A parent that waits in a call for its run cannot answer and is not told.
+        """
+        if not self._is_closed and run.is_background:
+            self._post.ask(run, question, closed)
 
     def expects(self, parent_id: str) -> bool:
         """Return whether a report to this run is delayed or waits for others."""

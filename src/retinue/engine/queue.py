@@ -23,8 +23,10 @@ class Queue:
         self._limit = max(1, limit)
         return list(self._waiting)
 
-    def add(self, parent_id: str, run_id: str) -> None:
-        self._waiting.setdefault(parent_id, OrderedDict())[run_id] = None
+    def add(self, parent_id: str, run_id: str, *, is_first: bool = False) -> None:
+        waiting = self._waiting.setdefault(parent_id, OrderedDict())
+        waiting[run_id] = None
+        waiting.move_to_end(run_id, last=not is_first)
 
     def take(self, parent_id: str) -> str | None:
         """Remove the next run that may start and give it a slot; None if there is none or no slot is free."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.errors import SessionError
-from retinue.core.events import Event, RunFinished, RunForgotten, RunQueued, RunSteered
+from retinue.core.events import Event, RunAsked, RunFinished, RunForgotten, RunQueued, RunSteered
 from retinue.core.fold import fold, fold_record
 from retinue.core.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
 from retinue.core.run import Outcome, Reason, Run, Status
@@ -44,6 +44,8 @@ class StoredRuns:
     """How often each run has ended, counting resumed attempts."""
     past: dict[str, Run] = field(default_factory=dict)
     """Runs that were forgotten, for views."""
+    asked: int = 0
+    """How many questions its runs have asked."""
     damaged: int = 0
 
     def adopt(self, root_id: str) -> None:
@@ -67,9 +69,10 @@ class StoredRuns:
             self.said[run_id] = left
 
     def find_untold(self, main: Session, root_id: str, clock: Clock) -> list[Run]:
-        """Return finished runs whose parent has neither read the result nor been notified."""
+        """Return finished runs whose parent has neither read the result nor been notified, nor is asked by them."""
         ended = [run for run in self.runs.values() if run.status.is_final and run.is_background and not run.is_read]
-        ended = [run for run in ended if not run.is_guest]  # those are reported by the machine that runs their parent
+        # Remote children are reported by the machine that runs their parent; a run that asks continues with the answer.
+        ended = [run for run in ended if not run.is_guest and not run.questions]
         told = {root_id: set(_list_told(main))}
         for parent_id in {run.parent_id for run in ended} - {root_id}:
             request = self.requests.get(parent_id)
@@ -131,6 +134,7 @@ def _apply(remains: StoredRuns, event: Event) -> None:
         del remains.requests[event.run_id]
         remains.said.pop(event.run_id, None)
     else:
+        remains.asked += isinstance(event, RunAsked)
         if isinstance(event, RunSteered):
             remains.said.setdefault(event.run_id, []).append(event.text)
         elif isinstance(event, RunFinished):

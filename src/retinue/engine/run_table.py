@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from retinue.core.events import (
     Event,
+    RunAnswered,
+    RunAsked,
     RunFinished,
     RunForgotten,
     RunQueued,
@@ -58,6 +60,10 @@ class RunTable:
         newest = reversed(self._runs.values())
         return sorted(newest, key=lambda run: run.started_ms or run.queued_ms, reverse=True)
 
+    def list_asking(self) -> list[Run]:
+        """Return the runs with open questions."""
+        return [run for run in self._runs.values() if run.questions]
+
     def list_active(self) -> list[Run]:
         """Return queued and working runs in the order they were accepted."""
         return [run for run in self._runs.values() if not run.status.is_final]
@@ -69,8 +75,11 @@ class RunTable:
         return [self._runs[child_id] for child_id in self._children.get(run_id, ())]
 
     def has_active_below(self, run_id: str) -> bool:
+        """Return whether a run below this one is queued or working, or will continue when its question is answered."""
         children = self.list_children(run_id)
-        return any(not child.status.is_final or self.has_active_below(child.id) for child in children)
+        return any(
+            not child.status.is_final or child.questions or self.has_active_below(child.id) for child in children
+        )
 
     def has_active_above(self, run: Run) -> bool:
         """Return whether any run above this one, except the main agent, is queued or working."""
@@ -96,7 +105,9 @@ class RunTable:
             self._put(run, remains.requests[run_id])
         self._said.update({run_id: said for run_id, said in remains.said.items() if said})
 
-    def tell(self, event: RunQueued | RunStarted | RunFinished | RunRead | RunForgotten | RunSteered) -> None:
+    def tell(
+        self, event: RunQueued | RunStarted | RunFinished | RunRead | RunForgotten | RunSteered | RunAsked | RunAnswered
+    ) -> None:
         """Apply an event to its run and publish it."""
         fold(self._runs[event.run_id], event)
         self._bus.publish(event)

@@ -14,7 +14,7 @@ from retinue.core.diagnostics import suggest
 from retinue.core.errors import quote
 from retinue.core.run import Grant
 from retinue.core.tool import Effect, suggest_tool
-from retinue.core.tool_table import SEARCH, ToolAudience, list_names, list_rows
+from retinue.core.tool_table import ASK, SEARCH, ToolAudience, list_names, list_rows
 from retinue.tools.selectors import (
     NOTHING,
     Offer,
@@ -43,7 +43,7 @@ _INTERNAL = list_names(audience="internal")
 _READING = (Effect.READ, Effect.NETWORK)
 SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
 SUBAGENT_READONLY = frozenset(
-    name for name, offer in (BUILTIN_OFFERS | _SWITCHED_OFFERS).items() if offer.effect in _READING
+    (ASK, *(name for name, offer in (BUILTIN_OFFERS | _SWITCHED_OFFERS).items() if offer.effect in _READING))
 )
 """All tools that a read-only agent of the `subagent` surface may have."""
 

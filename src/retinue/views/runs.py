@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from retinue.core.errors import SessionError
-from retinue.core.events import Event, RunFinished, RunQueued, RunStarted, RunSteered
+from retinue.core.events import Event, RunAnswered, RunAsked, RunFinished, RunQueued, RunStarted, RunSteered
 from retinue.core.messages import Message
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.engine.bus import Subscription
@@ -45,7 +45,7 @@ async def follow_run(manager: Manager, run: Run) -> AsyncIterator[Event]:
 
 
 def _is_life(event: Event) -> bool:
-    return isinstance(event, RunQueued | RunStarted | RunSteered | RunFinished)
+    return isinstance(event, RunQueued | RunStarted | RunSteered | RunAsked | RunAnswered | RunFinished)
 
 
 class SessionRuns:

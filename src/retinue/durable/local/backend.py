@@ -78,7 +78,9 @@ class DurableBackend(LocalBackend):
 
     async def take_over(self, remains: StoredRuns, warn: Callable[[str], None]) -> None:
         """Find the runs of an earlier process to resume. Raises RecordError."""
-        self.returning = frozenset(await self._need_records().take_over(remains.runs, remains.requests, warn))
+        found = await self._need_records().take_over(remains.runs, remains.requests, warn)
+        # A run that waited for an answer continues with the answer.
+        self.returning = frozenset(run_id for run_id in found if not remains.runs[run_id].questions)
 
     async def prepare(self, run: Run, request: RunRequest) -> Arrange:
         """Record that a durable run begins. Raises RecordError."""

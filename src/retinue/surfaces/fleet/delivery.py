@@ -9,12 +9,13 @@ from itertools import count
 from typing import Any, Protocol
 
 from retinue.core.clock import Clock
-from retinue.core.events import Event, RunQueued, RunRead, RunStarted
+from retinue.core.events import Event, RunAnswered, RunQueued, RunRead, RunStarted
 from retinue.core.messages import CustomMessage
-from retinue.core.run import Run
+from retinue.core.run import Question, Run
 from retinue.engine.backend import Backend
 from retinue.engine.manager import Manager
-from retinue.engine.notify import CUSTOM_TYPE, Notifier, list_told
+from retinue.engine.notify import CUSTOM_TYPE, QUESTION_TYPE, Notifier, list_told
+from retinue.surfaces.fleet.question import render_answer, render_question
 
 
 class Render(Protocol):
@@ -25,12 +26,13 @@ class FleetDelivery:
     """Delivers the reports of one main agent's runs."""
 
     def __init__(
-        self, manager: Manager, backend: Backend, render: Render, rouse: Callable[[CustomMessage], None]
+        self, manager: Manager, backend: Backend, render: Render, rouse: Callable[[CustomMessage], None], clock: Clock
     ) -> None:
         self._manager = manager
         self._backend = backend
         self.render = render
         self._rouse = rouse
+        self._clock = clock
         self._numbers = count(1)
         self._kept: dict[str, list[CustomMessage]] = {}
         """Reports for parents that are not running, by run id."""
@@ -64,13 +66,35 @@ class FleetDelivery:
             is_partial = bool(list_siblings(self._manager, run))
             return self.render(unread, is_group=len(told) > 1, is_partial=is_partial) if unread else None
 
+        self._revise(run.parent_id, revise)
+        self._manager.wake(run.parent_id)
+
+    def ask(self, run: Run, question: Question, closed: RunAnswered | None) -> None:
+        """Deliver a question. When it is closed, remove it, or tell a parent that knows it that the user answered."""
+        now_ms = self._clock.now_ms()
+        if closed is None:
+            self.deliver(run.parent_id, render_question(run, question, now_ms))
+            return
+        unseen = list[CustomMessage]()
+
+        def revise(message: CustomMessage) -> CustomMessage | None:
+            is_same = message.custom_type == QUESTION_TYPE and message.details.get("questionId") == question.id
+            unseen.extend([message] if is_same else ())
+            return None if is_same else message
+
+        self._revise(run.parent_id, revise)
         live = self._manager.live(run.parent_id)
+        if closed.by == "user" and not unseen and live is not None:
+            live.inbox.steer(render_answer(run, closed, now_ms))  # wakes nobody: there is nothing to do
+
+    def _revise(self, parent_id: str, revise: Callable[[CustomMessage], CustomMessage | None]) -> None:
+        """Change the reports that a parent has not seen."""
+        live = self._manager.live(parent_id)
         if live is not None:
             live.inbox.revise_reports(revise)
-            self._manager.wake(run.parent_id)
-        kept = [revised for message in self._kept.pop(run.parent_id, ()) if (revised := revise(message)) is not None]
+        kept = [revised for message in self._kept.pop(parent_id, ()) if (revised := revise(message)) is not None]
         if kept:
-            self._kept[run.parent_id] = kept
+            self._kept[parent_id] = kept
 
     def deliver_kept(self, run_id: str) -> None:
         """Deliver reports that arrived while the run was not running."""
@@ -95,7 +119,7 @@ def open_notifier(
 
     `rouse` is called with each report to the main agent, which may be idle.
     """
-    post = FleetDelivery(manager, backend, render, rouse)
+    post = FleetDelivery(manager, backend, render, rouse, clock)
     notifier = Notifier(post, clock, partial(list_siblings, manager))
 
     def hear(event: Event) -> None:

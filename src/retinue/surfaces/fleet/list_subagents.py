@@ -52,4 +52,5 @@ def pick_rows(runs: Sequence[Run], *, everything: bool = False) -> list[Run]:
 def render_row(run: Run) -> str:
     """Return `id | type | status | description`."""
     agent = "general" if run.agent == DEFAULT_AGENT else run.agent
-    return " | ".join((run.id, agent, to_word(run), run.description))
+    waits = "".join(f" (waits for an answer to {question.id})" for question in run.questions)
+    return " | ".join((run.id, agent, f"{to_word(run)}{waits}", run.description))

@@ -47,6 +47,12 @@ class LifecycleRecords:
                 return self._finish(run)
             case ev.RunSteered():
                 return {"type": "subagents:steered", "id": run.id, "message": event.text}
+            case ev.RunAsked():
+                asked = {"questionId": event.question.id, "question": event.question.title}
+                return {**self._identify("asked", run), **asked, "options": list(event.question.options)}
+            case ev.RunAnswered():
+                answered = {"questionId": event.question_id, "answer": event.answer, "by": event.by}
+                return {**self._identify("answered", run), **answered}
             case ev.Compacted() if event.result is not None:
                 return self._compact(run, event)
             case ev.RunForgotten():

@@ -9,15 +9,17 @@ from retinue.core.figures import format_duration, format_tokens
 from retinue.core.model import ToolSpec
 from retinue.core.run import Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.engine.notify import QUESTION_TYPE
 from retinue.surfaces.base import Caller
 from retinue.surfaces.fleet.conversation import load_messages, render_conversation
 from retinue.surfaces.fleet.peek import Peek, bound_text, read_transcript, render_peek
 from retinue.surfaces.fleet.ports import FleetPorts, Refusal, tell_missing
+from retinue.surfaces.fleet.question import ANSWER_HINT, render_question_block
 from retinue.surfaces.fleet.status import ACTIVE, describe_machine, explain_error, name_agent, note_status, to_word
 from retinue.tools.files.ripgrep import find_ripgrep
 from retinue.tools.registry import load_description
 
-WaitEnd: TypeAlias = Literal["finished", "timeout", "message"]
+WaitEnd: TypeAlias = Literal["finished", "timeout", "message", "question"]
 POLL_S = 1.0
 NO_OUTPUT = "No output."
 _UNTOLD = (
@@ -39,7 +41,7 @@ async def wait_for_run(caller: Caller, run_id: str, timeout_s: float) -> WaitEnd
         return "finished"
     async with asyncio.TaskGroup() as group:
         finish = group.create_task(caller.manager.wait(run_id))
-        watch = group.create_task(_watch(caller, timeout_s))
+        watch = group.create_task(_watch(caller, run, timeout_s))
         await asyncio.wait((finish, watch), return_when=asyncio.FIRST_COMPLETED)
         # A run that ends at the same moment as the timeout counts as finished.
         ended: WaitEnd = "finished" if finish.done() or not watch.done() else watch.result()
@@ -48,13 +50,16 @@ async def wait_for_run(caller: Caller, run_id: str, timeout_s: float) -> WaitEnd
     return ended
 
 
-async def _watch(caller: Caller, timeout_s: float) -> Literal["timeout", "message"]:
-    """Wait for the timeout or a steering message of the user in the caller's inbox."""
+async def _watch(caller: Caller, run: Run, timeout_s: float) -> WaitEnd:
+    """Wait for the timeout, a steering message of the user in the caller's inbox, or a question that waits for it."""
     clock, ends_s = caller.clock, caller.clock.steady_s() + timeout_s
     while True:
         live = caller.manager.live(caller.run_id)
         if live is not None and live.inbox.has_words:
             return "message"
+        is_asked = run.questions and run.parent_id == caller.run_id
+        if is_asked or (live is not None and live.inbox.has_report(QUESTION_TYPE)):
+            return "question"
         rest_s = ends_s - clock.steady_s()
         if rest_s <= 0:
             return "timeout"
@@ -112,7 +117,8 @@ class ResultTool:
 
     def _render(self, run: Run, ended: WaitEnd, *, verbose: bool) -> str:
         body = render_body(run, ended, self._find_wait_s(), notifies=self._ports.settings.notifies)
-        text = f"{self.render_head(run)}\n\n{body}"
+        asked = "".join(f"{render_question_block(question)}\n" for question in run.questions)
+        text = f"{self.render_head(run)}\n\n{f'{asked}{ANSWER_HINT}' if asked else body}"
         if verbose and (messages := load_messages(self._caller, run)) is not None:
             conversation = bound_text(render_conversation(messages), run.output_file)
             text += f"\n\n--- Agent Conversation ---\n{conversation}"
@@ -183,6 +189,11 @@ def _tell_active(word: str, ended: WaitEnd, wait_s: float, *, notifies: bool) ->
         return (
             "The user has said something, so this call stopped waiting. The agent was NOT stopped: "
             f"{end}. Answer the user first."
+        )
+    if ended == "question":
+        return (
+            "Another agent asks you something, so this call stopped waiting. The agent was NOT stopped: "
+            f"{end}. Answer the question first."
         )
     if not notifies:
         return f"The agent is {doing}. Do other work meanwhile, then {end}."
