@@ -7,10 +7,12 @@ import os
 import shutil
 import signal
 import subprocess
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import aiohttp
 import pytest
+
+from retinue.testing import open_cli
 
 CHROMIUM = shutil.which("chromium")
 _FLAGS = (
@@ -144,3 +146,69 @@ async def _wait_for_port(path):
         while not (path.exists() and path.read_text().count("\n")):
             await asyncio.sleep(0.05)
     return int(path.read_text().split("\n")[0])
+
+
+@contextmanager
+def served(world, *arguments):
+    """`retinue serve` in its own process; gives the address it prints."""
+    with open_cli(["serve", *world.model, *arguments], world.work, world.environment, home=world.home) as process:
+        yield process.stdout.readline().decode().strip(), process
+        with suppress(ProcessLookupError):  # whoever reads all that it said has ended it
+            process.terminate()
+        assert process.wait(10) == 143
+    assert world.wait_until_alone(10) == []
+
+
+def split(address):
+    """What stands before the token, and the token."""
+    base, _, token = address.partition("/#")
+    return base, token
+
+
+@asynccontextmanager
+async def listing(address):
+    """The list of sessions without a browser: sends, and waits for a message of a kind that fits."""
+    base, token = split(address)
+    url = base.replace("http", "ws") + "/ws"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(url, origin=base, protocols=("retinue", token)) as socket,
+    ):
+
+        async def hear(kind, fits=lambda *words: True):
+            async with asyncio.timeout(20):
+                while True:
+                    message = await socket.receive()
+                    if message.type is aiohttp.WSMsgType.BINARY:
+                        continue
+                    found, *words = json.loads(message.data)
+                    if found == kind and fits(*words):
+                        return words
+                    assert kind == "error" or found != "error", words
+
+        yield lambda *words: socket.send_str(json.dumps(words)), hear
+
+
+async def start(address, task=""):
+    """Start a session; gives its id."""
+    async with listing(address) as (send, hear):
+        await send("start", task)
+        return (await hear("started"))[0]
+
+
+async def wait_until(page, script, timeout_s=8):
+    async with asyncio.timeout(timeout_s):
+        while not await page.evaluate(script):
+            await asyncio.sleep(0.05)
+
+
+async def open_session(page, address, task=""):
+    """Start a session with the list's form; gives its id."""
+    await page.call("Page.navigate", url=address)
+    await wait_until(page, "document.body?.classList.contains('-loaded')")
+    await page.evaluate(f"document.querySelector('#task').value = {json.dumps(task)}")
+    await page.evaluate("document.querySelector('#new button').click()")
+    await wait_until(
+        page, "location.pathname.startsWith('/s/') && document.body?.classList.contains('-first-byte')", 20
+    )
+    return (await page.evaluate("location.pathname"))[3:]

@@ -8,21 +8,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from retinue.serve.browser import BrowserServer
-from retinue.testing import open_cli, run_cli
-from tests.ui.browser_world import open_browser
+from retinue.testing import run_cli
+from tests.ui.browser_world import open_browser, open_session, served, split, start, wait_until
 from tests.ui.terminal_world import World
-
-
-@contextlib.contextmanager
-def served(world, *arguments):
-    """`retinue serve` in its own process; gives the address it prints."""
-    with open_cli(["serve", *world.model, *arguments], world.work, world.environment, home=world.home) as process:
-        yield process.stdout.readline().decode().strip(), process
-        with contextlib.suppress(ProcessLookupError):  # whoever reads all that it said has ended it
-            process.terminate()
-        assert process.wait(10) == 143
-    assert world.wait_until_alone(10) == []
 
 
 @pytest.fixture
@@ -30,15 +18,12 @@ def world(tmp_path):
     return World(tmp_path)
 
 
-def split(address):
-    """What stands before the token, and the token."""
-    base, _, token = address.partition("/#")
-    return base, token
-
-
 async def fetch(address, path="/", **headers):
     async with aiohttp.ClientSession() as session, session.get(split(address)[0] + path, headers=headers) as answer:
         return answer.status, await answer.text()
+
+
+PATHS = ("/", "/page.js", "/list.js", "/window.js", "/page.css", "/s/0123abcd", "/static/js/textual.js")
 
 
 @pytest.mark.attack("D17", "I5")
@@ -47,9 +32,16 @@ async def test_only_the_token_opens_it(world):
         base, token = split(address)
         port = base.rpartition(":")[2]
         assert base.startswith("http://127.0.0.1:") and len(token) >= 32
-        pages = [await fetch(address, path) for path in ("/", "/page.js", "/static/js/textual.js")]
-        assert [status for status, _ in pages] == [200] * 3 and not any(token in text for _, text in pages)
-        for path in ("/ws", f"/ws?token={token}", f"/?token={token}", "/download/x", f"/download/x?token={token}"):
+        pages = [await fetch(address, path) for path in PATHS]
+        assert [status for status, _ in pages] == [200] * len(PATHS) and not any(token in text for _, text in pages)
+        for path in (
+            "/ws",
+            "/ws/0123abcd",
+            f"/ws?token={token}",
+            f"/?token={token}",
+            "/download/x",
+            f"/download/x?token={token}",
+        ):
             status, text = await fetch(address, path, Cookie=f"retinue-token-{port}={token}")
             assert status == 200 if path.startswith("/?") else status in (403, 404)
             assert token not in text
@@ -61,11 +53,12 @@ async def test_page_and_socket_answer(world):
     with served(world) as (address, _):
         base, token = split(address)
         async with aiohttp.ClientSession() as session:
-            async with session.get(base) as page:
+            name = await start(address)
+            async with session.get(f"{base}/s/{name}") as page:
                 assert page.status == 200 and "textual-terminal" in await page.text()
                 assert "frame-ancestors 'none'" in page.headers["Content-Security-Policy"]
                 assert "Set-Cookie" not in page.headers
-            url = base.replace("http", "ws") + "/ws?width=90&height=30"
+            url = base.replace("http", "ws") + f"/ws/{name}?width=90&height=30"
             async with session.ws_connect(url, origin=base, protocols=("retinue", token)) as socket:
                 assert socket.protocol == "retinue"
                 seen = b""
@@ -78,10 +71,10 @@ async def test_page_and_socket_answer(world):
 
 
 @contextlib.asynccontextmanager
-async def window(address):
+async def window(address, name=""):
     """A window without a browser: waits for a text, and types."""
     base, token = split(address)
-    url = base.replace("http", "ws") + "/ws?width=200&height=40"
+    url = base.replace("http", "ws") + f"/ws/{name or await start(address)}?width=200&height=40"
     async with (
         aiohttp.ClientSession() as session,
         session.ws_connect(url, origin=base, protocols=("retinue", token)) as socket,
@@ -127,7 +120,7 @@ async def test_approval_is_for_the_folder_served(world):
 async def test_browser_paints_and_is_answered(mocked, tmp_path):
     with mocked({"text": "The answer is FORTYTWO."}) as world, served(world) as (address, _):
         async with open_browser(tmp_path) as page:
-            await page.call("Page.navigate", url=address)
+            await open_session(page, address)
             await page.see("mock-1")
             await page.write("what is it?")
             await page.see("what")
@@ -149,34 +142,30 @@ async def test_browser_paints_and_is_answered(mocked, tmp_path):
 async def test_browser_says_when_it_ended(world, tmp_path):
     with served(world) as (address, _):
         async with open_browser(tmp_path) as page:
-            await page.call("Page.navigate", url=address)
+            await open_session(page, address)
             await page.see("offline/rules")
             await page.write("/quit")
             await page.press("Enter", 13)
             await wait_until(page, "document.body.classList.contains('-closed')")
-            assert "It has ended" in await page.evaluate("document.querySelector('.ended').innerText")
+            assert "This session has ended" in await page.evaluate("document.querySelector('.ended').innerText")
 
 
 async def test_page_is_opened_again(world, tmp_path):
     with served(world) as (address, _):
         async with open_browser(tmp_path) as page:
-            for steps in (("navigate", {"url": address}), ("reload", {}), ("navigate", {"url": split(address)[0]})):
+            base, token = split(address)
+            name = await open_session(page, address)
+            for steps in (("reload", {}), ("navigate", {"url": f"{base}/s/{name}"})):
                 page.received = ""
                 await page.call(f"Page.{steps[0]}", **steps[1])
                 await page.see("offline/rules")
             # A wrong token, then the right one, in the same window: only the fragment changes.
-            await page.call("Page.navigate", url=split(address)[0] + "/#wrong")
-            await wait_until(page, "document.body?.classList.contains('-closed')")
-            assert "address that retinue serve printed" in await page.evaluate("document.body.innerText")
-            page.received = ""
-            await page.call("Page.navigate", url=address)
-            await page.see("offline/rules")
-
-
-async def wait_until(page, script):
-    async with asyncio.timeout(8):
-        while not await page.evaluate(script):
-            await asyncio.sleep(0.05)
+            for path in ("/", f"/s/{name}"):
+                await page.call("Page.navigate", url=f"{base}{path}#wrong")
+                await wait_until(page, "document.body?.innerText.includes('address that retinue serve printed')")
+                page.received = ""
+                await page.call("Page.navigate", url=f"{base}{path}#{token}")
+                await page.see(name if path == "/" else "offline/rules")
 
 
 @contextlib.asynccontextmanager
@@ -217,8 +206,7 @@ async def test_other_port_gets_nothing(world, tmp_path):
         secret = max(re.findall(r"[\w-]+", address), key=len)
         inside = json.dumps(base.partition("/?")[0].replace("http", "ws") + "/ws")
         async with stranger() as (other, heard), open_browser(tmp_path) as page:
-            await page.call("Page.navigate", url=address)
-            await page.see("offline/rules")
+            await open_session(page, address)
             tries = [f"fetch({json.dumps(other)}, {{credentials: 'include', mode: 'no-cors'}}).catch(String)"]
             tries += [f"void window.open({json.dumps(other + '/opened')})"]
             for script in tries:
@@ -278,7 +266,7 @@ async def test_socket_is_only_for_our_page(world):
 HEAD = b"Host: HOST\r\nOrigin: http://HOST\r\n"
 SHAKE = HEAD + b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: retinue, TOKEN\r\n"
 KEY = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MTIzNDU2Nzg5MDEyMzQ1Ng==\r\n\r\n"
-OPEN = b"GET /ws HTTP/1.1\r\n" + SHAKE + KEY
+OPEN = b"GET /ws/ID HTTP/1.1\r\n" + SHAKE + KEY
 GARBAGE = {
     "noise": (bytes(range(256)) * 8, b"400"),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200), b"400"),
@@ -302,7 +290,9 @@ GARBAGE = {
     "no key": (b"GET /ws HTTP/1.1\r\n" + SHAKE + b"Sec-WebSocket-Version: 13\r\n\r\n", b"400"),
     "bad key": (b"GET /ws HTTP/1.1\r\n" + SHAKE + KEY.replace(b"MTIz", b"!!!!"), b"400"),
     "old version": (b"GET /ws HTTP/1.1\r\n" + SHAKE + KEY.replace(b"13", b"99"), b"4"),
-    "size": (OPEN.replace(b"/ws", b"/ws?width=99999&height=x"), b"400"),
+    "size": (OPEN.replace(b"/ws/ID", b"/ws/0123abcd?width=99999&height=x"), b"400"),
+    "no size": (OPEN.replace(b"/ws/ID", b"/ws/0123abcd?width=0"), b"400"),
+    "no id": (OPEN.replace(b"/ws/ID", b"/ws/..%2f..%2fetc"), b"400"),
     "method of socket": (OPEN.replace(b"GET", b"POST"), b"4"),
 }
 
@@ -327,12 +317,18 @@ MESSAGES = [
 ]
 
 
-async def throw(address, data, more=b""):
+COMMANDS = [
+    *('["start"]', '["start", 1]', '["command", "stop", "../../x"]', '["command", "kill", "0123abcd"]'),
+    *('["answer", "0123abcd", "q"]', '["say", "x", "y"]', '["say", "0123abcd", "' + "x" * 200_000 + '"]'),
+]
+
+
+async def throw(address, data, more=b"", name=""):
     """What comes back for raw bytes; after more of them the other side must have ended it."""
     base, token = split(address)
     host = base.removeprefix("http://")
     reader, writer = await asyncio.open_connection(*host.split(":"))
-    writer.write(data.replace(b"HOST", host.encode()).replace(b"TOKEN", token.encode()))
+    writer.write(data.replace(b"HOST", host.encode()).replace(b"TOKEN", token.encode()).replace(b"ID", name.encode()))
     answer = b""
     with contextlib.suppress(ConnectionError):
         answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
@@ -367,31 +363,32 @@ async def test_garbage_is_refused_quietly(world):
 @pytest.mark.attack("D17")
 async def test_broken_frames_end_their_window(world):
     with served(world) as (address, process):
-        answers = [await throw(address, OPEN, frame) for frame in FRAMES.values()]
-        assert ([answer[9:12] for answer in answers], (await fetch(address))[0]) == ([b"101"] * len(FRAMES), 200)
+        name = await start(address)
+        answers = [await throw(address, OPEN, frame, name) for frame in FRAMES.values()]
+        answers += [await throw(address, OPEN.replace(b"/ID", b""), frame) for frame in FRAMES.values()]
+        assert ([answer[9:12] for answer in answers], (await fetch(address))[0]) == ([b"101"] * len(answers), 200)
         lines = end(process)
-    assert len(lines) <= len(FRAMES), lines
+    assert len(lines) <= len(answers), lines
 
 
 @pytest.mark.attack("D17")
-async def test_odd_messages_end_their_window():
-    class Window:
-        closed = []
-
-        def __init__(self, *texts):
-            self.messages = [aiohttp.WSMessage(aiohttp.WSMsgType.TEXT, text, None) for text in texts]
-
-        async def __aiter__(self):
-            for message in self.messages:
-                yield message
-
-        async def close(self, *, code):
-            self.closed.append(code)
-
-    server = BrowserServer(["true"], 1, "token")
-    for text in MESSAGES:
-        await server._process_messages(Window(text), None)
-    assert Window.closed == [aiohttp.WSCloseCode.POLICY_VIOLATION] * len(MESSAGES)
+async def test_odd_messages_end_their_window(world):
+    with served(world) as (address, _):
+        base, token = split(address)
+        name, codes = await start(address), []
+        async with aiohttp.ClientSession() as session:
+            for path, texts in ((f"/ws/{name}", MESSAGES), ("/ws", [*MESSAGES, *COMMANDS])):
+                for text in texts:
+                    url = base.replace("http", "ws") + path
+                    async with session.ws_connect(url, origin=base, protocols=("retinue", token)) as socket:
+                        await socket.send_str(text)
+                        while not (message := await socket.receive(10)).type & aiohttp.WSMsgType.CLOSE:
+                            assert message.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT), (text, message)
+                        codes.append(socket.close_code)
+        async with window(address, name) as (see, write):  # the session has not noticed
+            await write("still here")
+            await see(b"still here")
+    assert codes == [aiohttp.WSCloseCode.POLICY_VIOLATION] * len(codes)
 
 
 @pytest.mark.attack("D17")

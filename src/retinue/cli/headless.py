@@ -36,17 +36,21 @@ def run_headless(options: Options) -> int:
             "--resume shows a list in the terminal UI, so it needs a terminal and no -p or --mode; "
             "use --continue for the newest session, or --session ID (retinue sessions lists them)"
         )
+    if options.detach:
+        from retinue.cli.detach import run_detached
+
+        return run_detached(options)
     if options.mode == "rpc":
         from retinue.cli.line_server import run_rpc
 
         return run_rpc(options)
-    # RETINUE_SERVED: in a browser, through `retinue serve`.
-    is_served, is_attended = bool(os.environ.pop("RETINUE_SERVED", "")), sys.stdin.isatty()
-    if not options.print and options.mode == "text" and (is_served or is_attended):
-        if is_served or sys.stdout.isatty():
+    # RETINUE_SERVED: a session process, whose terminals are windows elsewhere.
+    process_id, is_attended = os.environ.pop("RETINUE_SERVED", ""), sys.stdin.isatty()
+    if not options.print and options.mode == "text" and (process_id or is_attended):
+        if process_id or sys.stdout.isatty():
             from retinue.cli.screen import run_screen
 
-            return run_screen(options)
+            return run_screen(options, process_id)
         if not (options.prompts or options.files):
             raise UsageError(
                 'no prompt given; for example: retinue -p "What does this project do?" (see retinue --help)'

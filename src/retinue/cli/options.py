@@ -18,7 +18,7 @@ EVERYWHERE = "--directory --approve --no-approve --offline --help"
 SECTIONS = {
     "output": "--print --mode",
     "model": f"{_MODEL} --models --offline",
-    "session": "--continue --resume --session --session-id --session-dir --no-session --name",
+    "session": "--detach --continue --resume --session --session-id --session-dir --no-session --name",
     "tools and prompt": "--agent --tools --exclude-tools --no-tools --system-prompt --append-system-prompt "
     "--no-context-files --no-skills",
     "other": "--directory --approve --no-approve --help --version",
@@ -64,8 +64,13 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     ),
     "serve": (
         "serve.run_serve",
-        "--port --model --provider --thinking --session-dir --continue",
-        (("", "open the terminal UI in a browser on this machine"),),
+        "--port --host --tls-cert --tls-key --model --provider --thinking --session-dir --continue",
+        (("", "show sessions in a browser: start, watch and stop them, answer their questions"),),
+    ),
+    "attach": (
+        "attach.run_attach",
+        "--list --json",
+        (("[SESSION]", "open a session of the background or of retinue serve in this terminal"),),
     ),
     "mcp": (
         "line_server.run_mcp",
@@ -138,6 +143,7 @@ FLAGS = {
     "--thinking": ("", "off|minimal|low|medium|high|xhigh|max", "how much the model thinks"),
     "--models": ("", "A,B", "models to start with and to cycle through: names or globs, each optionally with :LEVEL"),
     "--offline": ("", "", "do not search for local model servers"),
+    "--detach": ("", "", "run the prompts in the background; retinue attach opens the session"),
     "--continue": ("-c", "", "continue the newest session of this folder"),
     "--resume": ("-r", "", "choose a session of this folder from a list; needs the terminal UI"),
     "--session": ("", "PATH|ID", "open this session; the start of an id is enough"),
@@ -185,6 +191,10 @@ FLAGS = {
     "--convert": ("", "", "only converted documents"),
     "--output": ("-o", "FILE", "write to FILE"),
     "--port": ("", "N", "the port on this machine (default: any free port)"),
+    "--host": ("", "NAME", "the name or address to listen on (default: 127.0.0.1); others than loopback need TLS"),
+    "--tls-cert": ("", "FILE", "the server's certificate, as PEM"),
+    "--tls-key": ("", "FILE", "the key of the certificate, as PEM"),
+    "--list": ("", "", "list the sessions in the background"),
     "--database": ("", "URL", "the shared Postgres (default: RETINUE_DATABASE, else subagents.json)"),
     "--slots": ("", "N", "concurrent runs in this process, at each depth of delegation (20)"),
     "--total": ("", "N", "concurrent runs on all workers together, at each depth; 0 removes an earlier limit"),
@@ -238,7 +248,8 @@ class Options:
         self.refresh = self.all = self.write = self.readonly = False
         self.user = self.project = self.yes = self.no = self.forget = False
         self.mcp = self.hook = self.extension = self.file = ""
-        self.output = self.port = ""
+        self.output = self.port = self.host = self.tls_cert = self.tls_key = ""
+        self.detach = self.list = False
         self.search = self.fetch = self.convert = self.unfetched = False
         self.limit = self.tool = self.run = ""
         self.database = self.slots = self.total = self.drain = self.days = ""
@@ -268,6 +279,10 @@ _CONFLICTS = (
     ("--resume", "--session"),
     ("--resume", "--session-id"),
     ("--resume", "--no-session"),
+    ("--detach", "--resume"),
+    ("--detach", "--print"),
+    ("--detach", "--mode"),
+    ("--detach", "--no-session"),
     ("--user", "--project"),
     ("--yes", "--no"),
     ("--yes", "--forget"),

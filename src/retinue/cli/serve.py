@@ -1,7 +1,9 @@
-"""`retinue serve`: the terminal UI in a browser on this machine."""
+"""`retinue serve`: sessions in a browser."""
 
 import asyncio
 import sys
+from contextlib import suppress
+from ipaddress import ip_address
 
 from retinue.cli.options import Options
 from retinue.cli.voice import say
@@ -10,15 +12,35 @@ from retinue.core.errors import ConfigError, UsageError, quote
 
 def run_serve(options: Options) -> int:
     """Serve until a signal arrives; returns the exit status."""
-    port = _read_port(options.port)
+    port, host = _read_port(options.port), options.host or "127.0.0.1"
     try:
-        from retinue.serve.browser import serve_browser
+        from retinue.serve.browser import Address, serve_browser
     except ImportError as error:
         raise ConfigError('retinue serve needs the extra "serve": pip install "retinue[serve]"') from error
+    _check_host(options, host)
+    address = Address(host, port, options.tls_cert, options.tls_key)
     try:
-        return asyncio.run(serve_browser(_build_command(options), port, _tell))
+        return asyncio.run(serve_browser(build_command(options), address, _tell, say, continues=options.continue_))
     except OSError as error:
-        raise UsageError(f"--port {port}: {error.strerror or error}; choose another port, or omit --port") from error
+        place = f"--host {quote(host)}, --port {port}" if options.host else f"--port {port}"
+        raise UsageError(f"{place}: {error.strerror or error}; choose another port, or omit --port") from error
+
+
+def _check_host(options: Options, host: str) -> None:
+    """Refuse an address that others can reach if what they send could be read on the way."""
+    if bool(options.tls_cert) != bool(options.tls_key):
+        raise UsageError("--tls-cert and --tls-key belong together; give both")
+    with suppress(ValueError):
+        place = ip_address(host)
+        if place.is_unspecified:
+            raise UsageError(f"--host {quote(host)}: give the one name or address that browsers will use")
+        if place.is_loopback:
+            return
+    if host != "localhost" and not options.tls_cert:
+        raise UsageError(
+            f"--host {quote(host)} is not this machine only, so it needs --tls-cert and --tls-key; "
+            "or omit --host and use a tunnel: ssh -L PORT:127.0.0.1:PORT HOST"
+        )
 
 
 def _read_port(text: str) -> int:
@@ -29,8 +51,8 @@ def _read_port(text: str) -> int:
     return int(text)
 
 
-def _build_command(options: Options) -> list[str]:
-    """The command line for each browser window: this program with the same flags."""
+def build_command(options: Options) -> list[str]:
+    """The command line of a session process: this program with the same flags."""
     command = [sys.executable, "-P", "-m", "retinue"]
     for flag, value in (
         ("--model", options.model),
@@ -40,11 +62,10 @@ def _build_command(options: Options) -> list[str]:
     ):
         command += [flag, value] if value else []
     command += ["--approve"] if options.approve else []
-    command += ["--no-approve"] if options.no_approve else []
-    return [*command, "--continue"] if options.continue_ else command
+    return [*command, "--no-approve"] if options.no_approve else command
 
 
 def _tell(address: str) -> None:
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
-    say("open this address in a browser on this machine; press ctrl+c to stop")
+    say("open this address in a browser; ctrl+c stops the server and closes the sessions that it started")

@@ -24,7 +24,15 @@ TMP_PREFIX = "retinue-tmp-"
 PRIVATE_DIRS = ("/tmp", "/var/tmp", "/run", "/dev/shm")
 """Where other programs keep sockets, locks and files that commands must not access."""
 
-_OWN_SECRETS = ("auth.json", "models.json", "mcp.json", "subagents.json", "sessions", "retinue/worker")
+_OWN_SECRETS = (
+    "auth.json",
+    "models.json",
+    "mcp.json",
+    "subagents.json",
+    "sessions",
+    "retinue/worker",
+    "retinue/processes",
+)
 """In the agent directory: keys, files that may contain passwords, sessions, and files of a cluster worker."""
 SECRETS = (
     *(".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".netrc", ".npmrc", ".yarnrc.yml", ".pypirc"),

@@ -199,6 +199,10 @@ class SubagentsConfig(Struct, frozen=True):
     """Which runs the list of agents shows."""
     notifications: Annotated[Alerts, choice(*get_args(Alerts))] = "auto"
     """How you are notified that work has ended or a question waits; see the guide to the terminal UI."""
+    detached_seconds: Annotated[float | None, amount(), USER_ONLY] = None
+    """How long a session in the background stays open without a window, at work or not; default: until its work is
+    done. It can be resumed.
+    """
     output_transcript: Annotated[bool, flag()] = True
     """Write a transcript of each background run to `.pi/output`."""
     rollup_child_usage: Annotated[bool, flag()] = False

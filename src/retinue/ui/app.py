@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from retinue.app import UserState
     from retinue.ui.commands.registry import SlashCommands
     from retinue.ui.shutdown import ShutdownWatch
+    from retinue.ui.windows import SessionWindows
 
 Answer = TypeVar("Answer")
 
@@ -55,13 +56,19 @@ class RetinueApp(App[int], inherit_bindings=False):
     """
 
     def __init__(
-        self, request: Request, *, first_words: Sequence[str | Sequence[UserContent]] = (), is_resumed: bool = False
+        self,
+        request: Request,
+        *,
+        first_words: Sequence[str | Sequence[UserContent]] = (),
+        is_resumed: bool = False,
+        windows: "SessionWindows | None" = None,
     ) -> None:
         """`first_words` are sent one after the other when the agent is ready; content lists are sent as prompts.
 
-        `is_resumed`: first let the user choose a session.
+        `is_resumed`: first let the user choose a session. `windows` show the UI instead of the terminal.
         """
         no_color = os.environ.get("NO_COLOR")
+        self.windows = windows
         super().__init__()
         if no_color is not None:
             os.environ["NO_COLOR"] = no_color  # textual removes it, but subprocesses of agents need it too
@@ -88,6 +95,7 @@ class RetinueApp(App[int], inherit_bindings=False):
         """Whether the terminal has reported that it got or lost the focus."""
         self.crash: Exception | None = None
         """The unhandled exception that ended the program."""
+        self.is_asking_trust = False
         self._ending: ShutdownWatch | None = None
         self._early: list[Event] | None = []
         """Keys and pastes that arrived before the editor existed; None afterwards."""
@@ -108,9 +116,11 @@ class RetinueApp(App[int], inherit_bindings=False):
         home, text = os.path.expanduser("~"), str(path)
         return f"~{text[len(home) :]}" if text == home or text.startswith(f"{home}/") else text
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
         """Open the session after the first refresh."""
         self._watch_for_end()
+        if self.windows is not None:
+            await self.windows.open(self)
         # The terminal lost the screen content while the program was suspended.
         self.app_resume_signal.subscribe(self, lambda app: self.refresh(layout=True))
         self.call_after_refresh(self._begin)
@@ -203,7 +213,9 @@ class RetinueApp(App[int], inherit_bindings=False):
         doubt = await asyncio.to_thread(find_doubt)
         if doubt is None:
             return
+        self.is_asking_trust = True
         answer = await self.push_screen_wait(TrustScreen(*doubt))
+        self.is_asking_trust = False
         decision, is_kept = answer or (False, False)
         self.request = self.link.request = replace(self.request, approve=decision)
         if is_kept and (note := await asyncio.to_thread(save_decision, decision)):
@@ -257,7 +269,9 @@ class RetinueApp(App[int], inherit_bindings=False):
             self._keep(lambda: habits.choose_start(name))
 
     def leave(self) -> None:
-        """Exit; while subagents are working, ask first."""
+        """Exit; while subagents are working, ask first. A window among several, or with work to do, is only closed."""
+        if self.windows is not None and self.windows.detach():
+            return
         if self.departure.agents:
             self.speech.start(self.departure.request("exit", self._leave_now))
         else:
@@ -273,9 +287,12 @@ class RetinueApp(App[int], inherit_bindings=False):
         self.has_focus_reports = True
 
     async def on_unmount(self) -> None:
-        if self.link.is_open and self.return_value == 0 and not self.is_web:
+        if self.link.is_open and (self.return_value == 0 or self.windows is not None):
             self.parting = render_parting(self)
         await self.link.close()
+        if self.windows is not None:
+            error = self.ended_badly or (f"internal error: {self.crash}" if self.crash else "")
+            await self.windows.close(*self.parting, error, self.return_value or 0)
         self.pasteboard.close()
         if self._ending is not None:
             self._ending.settle()
@@ -283,6 +300,10 @@ class RetinueApp(App[int], inherit_bindings=False):
     def get_driver_class(self) -> type[Driver]:
         """textual's driver for this platform, or ours on a terminal."""
         teach_keys()
+        if self.windows is not None:
+            from retinue.ui.windows import WindowDriver
+
+            return WindowDriver
         is_foreign = sys.platform == "win32" or os.environ.get("TEXTUAL_DRIVER")
         return super().get_driver_class() if is_foreign else TerminalDriver
 

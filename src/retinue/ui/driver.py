@@ -56,7 +56,7 @@ class BackgroundReported(Message):
         self.is_dark = is_dark
 
 
-_QUERY = "\x1b]11;?\x1b\\"
+BACKGROUND_QUERY = "\x1b]11;?\x1b\\"
 _MUTE = ("linux", "dumb")
 """Terminals that do not understand the query."""
 _COLOUR = "[rgba:#/0-9A-Fa-f]"
@@ -122,7 +122,7 @@ class TerminalDriver(LinuxDriver):
         """The answer arrives with the input; nothing waits for it."""
         super().start_application_mode()  # type: ignore[no-untyped-call]
         if self._writer_thread is not None and self.input_tty and os.environ.get("TERM") not in _MUTE:
-            self.write(_QUERY)
+            self.write(BACKGROUND_QUERY)
             self.flush()
 
 
