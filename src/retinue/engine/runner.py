@@ -202,10 +202,9 @@ class LiveRun:
         """Add to the first message what is special about this run; all before it is shared with other runs."""
         if not blocks or not self._is_new():
             return blocks
-        own = "" if self.inherited is None else render_prompt(self.setup.sections)
         said, rest = (blocks[0].text, blocks[1:]) if isinstance(blocks[0], TextContent) else ("", blocks)
-        parts = (own, f"{self.setup.preface}{said}", self.setup.tag)
-        return [TextContent("\n\n".join(filter(None, parts))), *rest] if any((own, *parts[1:])) else blocks
+        text = "\n\n".join(filter(None, (f"{self.setup.preface}{said}", self.setup.tag)))
+        return [TextContent(text), *rest] if text else blocks
 
     def _is_new(self) -> bool:
         """Whether nothing was said to it yet."""
@@ -411,6 +410,9 @@ class LiveRun:
         if info.image_refusal and has_image([*self._conversation.talk.messages, UserMessage(blocks, now_ms)]):
             self._conversation.tell_losses([f"images are left out: {info.image_refusal}"])
         said: list[Message] = [UserMessage(blocks, now_ms)] if blocks else []
+        if blocks and self.inherited is not None and self._is_new():
+            # The prompt is its parent's, so its own instructions come as a message.
+            said.insert(0, UserMessage([TextContent(render_prompt(setup.sections))], now_ms))
         return said if change is None else [change, *said]
 
     def _ports(self) -> LoopPorts:
