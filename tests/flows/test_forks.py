@@ -103,4 +103,4 @@ async def test_fork_begins_with_the_bytes_of_its_parent(api, tmp_path, serve, wr
     assert b"bash was not run: this agent may not use it." in second
     assert b"I ask someone." not in first
     own = first[len(parent) - 2 :]
-    assert own.index(b"Count the words.") < own.index(b'count') < own.index(b"<active_agent ")
+    assert own.index(b"Count the words.") < own.index(b"count") < own.index(b"<active_agent ")

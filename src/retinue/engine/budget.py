@@ -249,9 +249,7 @@ class BudgetedModel:
         # The provider may have counted all of a call that was cut off, so all of it counts as used.
         used = Usage(total_tokens=hold.tokens, cost=Cost(total=hold.usd))
         try:
-            if hold.output < (request.max_tokens or info.max_tokens):
-                request = structs.replace(request, max_tokens=hold.output)
-            reply = await self.inner_model.reply(request, draft)
+            reply = await self.inner_model.reply(structs.replace(request, max_tokens=hold.output), draft)
             told = reply.message.usage
             if reply.failure is None or not draft.has_content or told.total_tokens:
                 used = told

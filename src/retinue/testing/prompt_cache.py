@@ -58,9 +58,7 @@ class PromptCache:
         blocks = list(_list_blocks(body))
         marks = [place for place, (_, _, is_marked) in enumerate(blocks) if is_marked]
         if len(marks) > MOST_MARKS:
-            raise TooManyMarks(
-                f"A maximum of {MOST_MARKS} blocks with cache_control is allowed, found {len(marks)}"
-            )
+            raise TooManyMarks(f"A maximum of {MOST_MARKS} blocks with cache_control is allowed, found {len(marks)}")
         digest, sizes, entries = blake2b(digest_size=16), list[int](), list[tuple[str, bytes]]()
         for part, data, _ in blocks:
             digest.update(data)
