@@ -182,9 +182,9 @@ async def test_appended_prompt_begins_with_the_parents(tmp_path):
 async def test_replaced_prompt_has_nothing_of_the_parent(tmp_path):
     world = World(tmp_path, [define()])
     runs = await world.run("a", "a")
-    text = render_prompt(world.setups[1].sections)
-    assert text.startswith(f'<active_agent name="a" agent_id="{runs[1].id}" parent_agent_id="{runs[0].id}" depth="2"')
-    assert "through retinue" not in text
+    text, tag = render_prompt(world.setups[1].sections), world.setups[1].tag
+    assert tag.startswith(f'<active_agent name="a" agent_id="{runs[1].id}" parent_agent_id="{runs[0].id}" depth="2"')
+    assert "through retinue" not in text and "active_agent" not in text
 
 
 @pytest.mark.parametrize(

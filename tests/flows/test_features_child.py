@@ -6,7 +6,7 @@ import pytest
 from retinue.core.definition import DeclaredTools, Definition
 from retinue.core.run import Status
 from retinue.engine.clock import SystemClock
-from retinue.engine.prompt import Identity, Place, build_append, build_replace, render_prompt
+from retinue.engine.prompt import Place, build_append, build_replace, render_prompt
 from retinue.engine.runner import LiveRun
 from retinue.features.memory import Memory, plan_memory
 from retinue.features.skills import Skills
@@ -15,8 +15,6 @@ from retinue.sessions.log import Session
 from retinue.tools.policy import BUILTIN_OFFERS, Rights, Terms, decide_tools
 from retinue.tools.registry import ToolOptions, build_tools
 from tests.run_setup import build_setup
-
-WHO = Identity("scout", "ab12", 1, 4)
 
 
 @pytest.fixture
@@ -44,7 +42,7 @@ def child(tmp_path, home):
             tmp_path,
             ScriptedModel(parse_script(replies)),
             tools={name: tools[name] for name in rights.allowed},
-            sections=build_replace(definition, WHO, Place(str(tmp_path))),
+            sections=build_replace(definition, Place(str(tmp_path))),
             features=(memory, Skills(definition.skills, [tmp_path / "skills"])),
         )
         clock = SystemClock()
@@ -58,7 +56,7 @@ def child(tmp_path, home):
 async def test_prompt_keeps_its_order(child):
     run = child([{"text": "done"}], skills=("tidy",))
     await run.prompt("go")
-    expected = ["active_agent", "header", "environment", "instructions", "memory", "skill:tidy"]
+    expected = ["header", "environment", "instructions", "memory", "skill:tidy"]
     assert list(run.session.context().sections) == expected
 
 
@@ -98,5 +96,5 @@ async def test_features_keep_the_parents_prefix(child):
     definition = Definition(name="kid", dialect="pi", source="user", path="k.md", prompt_mode="append")
     await run.prompt("go")
     parent = render_prompt(run.session.context().sections)
-    kid = render_prompt(build_append(definition, WHO, Place("/"), parent=parent))
+    kid = render_prompt(build_append(definition, Place("/"), parent=parent))
     assert kid.encode().startswith(parent.encode())

@@ -135,6 +135,7 @@ class _MainBuilder:
             environment=select(host.environment, DEPTH),
             redact=host.redactor.redact_data,
             spill_dir=host.spill_dir,
+            is_fork=request.is_fork,
             steering_mode=settings.steering_mode,
             follow_up_mode=settings.follow_up_mode,
         )

@@ -72,6 +72,7 @@ class Subagents:
             "session_dir": find_session_dir(definition, to_grounds(config)),
             "keeps_session": definition.persist_session is not False,
             "isolation": "worktree" if definition.isolation == "worktree" else None,
+            "context": definition.context or "none",
         }
 
     def apply_settings(self) -> None:

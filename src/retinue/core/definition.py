@@ -15,6 +15,8 @@ Selection: TypeAlias = bool | tuple[str, ...]
 Runner: TypeAlias = Literal["inprocess", "durable", "process", "pi", "cluster"]
 """Where a run executes: this process, this process with a durable record, its own process, a pi process, another
 machine."""
+ContextMode: TypeAlias = Literal["none", "summary", "fork"]
+"""What a run gets of its parent's conversation: nothing, its text, or the same request with all messages and tools."""
 REMOTE: Runner = "cluster"
 """Executes on another machine and survives the end of this process."""
 
@@ -73,6 +75,8 @@ class Definition(Struct, frozen=True, kw_only=True):
     """No extensions and no skills. For this and the following fields: None leaves it to the caller, a value is
     final."""
     inherit_context: bool | None = None
+    context: ContextMode | None = None
+    """What it gets of the caller's conversation; wins over `inherit_context`."""
     isolation: Literal["worktree", "off"] | None = None
     persist_session: bool | None = None
     session_dir: str | None = None

@@ -119,6 +119,10 @@ class ModelRequest(Struct):
     """Stays the same for a whole conversation: the key of provider-side caches."""
     cache: bool = True
     """False for one-off requests such as summaries, which should not write to the cache."""
+    marks: tuple[int, ...] | None = None
+    """Cache marks: how many messages come before each. None marks the last message only."""
+    shared: int = 0
+    """How many of the messages were the whole of another run's request; set in the first request of a fork."""
     memo: dict[Any, Any] = {}
     """Scratch space that a run keeps between turns, for values an adapter computes once per message."""
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, field, structs
 
@@ -21,6 +22,7 @@ from retinue.core.run import Grant, Run
 from retinue.core.tool import Tool
 from retinue.engine.budget import BudgetedModel, Leases
 from retinue.engine.calls import CallHook
+from retinue.engine.fork import take_fork
 from retinue.engine.limits import Limits, choose_limits, fill_limits
 from retinue.engine.model_choice import ModelSource, NamedModel, choose_level, choose_model, find_model, unwrap
 from retinue.engine.prompt import (
@@ -29,10 +31,13 @@ from retinue.engine.prompt import (
     PlaceCache,
     build_append,
     build_codingcode,
+    build_fork,
     build_replace,
     build_sticky,
     build_subagent,
+    inherit_context,
     render_prompt,
+    render_tag,
 )
 from retinue.engine.request import RunRequest
 from retinue.engine.rights import RevokedTools, RevokedToolsHook, RightsTable, decide_root, list_doubts
@@ -116,6 +121,7 @@ async def build_run(
             host.revoked.place(run.id, run.parent_id)
         find_tool = partial(_find_own_name, plan.rights)
         return RunSetup(
+            **_begin_talk(config, plan, parent, run, warn),
             run_id=run.id,
             cwd=cwd,
             name="" if parent is None else f"{definition.name}#{run.id[:8]}",
@@ -157,13 +163,19 @@ def _plan_run(
     """
     runner, reason = (HERE[0], "") if parent is None else choose_runner(definition, request, config)
     chosen = _choose_model(host, config, definition, request, parent, runner)
+    lack = "" if parent is None else _find_fork_lack(definition, request, runner, chosen.model, parent.live)
+    level, level_remark = chosen.thinking, ""
+    is_fork = request.context == "fork" and parent is not None and not lack
+    if is_fork and parent is not None and level != parent.live.setup.thinking:
+        level = parent.live.setup.thinking
+        level_remark = f"a fork has the thinking level of the agent that started it, {level}"
     rights, terms = _decide_rights(config, definition, request, parent, run, additions)
     plan = RunPlan(
         definition=definition,
         request=request,
         runner=runner,
         model=chosen.model,
-        thinking=clamp_level(chosen.model.info, chosen.thinking),
+        thinking=clamp_level(chosen.model.info, level),
         named=chosen.named,
         rights=rights,
         terms=terms,
@@ -172,8 +184,55 @@ def _plan_run(
         tools={**config.tools, **additions.tools},
         branch=run.branch,
         additions=additions,
+        is_fork=is_fork,
     )
-    return plan, list(filter(None, (*list_doubts(rights), chosen.remark, reason)))
+    return plan, list(filter(None, (*list_doubts(rights), chosen.remark, reason, lack, level_remark)))
+
+
+def _find_fork_lack(definition: Definition, request: RunRequest, runner: Runner, model: Model, parent: LiveRun) -> str:
+    """Return why a run that is to be a fork gets a summary; empty if it can be one."""
+    above = parent.setup.model.info.ref
+    lack = ""
+    if request.context != "fork":
+        return ""
+    if model.info.ref != above:
+        lack = f"its model is {model.info.ref}, not {above}"
+    elif definition.completion == "finalize":
+        lack = "it needs the tool subagent_finalize, which the agent that started it does not have"
+    elif runner not in (*HERE, "process") or (runner == "process" and not request.keeps_session):
+        lack = f"runner {runner} cannot continue the request" + (" without a session" if runner == "process" else "")
+    return f"context fork is not possible: {lack}; it gets a summary of the conversation" if lack else ""
+
+
+def _begin_talk(
+    config: RunConfig, plan: RunPlan, parent: ParentRun | None, run: Run, warn: Callable[[str], None]
+) -> dict[str, Any]:
+    """Return what a run begins its conversation with."""
+    if parent is None:
+        return {"is_fork": config.find_main().is_fork}
+    begun = {"cache_key": parent.live.cache_key, "is_fork": plan.is_fork, "tag": _render_tag(config, plan, run)}
+    if plan.request.context != "fork" or run.started_ms:
+        return begun
+    fork = take_fork(parent.live, plan.request.call_id)
+    if plan.is_fork and fork is None:
+        warn("context fork: there is no conversation yet")
+    if plan.is_fork:
+        return {**begun, "fork": fork}
+    return {**begun, "preface": "" if fork is None else inherit_context(fork.messages)}
+
+
+def _render_tag(config: RunConfig, plan: RunPlan, run: Run) -> str:
+    rules, definition = config.policy.find_surface(plan.request.surface), plan.definition
+    # An earlier attempt was told; prompts of other systems have no tag.
+    if (run.attempt > 1 and run.started_ms) or rules.prompt != "definition" or definition.dialect != "pi":
+        return ""
+    return render_tag(_identify(config, plan, run))
+
+
+def _identify(config: RunConfig, plan: RunPlan, run: Run) -> Identity:
+    max_depth = config.policy.find_surface(plan.request.surface).max_depth
+    above = run.parent_id if run.depth > 1 else ""
+    return Identity(plan.definition.name, run.id, run.level + config.policy.base_depth, max_depth, above)
 
 
 def build_judged(above: RunSetup, run_id: str, hooks: Sequence[CallHook], features: Sequence[Feature]) -> RunSetup:
@@ -241,10 +300,17 @@ class RunBuilder:
             session = self.tree.sessions.open(run, request, parent.session, plan.cwd)
             if session.damage:
                 _warn_parent(parent, run, str(session.damage))
+            if setup.fork is not None and not len(session):
+                setup.fork.write(session, self._host.clock, waits=True)
             return LiveRun(setup, session, clock=self._host.clock)
         path, _ = self.tree.sessions.find_place(run, request, parent.session)
         if path is None and run.attempt > 1 and runner != REMOTE:
             raise RetinueError(f"run {run.id!r} cannot be resumed: its process stored no session")
+        if setup.fork is not None and path is not None and not path.exists():
+            # Its process continues what this one has written.
+            session = self.tree.sessions.open(run, request, parent.session, plan.cwd)
+            setup.fork.write(session, self._host.clock, waits=False)
+            session.close()
         lease = self.tree.leases.find(run.id)
         if runner == "pi" and lease.is_limited and not config.policy.allow_pi:
             raise RetinueError(
@@ -328,6 +394,11 @@ def _choose_limits(config: RunConfig, definition: Definition, request: RunReques
 
 def _choose_tools(config: RunConfig, plan: RunPlan, parent: ParentRun | None) -> Mapping[str, Tool]:
     names = {name: _find_own_name(plan.rights, name) for name in plan.rights.allowed}
+    if plan.is_fork and parent is not None:
+        above, own = parent.live.setup, set(names.values())
+        targets = {} if above.plan is None else above.plan.rights.targets
+        # The model sees the list of the parent, with its names.
+        names = {name: targets.get(name, name) for name in above.tools if targets.get(name, name) in own}
     tools = rename_tools(plan.tools, names)
     return tools if parent is not None else dict(config.find_main().choose_tools(plan, tools))
 
@@ -359,8 +430,7 @@ async def _build_sections(
     definition = plan.definition
     if parent is None:
         return config.find_main().build_sections(definition, tools)
-    rules, depth = config.policy.find_surface(plan.request.surface), run.level + config.policy.base_depth
-    identity = Identity(definition.name, run.id, depth, rules.max_depth, run.parent_id if run.depth > 1 else "")
+    rules, identity = config.policy.find_surface(plan.request.surface), _identify(config, plan, run)
     if rules.prompt == "task" and definition.dialect != "sticky":
         names, readonly = plan.rights.allowed, plan.rights.readonly
         return build_subagent(definition, identity, tools=names, task=plan.request.task, readonly=readonly)
@@ -369,9 +439,12 @@ async def _build_sections(
         return build_sticky(definition, place, context_files=config.context_files)
     if rules.prompt == "profile" or definition.dialect == "codingcode":
         return build_codingcode(definition, place, rules=[*config.rules, *(text for _, text in config.context_files)])
+    if plan.is_fork:
+        return build_fork(definition, place)
     if definition.prompt_mode == "append":
-        return build_append(definition, identity, place, parent=render_prompt(parent.live.setup.sections))
-    return build_replace(definition, identity, place)
+        above = {} if parent.live.inherited is None else parent.live.inherited.head.sections
+        return build_append(definition, place, parent=render_prompt({**above, **parent.live.setup.sections}))
+    return build_replace(definition, place)
 
 
 def _warn(config: RunConfig, definition: Definition, text: str) -> None:

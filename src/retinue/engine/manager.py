@@ -34,6 +34,7 @@ from retinue.engine.journal import RECORD
 from retinue.engine.limits import Bounds
 from retinue.engine.notify import Notifier
 from retinue.engine.parent_questions import ParentQuestions
+from retinue.engine.prompt import inherit_context
 from retinue.engine.queue import Queue
 from retinue.engine.recovery import ResumableRuns, StoredRuns, interrupt
 from retinue.engine.remote_children import RemoteChildren
@@ -132,7 +133,11 @@ class Manager:
         """
         if request.occasion and (known := self._runs.find_occasion(request.occasion)) is not None:
             return known
-        run, request = self.admission.admit(request, parent_id or self.root.setup.run_id, self.find_grant)
+        parent_id = parent_id or self.root.setup.run_id
+        run, request = self.admission.admit(request, parent_id, self.find_grant)
+        if request.context == "summary" and not request.preface and (live := self.live(parent_id)) is not None:
+            preface = inherit_context(live.session.context().messages)
+            request = msgspec.structs.replace(request, preface=preface)
         self._accept(run, request)
         return run
 

@@ -139,11 +139,13 @@ class CurrentModel:
         read: Callable[[], tuple[Model, ThinkingLevel]],
         say: Callable[[str], None],
         limit: Callable[[], int | None] = lambda: None,
+        mark: Callable[[ModelRequest], None] = lambda request: None,
     ) -> None:
-        """`limit` returns the maximum reply length if it is less than the model's own."""
+        """`limit` returns the maximum reply length if it is less than the model's own; `mark` sets the cache marks."""
         self._read = read
         self._say = say
         self._limit = limit
+        self._mark = mark
         self._draft: Draft | None = None
 
     @property
@@ -160,6 +162,7 @@ class CurrentModel:
         request.thinking = draft.thinking = thinking
         if (limit := self._limit()) is not None:
             request.max_tokens = min(limit, model.info.max_tokens)
+        self._mark(request)
         draft.say = self._say
         self._draft = draft
         try:

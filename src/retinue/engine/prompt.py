@@ -165,13 +165,10 @@ class Place:
     shell: str = ""
 
 
-def build_append(
-    definition: Definition, identity: Identity, place: Place, *, parent: str, worktree_of: str = ""
-) -> dict[str, str]:
+def build_append(definition: Definition, place: Place, *, parent: str, worktree_of: str = "") -> dict[str, str]:
     """Return the parent's prompt followed by what is special about this child."""
     # The parent's prompt must stay a byte-exact prefix, because providers cache it.
-    sections = {"parent": parent or PREAMBLE, "bridge": BRIDGE, "active_agent": render_tag(identity)}
-    sections[ENVIRONMENT] = render_environment(place)
+    sections = {"parent": parent or PREAMBLE, "bridge": BRIDGE, ENVIRONMENT: render_environment(place)}
     if worktree_of:
         sections["worktree"] = _render_worktree(place, worktree_of)
     if body := definition.prompt.strip():
@@ -179,9 +176,16 @@ def build_append(
     return sections
 
 
-def build_replace(definition: Definition, identity: Identity, place: Place, *, worktree_of: str = "") -> dict[str, str]:
+def build_fork(definition: Definition, place: Place) -> dict[str, str]:
+    """Return what is special about a child that continues its parent's request; part of its first message."""
+    sections = build_append(definition, place, parent="")
+    del sections["parent"]
+    return sections
+
+
+def build_replace(definition: Definition, place: Place, *, worktree_of: str = "") -> dict[str, str]:
     """Return a prompt with the definition's text and nothing of the parent."""
-    sections = {"active_agent": render_tag(identity), "header": HEADER, ENVIRONMENT: render_environment(place)}
+    sections = {"header": HEADER, ENVIRONMENT: render_environment(place)}
     if worktree_of:
         sections["worktree"] = _render_worktree(place, worktree_of)
     sections["instructions"] = bound_section(choose_role(definition))

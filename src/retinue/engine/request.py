@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from retinue.core.definition import ContextMode
 from retinue.core.errors import UsageError
 from retinue.core.run import Grant, Join
 from retinue.engine.limits import ASKED, Limits
@@ -20,6 +21,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     surface: str
     preface: str = ""
     """Put before the task, such as the parent's conversation; not shown to people."""
+    context: ContextMode = "none"
     model: str | None = None
     """`provider/id`; None means the parent's model."""
     is_model_chosen: bool = False
@@ -58,6 +60,8 @@ def store_request(request: RunRequest) -> dict[str, Any]:
     """Return a request as it is stored: its limits are top-level fields, in the order of older versions."""
     stored: dict[str, Any] = {}
     for name, value in msgspec.to_builtins(request).items():
+        if name == "context" and value == "none":
+            continue
         stored |= {each: value[each] for each in ASKED} if name == "limits" else {name: value}
         if name == "thinking":
             stored["max_turns"] = request.limits.max_turns

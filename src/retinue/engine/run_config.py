@@ -86,6 +86,8 @@ class RunPlan(Struct, frozen=True):
     branch: str = ""
     """The git branch with the changes of an earlier attempt."""
     additions: Additions = NOTHING
+    is_fork: bool = False
+    """Whether it continues its parent's request."""
 
 
 class RemoteRequest(Struct, frozen=True):
@@ -183,6 +185,8 @@ class MainRules(Struct, frozen=True):
     environment: Mapping[str, str] = field(default_factory=dict)
     redact: Callable[[Any], Any] | None = None
     spill_dir: Path | None = None
+    is_fork: bool = False
+    """Whether its session began with the request of another process, which it continues."""
     steering_mode: Delivery = "one-at-a-time"
     follow_up_mode: Delivery = "one-at-a-time"
 

@@ -4,7 +4,7 @@ It ends in exactly one final state, whatever happens. MUST NOT know surfaces, se
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,18 +29,20 @@ from retinue.core.messages import (
     BashExecutionMessage,
     CustomMessage,
     Message,
+    SystemMessage,
     TextContent,
     UserContent,
     UserMessage,
     has_image,
 )
-from retinue.core.model import Delta
+from retinue.core.model import Delta, ModelRequest
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import ToolContext
 from retinue.engine.bus import Bus
 from retinue.engine.calls import MAX_RESULT_CHARS, CallPorts, WaitingHook, keep_data, run_calls
 from retinue.engine.compaction import Compactor
 from retinue.engine.conversation import StoredConversation
+from retinue.engine.fork import InheritedPart, SentHead, choose_marks, read_head, read_inherited
 from retinue.engine.inbox import Inbox
 from retinue.engine.journal import Journal
 from retinue.engine.limits import judge_turn
@@ -50,7 +52,7 @@ from retinue.engine.prompt import declare_change, render_prompt
 from retinue.engine.retries import Attempts, EarlierUsage, judge_ending
 from retinue.engine.scope import Scope
 from retinue.engine.setup import FeatureStack, RunSetup
-from retinue.engine.window import FittedSpecs, RunWindow, bound_result, count_head, fit_sections
+from retinue.engine.window import FittedPrompt, FittedSpecs, RunWindow, bound_result, count_head, fit_sections
 from retinue.models.retry import GiveUp, plan_retry
 from retinue.sessions.log import Session
 
@@ -82,7 +84,12 @@ class LiveRun:
             lambda: (self.setup.model, self.setup.thinking),
             self._warn,
             lambda: self._window.output_tokens,
+            self._mark,
         )
+        self.inherited: InheritedPart | None = read_inherited(session) if setup.is_fork else None
+        """The part of the conversation that was its parent's request."""
+        self._sent: tuple[Mapping[str, str], FittedSpecs] | None = None
+        """Prompt and tools of the last request."""
         self._last_text = ""
         self._is_open = False
         self._outcome = Outcome(Status.FAILED, Reason.CRASH)
@@ -170,6 +177,41 @@ class LiveRun:
     def is_retrying(self) -> bool:
         return self._is_open and self._attempts.is_waiting
 
+    @property
+    def messages(self) -> list[Message]:
+        return self._conversation.talk.messages
+
+    @property
+    def cache_key(self) -> str:
+        return self.setup.cache_key or self.session.id
+
+    @property
+    def head(self) -> SentHead:
+        """What it sends before its messages."""
+        if self.inherited is not None:
+            return self.inherited.head
+        if self._sent is None:
+            return read_head(self.session, self.cache_key)
+        sections, specs = self._sent
+        return SentHead(sections, specs(), self.cache_key)
+
+    def _mark(self, request: ModelRequest) -> None:
+        request.marks, request.shared = choose_marks(self.inherited, request.messages)
+
+    def _introduce(self, blocks: list[UserContent]) -> list[UserContent]:
+        """Add to the first message what is special about this run; all before it is shared with other runs."""
+        if not blocks or not self._is_new():
+            return blocks
+        said, rest = (blocks[0].text, blocks[1:]) if isinstance(blocks[0], TextContent) else ("", blocks)
+        text = "\n\n".join(filter(None, (f"{self.setup.preface}{said}", self.setup.tag)))
+        return [TextContent(text), *rest] if text else blocks
+
+    def _is_new(self) -> bool:
+        """Whether nothing was said to it yet."""
+        if self.inherited is None or self.session.fork is None:
+            return all(isinstance(message, SystemMessage) for message in self.messages)
+        return self.session.context().entry_ids[-1:] == [self.session.fork["entryId"]]
+
     def _write_notes(self) -> None:
         noted, self._noted = self._noted, []
         for message in noted:
@@ -187,7 +229,7 @@ class LiveRun:
                 self._outcome = self._settle(error)
             else:
                 began_s = asyncio.get_running_loop().time()
-                self._outcome = await self._converse(blocks)
+                self._outcome = await self._converse(self._introduce(blocks))
                 if stay is not None:
                     self._outcome = await stay(self._outcome)
                 await self._review(stay, began_s)
@@ -360,7 +402,7 @@ class LiveRun:
         if context.thinking != setup.thinking:
             self.journal.write(lambda: self.session.append_thinking_level(setup.thinking))
         known = [str(tool.get("name")) for tool in context.tools]
-        head, specs = fit_sections(setup.sections, self._window.tokens), ports.tool_specs()
+        head, specs = self._fit_prompt(), ports.tool_specs()
         change = declare_change(context.sections, head.sections, known, specs, now_ms)
         if not setup.name:
             offered = {spec.name for spec in specs}
@@ -368,6 +410,9 @@ class LiveRun:
         if info.image_refusal and has_image([*self._conversation.talk.messages, UserMessage(blocks, now_ms)]):
             self._conversation.tell_losses([f"images are left out: {info.image_refusal}"])
         said: list[Message] = [UserMessage(blocks, now_ms)] if blocks else []
+        if blocks and self.inherited is not None and self._is_new():
+            # The prompt is its parent's, so its own instructions come as a message.
+            said.insert(0, UserMessage([TextContent(render_prompt(setup.sections))], now_ms))
         return said if change is None else [change, *said]
 
     def _ports(self) -> LoopPorts:
@@ -388,20 +433,24 @@ class LiveRun:
             publish=self._publish,
             clock=self._clock,
             hooks=[WaitingHook(hook, self._scope.patience) for hook in setup.hooks],
-            refusals=setup.refusals,
+            refusals={**self._refuse_inherited(), **setup.refusals},
             tool_s=setup.limits.tool_s,
             max_chars=bound_result(window, MAX_RESULT_CHARS),
             watched=lambda: self.bus.is_watched,
             redact=setup.redact or keep_data,
             find_stop=lambda: self._scope.reason,
         )
+        sections = self._fit_prompt().sections
+        specs = FittedSpecs(setup.tools, setup.redact or keep_data, window)
+        self._sent = sections, specs
+        inherited = self.inherited
         return LoopPorts(
             run_id=setup.run_id,
             model=self._current,
-            system=render_prompt(fit_sections(setup.sections, window).sections),
-            tool_specs=FittedSpecs(setup.tools, setup.redact or keep_data, window),
+            system=render_prompt(sections),
+            tool_specs=specs if inherited is None else lambda: inherited.head.specs,
             thinking=setup.thinking,
-            session_id=self.session.id,
+            session_id=self.cache_key if inherited is None else inherited.head.cache_key,
             publish=self._publish,
             watched=lambda: self.bus.is_watched,
             run_calls=lambda asked, faults: run_calls(asked, faults, calls),
@@ -410,6 +459,21 @@ class LiveRun:
             prepare=self._compactor.check,
             clock=self._clock,
         )
+
+    def _fit_prompt(self) -> FittedPrompt:
+        if self.inherited is not None:
+            return FittedPrompt(self.inherited.head.sections)
+        return fit_sections(self.setup.sections, self._window.tokens)
+
+    def _refuse_inherited(self) -> dict[str, str]:
+        """Return error texts for tools that are listed because its parent has them, and that it may not use."""
+        if self.inherited is None:
+            return {}
+        own = [spec.name for spec in self.inherited.head.specs if spec.name in self.setup.tools]
+        listed = f"Available: {', '.join(own) or 'none'}"
+        text = "{} was not run: this agent may not use it. It is listed because the agent that started you has it. {}"
+        names = [spec.name for spec in self.inherited.head.specs]
+        return {name: text.format(name, listed) for name in names if name not in self.setup.tools}
 
     def _settle(self, ending: Ending) -> Outcome:
         if ending.reply is None:

@@ -19,6 +19,7 @@ from retinue.core.model import Model
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Tool
 from retinue.engine.calls import CallHook
+from retinue.engine.fork import Fork
 from retinue.engine.inbox import Delivery
 from retinue.engine.limits import Limits
 from retinue.engine.loop import Ending
@@ -65,6 +66,16 @@ class RunSetup(Struct, frozen=True):
     """Entered in this order before the first turn, left in reverse order after the last."""
     reviewers: Sequence["Reviewer"] = ()
     """Called when the run has ended by itself."""
+    tag: str = ""
+    """Names the run, at the end of its first message; empty if that was sent earlier."""
+    preface: str = ""
+    """Put before the first message."""
+    fork: Fork | None = None
+    """The parent's request with which a new session begins."""
+    is_fork: bool = False
+    """Whether the run continues its parent's request: prompt and tools are those of the session."""
+    cache_key: str = ""
+    """The key of provider-side caches, the same for all runs of a main agent; empty means the session's id."""
     plan: "RunPlan | None" = None
     session_id: str = ""
     """Id of the session that records the run; set by the run."""

@@ -86,7 +86,7 @@ class TranscriptFile:
         if not isinstance(event, MessageFinished):
             return
         message = event.message
-        if self._opening is not None and isinstance(message, UserMessage) and _read_text(message) == self._opening:
+        if self._opening is not None and isinstance(message, UserMessage) and self._opening in _read_text(message):
             self._opening = None
             return
         if (kind := _TYPES.get(type(message))) is not None:

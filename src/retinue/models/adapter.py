@@ -70,15 +70,19 @@ class Adapter:
         conversation = request.memo.get(self._memo_key)
         if conversation is None:
             conversation = request.memo[self._memo_key] = WireConversation(self)
-        parts = conversation.render(request.messages, mark=request.cache)
+        marks = (len(request.messages),) if request.marks is None else request.marks
+        parts = conversation.render(request.messages, marks=marks if request.cache else (), shared=request.shared)
         head_key = self.name_head(request)
         if conversation.head_key != head_key:
             # Runs that start together usually have the same head.
             if self._last_head[0] != head_key:
                 self._last_head = head_key, to_json(self.head(request))[1:-1]
             conversation.head_key, conversation.head = self._last_head
-        chars = len(conversation.head) + sum(map(len, parts)) - conversation.image_chars
-        limit = self._limit_output(request, chars)
+        chars = sum(map(len, parts)) - conversation.image_chars
+        # A fork begins with the bytes of another request, and the limit is among them.
+        if request.shared and chars - conversation.shared_chars < _CONTEXT_MARGIN_TOKENS * 2:
+            chars = conversation.shared_chars
+        limit = self._limit_output(request, len(conversation.head) + chars)
         first = self.first_item(request)
         if first and any(parts):
             first += b","

@@ -38,13 +38,24 @@ class WireConversation:
 
     def __init__(self, form: "Adapter") -> None:
         self._form = form
+        self._marks: tuple[int, ...] = ()
+        self._shared = 0
         self.head_key: Any = None
         self.head = b""
         """The request without the messages, as the adapter built it for `head_key`."""
         self._reset()
 
-    def render(self, messages: Sequence[Message], *, mark: bool) -> list[bytes | bytearray]:
-        """The messages as pieces of a JSON list, to be joined."""
+    def render(
+        self, messages: Sequence[Message], *, marks: tuple[int, ...] = (), shared: int = 0
+    ) -> list[bytes | bytearray]:
+        """The messages as pieces of a JSON list, to be joined; `marks` are the numbers of messages before cache marks.
+
+        The size of the first `shared` messages is then known as `shared_chars`.
+        """
+        inner = tuple(mark for mark in marks if mark < len(messages))
+        if inner != self._marks:
+            self._reset()
+        self._marks, self._shared = inner, shared
         known = len(self._seen)
         # List comparison checks identity first, in C: microseconds for hundreds of messages.
         if known > len(messages) or (messages[:known] if type(messages) is list else [*messages[:known]]) != self._seen:
@@ -55,7 +66,7 @@ class WireConversation:
                 self._add_all(messages[known:])
         else:
             self._add_all(messages[known:])
-        tail = self._write_group(mark=mark)
+        tail = self._write_group(mark=len(messages) in marks)
         if self._open and self._open[0][1].role == "assistant" and self._open[0][1].calls:
             tail = _join(tail, self._form.join_results(self._invent(self._open[0][1].calls)))
         return [self._settled, b",", tail] if self._settled and tail else [self._settled, tail]
@@ -64,8 +75,10 @@ class WireConversation:
         self._seen: list[Message] = []
         self._settled = bytearray()
         self._open: list[tuple[Message, WireMessage]] = []
+        self._last = 0
         self._pending: tuple[tuple[str, str], ...] = ()
         self._after_results = False
+        self.shared_chars = 0
         self.image_chars = 0
         """Characters of image data in the wire form, which do not indicate tokens."""
 
@@ -76,23 +89,29 @@ class WireConversation:
             piece = to_piece(message)
             if piece.role == "skip":
                 continue
+            # Before the images of this message are counted, which is not part of the group that ends.
+            if not (piece.role == "result" and self._open and self._open[0][1].role == "result"):
+                self._settle()
             content = getattr(message, "content", None)
             if type(content) is list:
                 for block in content:
                     if type(block) is ImageContent:
                         self.image_chars += len(block.data)
-            if not (piece.role == "result" and self._open and self._open[0][1].role == "result"):
-                self._settle()
             self._open.append((message, piece))
+            self._last = len(self._seen)
 
     def _settle(self) -> None:
         """Close the open group, which is complete and not the last."""
         if not self._open:
             return
-        wire = self._write_group(mark=False)
+        ended = range(self._last, len(self._seen))
+        """Numbers of messages with which this group ends: messages that are not sent may follow it."""
+        wire = self._write_group(mark=any(mark in ended for mark in self._marks))
         if self._settled and wire:
             self._settled += b","
         self._settled += wire
+        if self._shared in ended:
+            self.shared_chars = len(self._settled) - self.image_chars
         first = self._open[0][1]
         self._pending = first.calls
         self._after_results = first.role == "result"

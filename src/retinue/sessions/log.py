@@ -36,7 +36,7 @@ from retinue.sessions.history import Branch, History
 from retinue.sessions.scan import Damage, Scan
 from retinue.sessions.store import FileStore, LineStore, MemoryStore, mend_tail, open_descriptor, scan_session
 from retinue.sessions.tree import SessionTree, find_main
-from retinue.sessions.view import Context, replay_system, to_messages
+from retinue.sessions.view import Context, replay_system, to_entry, to_messages
 
 NewId = Callable[[], str]
 _WORDS = (SystemMessage, UserMessage)
@@ -316,6 +316,43 @@ class Session:
         if self._context is not None:
             self._context.model, self._context.thinking = model, thinking
         return entry_id
+
+    def append_fork(
+        self, system: SystemMessage, messages: Sequence[Message], facts: dict[str, Any], *, waits: bool
+    ) -> None:
+        """Begin an empty session with the conversation of another one; `facts` about it are stored in the header."""
+        now_ms, notes = self._clock.now_ms(), list[NewEntry]()
+        for message in (system, *messages):
+            entry_id = self._make_entry_id()
+            notes.append(NewEntry(entry_id, *to_entry(message, entry_id, system), now_ms))
+        self.header["fork"] = {**facts, "entryId": notes[-1].entry_id}
+        self._add(notes, waits=waits)
+        self._context = None
+        if all(note.kind == "message" for note in notes):
+            self._context = Context([system, *messages], [note.entry_id for note in notes], system=system)
+
+    @property
+    def fork(self) -> dict[str, Any] | None:
+        """What `append_fork` stored; None if the session did not begin with another conversation."""
+        fork = self.header.get("fork")
+        return fork if isinstance(fork, dict) and isinstance(fork.get("entryId"), str) else None
+
+    def drop_inherited(self, entries: list[Entry]) -> list[Entry]:
+        """Return the entries without those that were taken over from another session."""
+        last = None if self.fork is None else self.fork["entryId"]
+        place = next((place for place, entry in enumerate(entries, 1) if entry.id == last), 0)
+        return entries[place:]
+
+    def find_before(self, call_id: str) -> Context | None:
+        """Return the context that was answered with a tool call; None if no reply on this branch has that call."""
+        index = self._history.index
+        places = index.path(self._leaf)
+        for number in reversed(range(len(places))):
+            if index.kinds[places[number]] == "message":
+                message = self._history.load_one(places[number]).message
+                if isinstance(message, AssistantMessage) and any(call.id == call_id for call in message.calls):
+                    return Branch(self._history, places[number - 1] if number else -1, self._settled).read_context()
+        return None
 
     def append_label(self, target_id: str, label: str | None) -> str:
         """Label an entry; None or an empty label removes it."""

@@ -181,6 +181,21 @@ def to_messages(entry: Entry) -> list[Message]:
     return []
 
 
+def to_entry(message: Message, entry_id: str, system: SystemMessage) -> tuple[str, dict[str, Any]]:
+    """Return kind and fields of an entry that `to_messages` turns into this message."""
+    if isinstance(message, CompactionSummaryMessage):
+        tokens = message.tokens_before
+        kept = {"firstKeptEntryId": entry_id, "tokensBefore": tokens, "systemMessage": system}
+        return "compaction", {"summary": message.summary, **kept}
+    if isinstance(message, BranchSummaryMessage):
+        return "branch_summary", {"fromId": message.from_id or "root", "summary": message.summary}
+    if isinstance(message, CustomMessage):
+        details = {} if message.details is UNSET else {"details": message.details}
+        fields = {"customType": message.custom_type, "content": message.content, "display": message.display}
+        return "custom_message", {**fields, **details}
+    return "message", {"message": message}
+
+
 def _to_custom(entry: Entry) -> list[Message]:
     fields = {
         "role": "custom",

@@ -31,6 +31,7 @@ def inherit(request: Request, environment: Mapping[str, str]) -> Request:
         request,
         is_child=True,
         is_readonly=environment.get("RETINUE_READONLY") == "1",
+        is_fork=environment.get("RETINUE_FORK") == "1",
         limits=limits,
         # The parent holds the lock of the whole session tree.
         session=replace(request.session, is_alone=True),

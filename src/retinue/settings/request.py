@@ -71,6 +71,8 @@ class Request:
     is_hosted: bool = False
     """Whether a worker executes that agent's run, so that its tools are already decided."""
     is_readonly: bool = False
+    is_fork: bool = False
+    """Whether its session begins with the request of the run that started this process."""
     """The run's commands, and everything it starts, may change nothing."""
     inherited_provider: str | None = None
     inherited_model: str | None = None

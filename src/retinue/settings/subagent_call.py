@@ -53,6 +53,7 @@ def prepare_run(
         model=asked.model,
         is_model_chosen=asked.model is not None,
         isolation="worktree" if definition.isolation == "worktree" else None,
+        context=definition.context or "none",
         allow_write=asked.write or roster.crew.subagents.allow_write,
         is_background=False,
         session_file=path,

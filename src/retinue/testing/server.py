@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 from msgspec import DecodeError, ValidationError
+from msgspec.structs import replace
 
 from retinue.core.errors import RetinueError
 from retinue.models.script import EXHAUSTED, Script, ScriptReply
@@ -23,6 +24,7 @@ from retinue.models.script_file import load_script, parse_script
 from retinue.testing.faults import build_error, build_plan, pick_fault, to_spoken
 from retinue.testing.http import Connection, RecordedRequest
 from retinue.testing.plan import ResponsePlan, render_response
+from retinue.testing.prompt_cache import PromptCache, TooManyMarks
 from retinue.testing.wire.anthropic import AnthropicWire
 from retinue.testing.wire.base import WireFormat, WireRequest
 from retinue.testing.wire.chat import ChatWire
@@ -62,8 +64,13 @@ class MockServer:
         log: str | Path | None = None,
         model: str = "mock-1",
         key: str = "",
+        caches: bool = False,
     ) -> None:
-        """`key` is the only API key that is accepted; empty accepts any."""
+        """`key` is the only API key that is accepted; empty accepts any.
+
+        With `caches` the usage tells what the provider's prompt cache would have covered.
+        """
+        self._cache = PromptCache() if caches else None
         self.script = _to_script(script)
         self.model = model
         self._key = key.encode()
@@ -208,6 +215,14 @@ class MockServer:
         number = self._numbers[id(reply)]
         attempt = self._count_attempt(reply, number, asked)
         trouble = pick_fault(reply, attempt)
+        if self._cache is not None:
+            try:
+                used = self._cache.count(orjson.loads(body))
+            except TooManyMarks as error:
+                return build_error(wire, "request", 400, str(error))
+            reply = replace(reply, usage=replace(used, output=reply.usage_or_default.output))
+            spoken = to_spoken(reply, position=asked.position, model=model, include_usage=asked.include_usage)
+            return build_plan(wire, reply, spoken, trouble, stream=stream)
         key = (number, asked.position, wire, stream, model, asked.include_usage, trouble and id(trouble))
         plan = self._plans.get(key)
         if plan is None:

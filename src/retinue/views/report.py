@@ -183,7 +183,7 @@ def _read_session(session: "Session", chapter: ConversationReport) -> None:
     from retinue.views.session_cost import sum_by_model
 
     begun = dict[str, int]()
-    for entry in session.entries():
+    for entry in session.drop_inherited(session.entries()):
         at_ms = parse_time_ms(entry.timestamp)
         for message in to_messages(entry):
             chapter.messages.append(message)

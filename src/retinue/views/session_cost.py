@@ -54,7 +54,7 @@ def count_stats(session: Session, context: Context, window: int) -> Stats:
     file = UNSET if session.path is None else str(session.path)
     stats = Stats(file, session.id, context_usage=_measure(context, window))
     used = Usage()
-    for entry in session.all_entries():
+    for entry in session.drop_inherited(session.all_entries()):
         used += _count_entry(entry, stats)
     total = used.input + used.output + used.cache_read + used.cache_write
     stats.tokens = Tokens(used.input, used.output, used.cache_read, used.cache_write, total)
@@ -80,7 +80,7 @@ def list_costs(session: Session, runs: Iterable[Run], find_model: Callable[[str]
 def sum_by_model(session: Session) -> dict[str, Usage]:
     """The usage of one session on all branches; a summary counts for the model of the last reply."""
     used, model, stats = dict[str, Usage](), "", Stats(UNSET, "")
-    for entry in session.all_entries():
+    for entry in session.drop_inherited(session.all_entries()):
         if isinstance(message := entry.message, AssistantMessage):
             model = f"{message.provider}/{message.model}"
         if (usage := _count_entry(entry, stats)) != Usage():

@@ -36,7 +36,6 @@ from retinue.engine.prompt import (
 
 WHO = Identity("Explore", "ab12", 1, 4)
 HERE = Place("/work", "main", "linux", "/bin/sh")
-TAG = '<active_agent name="Explore" agent_id="ab12" depth="1" max_depth="4"/>'
 ENVIRONMENT = "# Environment\nWorking directory: /work\nGit repository: yes\nBranch: main\nPlatform: linux"
 
 
@@ -50,11 +49,10 @@ def reply(*content):
 
 @pytest.mark.spec("fleet:B37", "fleet:B41")
 def test_append_begins_with_the_parent():
-    sections = build_append(define("Look."), WHO, HERE, parent="PARENT")
+    sections = build_append(define("Look."), HERE, parent="PARENT")
     assert list(sections.items()) == [
         ("parent", "PARENT"),
         ("bridge", BRIDGE),
-        ("active_agent", TAG),
         ("environment", ENVIRONMENT),
         ("instructions", "<agent_instructions>\nLook.\n</agent_instructions>"),
     ]
@@ -65,27 +63,24 @@ def test_append_begins_with_the_parent():
 def test_parent_prompt_is_byte_exact_prefix(bodies, cwd, first):
     parent = first or PREAMBLE
     for body in bodies:
-        child = render_prompt(build_append(define(body), WHO, Place(cwd), parent=parent))
+        child = render_prompt(build_append(define(body), Place(cwd), parent=parent))
         assert child.encode(errors="surrogatepass").startswith(parent.encode(errors="surrogatepass"))
         parent = child
 
 
 def test_long_parent_prompt_is_not_cut():
     parent = "x" * 300_000
-    assert render_prompt(build_append(define(), WHO, HERE, parent=parent)).startswith(
-        parent + "\n\n<sub_agent_context>"
-    )
+    assert render_prompt(build_append(define(), HERE, parent=parent)).startswith(parent + "\n\n<sub_agent_context>")
 
 
 def test_append_without_a_parent_has_a_role():
-    assert build_append(define(" \n"), WHO, HERE, parent="")["parent"] == PREAMBLE
-    assert "instructions" not in build_append(define(" \n"), WHO, HERE, parent="")
+    assert build_append(define(" \n"), HERE, parent="")["parent"] == PREAMBLE
+    assert "instructions" not in build_append(define(" \n"), HERE, parent="")
 
 
 @pytest.mark.spec("fleet:B38", "fleet:B41")
 def test_replace_has_only_its_own_words():
-    assert list(build_replace(define("Look."), WHO, HERE).items()) == [
-        ("active_agent", TAG),
+    assert list(build_replace(define("Look."), HERE).items()) == [
         ("header", HEADER),
         ("environment", ENVIRONMENT),
         ("instructions", "Look."),
@@ -116,8 +111,8 @@ def test_directory_name_cannot_add_lines():
 
 def test_worktree_names_both_places():
     for sections in (
-        build_replace(define("x"), WHO, HERE, worktree_of="/original"),
-        build_append(define("x"), WHO, HERE, parent="p", worktree_of="/original"),
+        build_replace(define("x"), HERE, worktree_of="/original"),
+        build_append(define("x"), HERE, parent="p", worktree_of="/original"),
     ):
         assert sections["worktree"].startswith("<worktree_isolation>\n")
         assert "/work" in sections["worktree"] and "/original" in sections["worktree"]

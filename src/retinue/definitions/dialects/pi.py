@@ -6,7 +6,7 @@ The name is `name` or the file's stem; without `tools` an agent asks for all bui
 from collections.abc import Collection
 from typing import Any, get_args
 
-from retinue.core.definition import Definition, Runner, Source
+from retinue.core.definition import ContextMode, Definition, Runner, Source
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.core.tool_table import KNOWN_TOOLS
@@ -21,7 +21,7 @@ FIELDS = {
     for name in (
         *("name", "description", "display_name", "color", "enabled", "readonly", "tools", "disallowed_tools"),
         *("extensions", "exclude_extensions", "skills", "memory", "model", "thinking", "max_turns", "prompt_mode"),
-        *("inherit_context", "isolated", "isolation", "persist_session", "session_dir", "output_transcript"),
+        *("context", "inherit_context", "isolated", "isolation", "persist_session", "session_dir", "output_transcript"),
         *("allowed_subagents", "runner", "max_tokens_total", "max_cost"),
     )
 } | {"inherit_extensions": "extensions", "inherit_skills": "skills"}
@@ -34,7 +34,7 @@ MEANINGLESS = {
     "tags": "",
     "routingHints": "",
     "inheritSkills": "write `skills: false`",
-    "defaultContext": "write `inherit_context: true` to pass the conversation on",
+    "defaultContext": "write `context: fork` or `context: summary` to pass the conversation on",
     "permissions": _RIGHTS,
     "permission": _RIGHTS,
     "temperature": "models choose their own",
@@ -145,12 +145,19 @@ def _read_running(fields: AgentFields) -> dict[str, Any]:
     return {
         "isolated": fields.read_switch("isolated", doubt=True),
         "inherit_context": fields.read_switch("inherit_context", doubt=False),
+        "context": _read_context(fields),
         "isolation": _read_isolation(fields),
         "persist_session": fields.read_switch("persist_session", doubt=False),
         "session_dir": fields.read_text("session_dir") or None,
         "output_transcript": fields.read_switch("output_transcript", doubt=False),
         "runner": runner,
     }
+
+
+def _read_context(fields: AgentFields) -> str | None:
+    told = len(fields.problems)
+    mode = fields.read_choice("context", get_args(ContextMode), "taken as none")
+    return "none" if len(fields.problems) > told else mode
 
 
 def _read_isolation(fields: AgentFields) -> str | None:

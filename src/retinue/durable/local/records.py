@@ -24,7 +24,7 @@ from retinue.engine.retries import EarlierUsage
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature
 from retinue.features.deferred import DeferredTools
-from retinue.sessions.entry import decode_entry
+from retinue.sessions.entry import decode_entry, decode_object
 from retinue.sessions.log import Session
 
 _VOID = ("error", "aborted", "pending")
@@ -174,6 +174,13 @@ def repair_file(path: Path | None, began: int, pieces: Sequence[RecordPart]) -> 
     return kept
 
 
+def _count_inherited(lines: list[bytes]) -> int:
+    """Return how many lines at the start are another run's: those of a session that begins with its conversation."""
+    fork = (decode_object(lines[0]) or {}).get("fork") if lines else None
+    last = fork.get("entryId") if isinstance(fork, dict) else None
+    return next((n for n, line in enumerate(lines, 1) if last and decode_entry(line).id == last), 0)
+
+
 def read_past(path: Path, began: int) -> EarlierUsage | None:
     """Return what a run has used in its current attempt; None if it contains no messages."""
     try:
@@ -183,8 +190,8 @@ def read_past(path: Path, began: int) -> EarlierUsage | None:
     except OSError:
         return None
     usage, turns, calls, is_said = Usage(), 0, 0, False
-    for line in lines:
-        message = decode_entry(line).message
+    for entry in map(decode_entry, lines[_count_inherited(lines) :]):
+        message = entry.message
         is_said = is_said or isinstance(message, UserMessage)
         if isinstance(message, AssistantMessage):
             usage += message.usage

@@ -92,6 +92,8 @@ class ProcessPurpose:
         marks["RETINUE_EXTENSIONS"] = self._name_extensions()
         if self.remote_request.rights.readonly:
             marks["RETINUE_READONLY"] = "1"
+        if setup.is_fork:
+            marks["RETINUE_FORK"] = "1"
         if limits.max_turns is not None:
             marks["RETINUE_MAX_TURNS"] = str(limits.max_turns)
             marks["RETINUE_GRACE_TURNS"] = str(limits.grace_turns)

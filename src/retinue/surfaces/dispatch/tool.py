@@ -118,6 +118,7 @@ class DispatchTool:
             model=None if model is None else model.info.ref,
             is_model_chosen=model is not None and model.is_chosen,
             isolation="worktree" if definition.isolation == "worktree" else None,
+            context=definition.context or "none",
             is_background=False,
             call_id=context.call_id,
             limits=Limits(

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from retinue.core.definition import Definition
+from retinue.core.definition import ContextMode, Definition
 from retinue.core.errors import IsolationFailed, ModelError, RetinueError, UsageError, quote
-from retinue.core.messages import THINKING_LEVELS, Message, TextContent
+from retinue.core.messages import THINKING_LEVELS, TextContent
 from retinue.core.model import ToolSpec
 from retinue.core.run import Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
@@ -20,7 +20,7 @@ from retinue.surfaces.fleet.request import (
     AgentCall,
     BadModel,
     ModelSelection,
-    inherits_context,
+    explain_context,
     pick_model,
     render_tags,
     to_request,
@@ -147,8 +147,9 @@ class AgentTool:
             raise Refusal("Scheduling is disabled in this project (schedulingEnabled).")
         if call.resume:
             raise Refusal("schedule and resume do not go together: a scheduled run always begins anew.")
-        if call.inherit_context:
-            raise Refusal("schedule and inherit_context do not go together: there is no conversation when it fires.")
+        given = "inherit_context" if call.inherit_context else "context" if call.context not in (None, "none") else ""
+        if given:
+            raise Refusal(f"schedule and {given} do not go together: there is no conversation when it fires.")
         if self._ports.schedule is None:
             raise Refusal("Scheduler is not active in this session yet. Try again after the session has started.")
         # Values that the agent file fixes are not stored: the file is read again when the job fires.
@@ -206,7 +207,6 @@ class AgentTool:
                 pick,
                 self._ports.settings,
                 parent=caller.model,
-                messages=self._load_messages() if inherits_context(asked.call, definition) else (),
                 call_id=context.call_id,
             )
         except UsageError as error:
@@ -226,7 +226,8 @@ class AgentTool:
         lines = [f"Agent {'queued' if is_full else 'started'} in background.", *_introduce(run)]
         if run.output_file:
             lines.append(f"Output file: {run.output_file}")
-        return self._answer(run, [*lines, *filter(None, (note, pick.note))], is_full=is_full)
+        notes = (note, pick.note, explain_context(request, asked.call, definition, caller.model))
+        return self._answer(run, [*lines, *filter(None, notes)], is_full=is_full)
 
     def _answer(self, run: Run, lines: list[str], *, is_full: bool) -> ToolResult:
         if is_full:
@@ -247,10 +248,6 @@ class AgentTool:
         if "modelName" in run.invocation:
             details["modelName"] = run.invocation["modelName"]
         return ToolResult.of("\n".join((*lines, "", NOTICE if self._ports.settings.notifies else NO_NOTICE)), details)
-
-    def _load_messages(self) -> list[Message]:
-        live = self._caller.manager.live(self._caller.run_id)
-        return [] if live is None else live.session.context().messages
 
     def _keep(self, asked: _ResolvedCall, text: str, kind: Literal["model", "subagent_type", "isolation"]) -> Refusal:
         """Save the call for a retry and return a refusal that says how to make it."""
@@ -287,7 +284,12 @@ def _list_parameters(scheduling: bool) -> dict[str, Any]:
         "retry": {**text, "description": "Handle of a refused call; other arguments replace the saved ones"},
         "resume": {**text, "description": "ID of a finished agent to resume with this prompt"},
         "isolated": {"type": "boolean", "description": "No extensions, MCP tools or skills"},
-        "inherit_context": {"type": "boolean", "description": "Begin with what was said in this conversation"},
+        "context": {
+            **text,
+            "enum": list(get_args(ContextMode)),
+            "description": "Of this conversation it gets: none, summary (what was said), fork (all, from the cache)",
+        },
+        "inherit_context": {"type": "boolean", "description": "true: the same as context summary"},
         "isolation": {**text, "enum": ["off", "worktree"], "description": "worktree: work on a copy of the repository"},
     }
     if scheduling:

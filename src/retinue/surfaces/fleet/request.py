@@ -9,11 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.amounts import check_limits
-from retinue.core.definition import Definition
+from retinue.core.definition import ContextMode, Definition
 from retinue.core.errors import ModelError, RetinueError
-from retinue.core.messages import Message
 from retinue.core.model import ModelInfo
-from retinue.engine.prompt import inherit_context
 from retinue.engine.request import RunRequest
 from retinue.engine.session_path import find_session_dir
 from retinue.models.registry import OutOfReach
@@ -44,6 +42,7 @@ class AgentCall(Struct, frozen=True, kw_only=True):
     resume: str = ""
     isolated: bool | None = None
     inherit_context: bool | None = None
+    context: ContextMode | None = None
     isolation: Literal["off", "worktree"] | None = None
     schedule: str = ""
 
@@ -129,23 +128,22 @@ def to_request(
     settings: FleetSettings,
     *,
     parent: ModelInfo,
-    messages: Sequence[Message] = (),
     call_id: str = "",
 ) -> RunRequest:
-    """Build the request of a call. Values of the agent file win; `messages` is the caller's conversation.
+    """Build the request of a call. Values of the agent file win.
 
     Raises UsageError for an invalid limit or a session directory that is not allowed.
     """
     check_limits(call)  # an invalid number must not be compared with the file's limits
     isolation = definition.isolation or call.isolation
-    inherits = inherits_context(call, definition)
+    context = pick_context(call, definition, pick, parent)
     writes = _first(definition.output_transcript, settings.output_transcript, default=True)
     request = RunRequest(
         agent=definition.name,
         task=call.prompt,
         description=call.description,
         surface="fleet",
-        preface=inherit_context(messages) if inherits else "",
+        context=context,
         model=None if pick.source == "parent" else pick.info.ref,
         is_model_chosen=pick.is_chosen,
         thinking=_pick_thinking(call, definition, pick),
@@ -164,12 +162,30 @@ def to_request(
         ),
     )
     name = definition.display_name or definition.name
-    return _with_invocation(request, pick, parent=parent, inherits=inherits, display_name=name)
+    return _with_invocation(request, pick, parent=parent, display_name=name)
 
 
-def inherits_context(call: AgentCall, definition: Definition) -> bool:
-    """Return whether the run gets the caller's conversation."""
-    return _first(definition.inherit_context, call.inherit_context, default=False)
+def pick_context(call: AgentCall, definition: Definition, pick: ModelSelection, parent: ModelInfo) -> ContextMode:
+    """Return what the run gets of the caller's conversation; a fork needs the caller's model."""
+    mode = ask_context(call, definition)
+    return "summary" if mode == "fork" and pick.info.ref != parent.ref else mode
+
+
+def ask_context(call: AgentCall, definition: Definition) -> ContextMode:
+    """Return what the file wants the run to get, else the call."""
+    for each in (definition, call):
+        if each.context is not None:
+            return each.context
+        if each.inherit_context is not None:
+            return "summary" if each.inherit_context else "none"
+    return "none"
+
+
+def explain_context(request: RunRequest, call: AgentCall, definition: Definition, parent: ModelInfo) -> str:
+    """Return a note if a run that was to be a fork is none."""
+    if request.context == "fork" or ask_context(call, definition) != "fork":
+        return ""
+    return f"Note: a fork needs your model, {parent.ref}; the agent gets a summary of this conversation instead."
 
 
 def pick_turns(call: AgentCall, definition: Definition, settings: FleetSettings) -> int | None:
@@ -184,6 +200,7 @@ def render_tags(invocation: Mapping[str, Any]) -> list[str]:
     tags = [f"thinking: {invocation['thinking']}"] if invocation.get("thinking") else []
     tags += [f"max turns: {invocation['maxTurns']}"] if invocation.get("maxTurns") else []
     tags += ["isolated"] if invocation.get("isolated") else []
+    tags += ["fork"] if invocation.get("context") == "fork" else []
     tags += ["inherits context"] if invocation.get("inheritContext") else []
     tags += ["worktree"] if invocation.get("isolation") == "worktree" else []
     return tags
@@ -194,9 +211,7 @@ def _pick_thinking(call: AgentCall, definition: Definition, pick: ModelSelection
     return from_file or call.thinking or pick.thinking or None
 
 
-def _with_invocation(
-    request: RunRequest, pick: ModelSelection, *, parent: ModelInfo, inherits: bool, display_name: str
-) -> RunRequest:
+def _with_invocation(request: RunRequest, pick: ModelSelection, *, parent: ModelInfo, display_name: str) -> RunRequest:
     facts: dict[str, Any] = {
         "displayName": display_name if display_name != request.agent else None,
         "model": pick.info.ref,
@@ -204,7 +219,8 @@ def _with_invocation(
         "thinking": request.thinking,
         "maxTurns": request.limits.max_turns,
         "isolated": request.isolated or None,
-        "inheritContext": inherits or None,
+        "inheritContext": request.context == "summary" or None,
+        "context": "fork" if request.context == "fork" else None,
         "isolation": request.isolation,
     }
     return replace(request, invocation={name: value for name, value in facts.items() if value is not None})

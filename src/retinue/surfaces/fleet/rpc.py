@@ -12,13 +12,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from retinue.core.definition import Definition
+from retinue.core.definition import ContextMode, Definition
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.terminal import escape_line
 from retinue.engine.request import RunRequest
 from retinue.surfaces.fleet.describe import choose_agent
 from retinue.surfaces.fleet.ports import FleetPorts
-from retinue.surfaces.fleet.request import AgentCall, inherits_context, pick_model, to_request
+from retinue.surfaces.fleet.request import AgentCall, pick_model, to_request
 
 PROTOCOL_VERSION = 2
 PREFIX = "subagents:rpc:"
@@ -40,6 +40,7 @@ class SpawnOptions(Struct, frozen=True, kw_only=True, rename="camel"):
     """The last three are checked together with all other limits."""
     isolated: bool | None = None
     inherit_context: bool | None = None
+    context: ContextMode | None = None
     thinking_level: str | None = None
     is_background: bool | None = None
     """True: it is queued, and the main agent is notified of its end. Otherwise it starts at once, unreported."""
@@ -94,8 +95,7 @@ class FleetRpc:
         pick = pick_model(
             call, definition, parent=caller.model, resolve=caller.resolve_model, models=caller.list_models()
         )
-        messages = live.session.context().messages if inherits_context(call, definition) else ()
-        asked = to_request(call, definition, pick, ports.settings, parent=caller.model, messages=messages)
+        asked = to_request(call, definition, pick, ports.settings, parent=caller.model)
         wanted: RunRequest = replace(asked, cwd=cwd, is_background=bool(options.is_background))
         if wanted.isolation == "worktree" and ports.check_worktree is not None:
             await ports.check_worktree(Path(cwd) if cwd else live.setup.cwd)
