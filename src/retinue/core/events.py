@@ -67,6 +67,20 @@ class AttemptEnded(_Fact, frozen=True, tag=True):
     will_retry: bool = False
 
 
+class RunPaused(_Fact, frozen=True, tag=True):
+    """A run waits because a usage limit of a provider is reached."""
+
+    until_ms: int
+    """When the provider can be asked again."""
+    provider: str
+    gate: str = ""
+    """The name of the limit: the provider and a hash of the key."""
+
+
+class RunContinued(_Fact, frozen=True, tag=True):
+    """A run that waited for a usage limit works again."""
+
+
 class RunFinished(_Fact, frozen=True, tag=True):
     outcome: Outcome
     at_ms: int = 0
@@ -282,6 +296,8 @@ Event: TypeAlias = (
     | RunProgressed
     | AttemptStarted
     | AttemptEnded
+    | RunPaused
+    | RunContinued
     | RunFinished
     | RunRead
     | RunForgotten

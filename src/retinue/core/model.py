@@ -95,6 +95,8 @@ class ModelInfo(Struct, frozen=True, rename="camel"):
     sampling_params: dict[str, Any] = {}
     is_image_blocked: bool = False
     """The user does not want images to be sent."""
+    account: str = ""
+    """A hash of the key, once that is known: usage limits are counted per key."""
 
     @property
     def image_refusal(self) -> str:

@@ -19,6 +19,8 @@ class Status(StrEnum):
 
     QUEUED = "queued"
     RUNNING = "running"
+    WAITING = "waiting"
+    """For the end of a provider's usage limit."""
     COMPLETED = "completed"
     FAILED = "failed"
     STOPPED = "stopped"
@@ -26,7 +28,7 @@ class Status(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        return self not in (Status.QUEUED, Status.RUNNING)
+        return self not in (Status.QUEUED, Status.RUNNING, Status.WAITING)
 
 
 class Reason(StrEnum):
@@ -47,6 +49,8 @@ class Reason(StrEnum):
     DEPTH = "depth"
     CRASH = "crash"
     ERROR = "error"
+    LIMIT = "limit"
+    """A provider's usage limit was reached, and nobody wanted to wait; it can be continued."""
     NOT_FINALIZED = "not_finalized"
     """It had to answer with a call of `subagent_finalize`, and ended without one."""
 

@@ -5,7 +5,7 @@ MUST NOT know particular tools, sessions or surfaces. Whatever a tool does, each
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -64,6 +64,8 @@ class CallPorts(Struct, frozen=True):
     refusals: Mapping[str, str] = {}
     """Error texts for tools that are known but not available; other names are unknown."""
     tool_s: float | None = None
+    limit: Callable[[float], AbstractAsyncContextManager[Any]] = asyncio.timeout
+    """Raises TimeoutError in its body after this time."""
     max_chars: int = MAX_RESULT_CHARS
     """Maximum text of one result."""
     watched: Callable[[], bool] = lambda: True
@@ -225,7 +227,7 @@ class _Running:
         if limit_s is None:
             return await work
         try:
-            async with asyncio.timeout(limit_s):
+            async with self._ports.limit(limit_s):
                 return await work
         except TimeoutError as error:
             reason = f"stopped after {limit_s:g} s, the limit for one tool call"

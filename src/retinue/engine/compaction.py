@@ -17,6 +17,7 @@ from retinue.core.model import Delta, Draft, ModelRequest
 from retinue.core.transcript import repair_transcript
 from retinue.engine.journal import Journal
 from retinue.engine.loop import RunConversation
+from retinue.engine.model_choice import Ask, ask_model
 from retinue.engine.setup import RunSetup
 from retinue.models.retry import GiveUp, plan_retry
 from retinue.sessions import compaction
@@ -46,8 +47,10 @@ class Compactor:
         clock: Clock,
         watcher: Callable[[Delta], None],
         find_window: Callable[[], int],
+        ask: Ask = ask_model,
     ) -> None:
         """`find_window` returns the tokens that the model accepts; `watcher` receives the parts of a summary."""
+        self._ask = ask
         self._setup = setup
         self._find_window = find_window
         self._session = session
@@ -171,7 +174,8 @@ class Compactor:
         most = self._find_output()
         if most < SHORT_TOKENS:
             system += f" Use at most {most // 2} words."
-        return await ask_for_summary(self._setup, self._clock, self._publish, system, prompt, most, self._watcher)
+        watcher, ask = self._watcher, self._ask
+        return await ask_for_summary(self._setup, self._clock, self._publish, system, prompt, most, watcher, ask)
 
     def _describe(self, done: compaction.Compaction) -> dict[str, Any]:
         context = self._session.context()
@@ -193,6 +197,7 @@ async def ask_for_summary(
     prompt: str,
     max_tokens: int,
     watcher: Callable[[Delta], None] | None = None,
+    ask: Ask = ask_model,
 ) -> AssistantMessage:
     """Ask a run's model, with the usual retries. `watcher` receives the parts of the reply. Raises CompactionFailed."""
     model, attempt = setup.model, 0
@@ -200,7 +205,7 @@ async def ask_for_summary(
         now_ms = clock.now_ms()
         messages = [UserMessage(prompt, now_ms)]
         request = ModelRequest(system=system, messages=messages, max_tokens=max_tokens, cache=False)
-        reply = await model.reply(request, Draft(model.info, started_ms=now_ms, watcher=watcher))
+        reply = await ask(model, request, Draft(model.info, started_ms=now_ms, watcher=watcher))
         failure = reply.failure
         if failure is None:
             if attempt:

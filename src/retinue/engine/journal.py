@@ -20,8 +20,10 @@ from retinue.core.events import (
     MessageFinished,
     RunAnswered,
     RunAsked,
+    RunContinued,
     RunFinished,
     RunForgotten,
+    RunPaused,
     RunQueued,
     RunRead,
     RunStarted,
@@ -36,6 +38,8 @@ TOOL_RESULT = "retinue.tool_result"
 """Custom entry: a result that finished before an earlier call of the same reply; used if its message is missing."""
 RUN_FINISHED = "retinue.run_finished"
 """Custom entry: how a run ended."""
+PAUSE = "retinue.pause"
+"""Custom entry: the run waits for a usage limit, or no longer does."""
 CREW = "retinue.crew"
 """Custom entry of a main session: an event of a run below the main agent."""
 RECORD = "subagents:record"
@@ -48,7 +52,10 @@ CHANGED = "retinue.call_changed"
 _MOST_BYTES = 1 << 20
 _MOST_EVENTS = 1000
 """Per write."""
-_CREW_EVENTS = (RunQueued, RunStarted, RunFinished, RunRead, RunForgotten, RunSteered, RunAsked, RunAnswered)
+_CREW_EVENTS = (
+    *(RunQueued, RunStarted, RunPaused, RunContinued, RunFinished, RunRead, RunForgotten, RunSteered),
+    *(RunAsked, RunAnswered),
+)
 
 
 class JournalSession(Protocol):
@@ -98,6 +105,8 @@ class Journal:
         elif event.run_id != self._run_id:
             if isinstance(event, _CREW_EVENTS):
                 self._write_facts(self._list_facts(event))
+        elif kind is RunPaused or kind is RunContinued:
+            self.write(lambda: self._record.append_custom(PAUSE, msgspec.to_builtins(event), sync=True))
         elif kind is RunFinished:
             outcome = event.outcome  # type: ignore[union-attr]
             data = {"status": outcome.status, "reason": outcome.reason, "error": outcome.error, "turns": outcome.turns}

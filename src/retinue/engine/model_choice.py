@@ -3,8 +3,8 @@
 A model that the user chooses while the run works is used from the next reply on.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct, structs
 
@@ -131,6 +131,15 @@ def choose_level(*words: str | None) -> ThinkingLevel | None:
     return next((level for word in words for level in THINKING_LEVELS if level == word), None)
 
 
+Ask: TypeAlias = Callable[[Model, ModelRequest, Draft], Awaitable[Reply]]
+"""Asks a model; may wait first. MUST NOT raise."""
+
+
+async def ask_model(model: Model, request: ModelRequest, draft: Draft) -> Reply:
+    """Ask a model at once."""
+    return await model.reply(request, draft)
+
+
 class CurrentModel:
     """Delegates each reply to the run's current model and thinking level."""
 
@@ -140,8 +149,13 @@ class CurrentModel:
         say: Callable[[str], None],
         limit: Callable[[], int | None] = lambda: None,
         mark: Callable[[ModelRequest], None] = lambda request: None,
+        ask: Ask = ask_model,
     ) -> None:
-        """`limit` returns the maximum reply length if it is less than the model's own; `mark` sets the cache marks."""
+        """`limit` returns the maximum reply length if it is less than the model's own; `mark` sets the cache marks.
+
+        `ask` may wait before it asks the model.
+        """
+        self._ask = ask
         self._read = read
         self._say = say
         self._limit = limit
@@ -166,7 +180,7 @@ class CurrentModel:
         draft.say = self._say
         self._draft = draft
         try:
-            return await model.reply(request, draft)
+            return await self._ask(model, request, draft)
         finally:
             self._draft = None
 

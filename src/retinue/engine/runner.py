@@ -21,6 +21,7 @@ from retinue.core.events import (
     RunStarted,
     Steered,
     ToolFinished,
+    ToolStarted,
     TurnFinished,
     Warned,
 )
@@ -37,7 +38,7 @@ from retinue.core.messages import (
 )
 from retinue.core.model import Delta, ModelRequest
 from retinue.core.run import Outcome, Reason, Status
-from retinue.core.tool import ToolContext
+from retinue.core.tool import Effect, ToolContext
 from retinue.engine.bus import Bus
 from retinue.engine.calls import MAX_RESULT_CHARS, CallPorts, WaitingHook, keep_data, run_calls
 from retinue.engine.compaction import Compactor
@@ -45,6 +46,7 @@ from retinue.engine.conversation import StoredConversation
 from retinue.engine.fork import InheritedPart, SentHead, choose_marks, read_head, read_inherited
 from retinue.engine.inbox import Inbox
 from retinue.engine.journal import Journal
+from retinue.engine.limit_wait import LimitWait
 from retinue.engine.limits import judge_turn
 from retinue.engine.loop import Ending, LoopPorts, run_loop
 from retinue.engine.model_choice import CurrentModel, LastingWrapper, UnaskedModel
@@ -53,7 +55,8 @@ from retinue.engine.retries import Attempts, EarlierUsage, judge_ending
 from retinue.engine.scope import Scope
 from retinue.engine.setup import FeatureStack, RunSetup
 from retinue.engine.window import FittedPrompt, FittedSpecs, RunWindow, bound_result, count_head, fit_sections
-from retinue.models.retry import GiveUp, plan_retry
+from retinue.models.gate import Gates
+from retinue.models.retry import GiveUp, is_limit, plan_retry
 from retinue.sessions.log import Session
 
 Stay = Callable[[Outcome], Awaitable[Outcome]]
@@ -78,6 +81,9 @@ class LiveRun:
         self._clock = clock
         self._conversation = StoredConversation(setup.run_id, session, self.journal, self._publish)
         self._window = RunWindow(lambda: self.setup.model.info, self._warn)
+        self.limit_wait = LimitWait(
+            setup.run_id, setup.gates or Gates(clock), self._scope, clock, self._publish, lambda: self.setup.retry
+        )
         self._compactor = self._open_compactor()
         self._attempts = Attempts(setup.run_id, self._publish)
         self._current = CurrentModel(
@@ -85,6 +91,7 @@ class LiveRun:
             self._warn,
             lambda: self._window.output_tokens,
             self._mark,
+            self.limit_wait.ask,
         )
         self.inherited: InheritedPart | None = read_inherited(session) if setup.is_fork else None
         """The part of the conversation that was its parent's request."""
@@ -99,6 +106,8 @@ class LiveRun:
         self._noted: list[BashExecutionMessage] = []
         self._taken_up: EarlierUsage | None = None
         self._has_replied = False
+        self._calls: dict[str, str] = {}
+        """Names of the tools that are working, by call."""
 
     async def prompt(self, content: str | Sequence[UserContent], *, stay: Stay | None = None) -> Outcome:
         """Send a message and work until it is done. Allowed only while idle; while busy, use `steer`.
@@ -174,6 +183,19 @@ class LiveRun:
         return self._is_open
 
     @property
+    def is_still(self) -> bool:
+        """Whether it does nothing by itself: it is idle, or waits for a usage limit or for runs that it started."""
+        if self.limit_wait.is_waiting or not self._scope.is_active:
+            return True
+        open_tools = (self.setup.tools.get(name) for name in self._calls.values())
+        return bool(self._calls) and all(tool is not None and tool.effect is Effect.DELEGATE for tool in open_tools)
+
+    def hold_times(self) -> Callable[[], None]:
+        """Let all time limits of the run stand still; returns a function that ends it."""
+        self._scope.hold()
+        return self._scope.release
+
+    @property
     def is_retrying(self) -> bool:
         return self._is_open and self._attempts.is_waiting
 
@@ -228,7 +250,7 @@ class LiveRun:
             if isinstance(error, Ending):
                 self._outcome = self._settle(error)
             else:
-                began_s = asyncio.get_running_loop().time()
+                began_s = self._scope.measure_s()
                 self._outcome = await self._converse(self._introduce(blocks))
                 if stay is not None:
                     self._outcome = await stay(self._outcome)
@@ -253,7 +275,7 @@ class LiveRun:
                 return
             if not words:
                 return
-            spent_s = asyncio.get_running_loop().time() - began_s
+            spent_s = self._scope.measure_s() - began_s
             if isinstance(words, CustomMessage):
                 self.inbox.steer(words)
             self._outcome = await self._converse([TextContent(words)] if isinstance(words, str) else [], spent_s)
@@ -351,6 +373,11 @@ class LiveRun:
             if failure.kind == "budget":
                 attempts.end()
                 return replace(ending, reason=Reason.BUDGET)
+            if is_limit(failure, self.setup.retry):
+                # Refused in the middle of a reply: ask again, which waits.
+                attempts.end()
+                self._conversation.omit_last()
+                continue
             plan = plan_retry(failure, attempts.failed + 1, self.setup.retry, self.setup.random)
             if isinstance(plan, GiveUp):
                 attempts.end()
@@ -378,6 +405,7 @@ class LiveRun:
             self._clock,
             self._hear_piece,
             lambda: self._window.tokens,
+            self.limit_wait.ask,
         )
 
     def _fit_ports(self, chars: int = 0) -> tuple[LoopPorts, str]:
@@ -392,6 +420,7 @@ class LiveRun:
     def _begin(self) -> None:
         self._conversation.talk.begin()
         self._last_text, self._attempts.failed = "", 0
+        self._calls.clear()
 
     def _opening(self, blocks: list[UserContent], ports: LoopPorts) -> list[Message]:
         """Return the first messages: the system prompt if it is new or changed, then the user's message."""
@@ -435,6 +464,7 @@ class LiveRun:
             hooks=[WaitingHook(hook, self._scope.patience) for hook in setup.hooks],
             refusals={**self._refuse_inherited(), **setup.refusals},
             tool_s=setup.limits.tool_s,
+            limit=self._scope.limit,
             max_chars=bound_result(window, MAX_RESULT_CHARS),
             watched=lambda: self.bus.is_watched,
             redact=setup.redact or keep_data,
@@ -506,6 +536,10 @@ class LiveRun:
             self._attempts.is_open = True
         elif kind is AttemptEnded:
             self._attempts.is_open = False
+        elif kind is ToolStarted:
+            self._calls[event.call_id] = event.name  # type: ignore[union-attr]
+        elif kind is ToolFinished:
+            self._calls.pop(event.result.tool_call_id, None)  # type: ignore[union-attr]
         self.bus.publish(event)
         if kind is MessageFinished and type(event.message) is AssistantMessage:  # type: ignore[union-attr]
             self._note_reply(event.message)  # type: ignore[union-attr]

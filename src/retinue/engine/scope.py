@@ -4,7 +4,8 @@ MUST NOT know models, tools or sessions.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from retinue.core.run import Reason
@@ -27,6 +28,12 @@ class Scope:
         self._timers: dict[Reason, asyncio.TimerHandle] = {}
         self._last_activity_s = 0.0
         self._patience = _IdlePause(self)
+        self._holds = 0
+        self._held_s = 0.0
+        """How long times have stood still; while they do, minus when that began."""
+        self._wall_rest_s: float | None = None
+        self._tools: dict[asyncio.Timeout, float] = {}
+        """Time limits of tool calls; the value is the rest while times stand still."""
 
     def cancel(self, reason: Reason) -> bool:
         """Cancel what runs in the scope; False if nothing does or it was already cancelled."""
@@ -46,6 +53,53 @@ class Scope:
         """Return a context manager that suspends the idle time, for waits that have a limit of their own."""
         return self._patience
 
+    @property
+    def is_active(self) -> bool:
+        return self._task is not None
+
+    def measure_s(self) -> float:
+        """Return seconds of a clock that stands still while `hold` applies."""
+        now_s = asyncio.get_running_loop().time()
+        return (0.0 if self._holds else now_s) - self._held_s
+
+    def hold(self) -> None:
+        """Let all time limits stand still, until `release` is called as often."""
+        self._holds += 1
+        if self._holds > 1:
+            return
+        now_s = asyncio.get_running_loop().time()
+        self._held_s -= now_s
+        self._patience.__enter__()
+        if (timer := self._timers.pop(Reason.WALL_TIMEOUT, None)) is not None:
+            self._wall_rest_s = timer.when() - now_s
+            timer.cancel()
+        for limit in self._tools:
+            self._tools[limit] = (limit.when() or now_s) - now_s
+            limit.reschedule(None)
+
+    def release(self) -> None:
+        """End one `hold`."""
+        self._holds -= 1
+        if self._holds:
+            return
+        now_s = asyncio.get_running_loop().time()
+        self._held_s += now_s
+        self._patience.__exit__()
+        if self._wall_rest_s is not None and self._task is not None:
+            self._arm_wall(self._wall_rest_s)
+        for limit, rest_s in self._tools.items():
+            limit.reschedule(now_s + rest_s)
+
+    @asynccontextmanager
+    async def limit(self, limit_s: float) -> AsyncIterator[None]:
+        """Raise TimeoutError in the body after this time, which stands still like all others."""
+        async with asyncio.timeout(None if self._holds else limit_s) as limit:
+            self._tools[limit] = limit_s
+            try:
+                yield
+            finally:
+                del self._tools[limit]
+
     async def run(
         self,
         work: Awaitable[T],
@@ -62,8 +116,9 @@ class Scope:
         assert task is not None
         loop = task.get_loop()
         self._task, self.reason, self._last_activity_s = task, None, loop.time()
-        if wall_s is not None:
-            self._timers[Reason.WALL_TIMEOUT] = loop.call_later(wall_s, self.cancel, Reason.WALL_TIMEOUT)
+        self._wall_rest_s = wall_s
+        if wall_s is not None and not self._holds:
+            self._arm_wall(wall_s)
         if idle_s is not None:
             self._arm_idle(loop, idle_s, measure)
         try:
@@ -78,6 +133,10 @@ class Scope:
             for timer in self._timers.values():
                 timer.cancel()
             self._timers.clear()
+
+    def _arm_wall(self, wall_s: float) -> None:
+        loop, reason = asyncio.get_running_loop(), Reason.WALL_TIMEOUT
+        self._timers[reason] = loop.call_later(wall_s, self.cancel, reason)
 
     def _arm_idle(self, loop: asyncio.AbstractEventLoop, idle_s: float, measure: Callable[[], int]) -> None:
         # One timer that checks the last activity: restarting a timer for each token would be slow.

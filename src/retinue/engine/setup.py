@@ -24,6 +24,7 @@ from retinue.engine.inbox import Delivery
 from retinue.engine.limits import Limits
 from retinue.engine.loop import Ending
 from retinue.engine.scope import run_shielded
+from retinue.models.gate import Gates
 from retinue.models.retry import RetryPolicy
 from retinue.sessions.compaction import CompactionConfig
 
@@ -79,6 +80,8 @@ class RunSetup(Struct, frozen=True):
     plan: "RunPlan | None" = None
     session_id: str = ""
     """Id of the session that records the run; set by the run."""
+    gates: Gates | None = None
+    """Where it waits for usage limits; None for gates of its own."""
     patience: Callable[[], AbstractContextManager[None]] = nullcontext
     """Context manager in which waiting does not count as idle time; set by the run."""
 

@@ -12,8 +12,8 @@ import orjson
 from msgspec import structs
 
 from retinue.core.model import Failure, FailureKind, ModelInfo
+from retinue.models.reset_time import LONGEST_S, find_reset_s, read_date_s
 
-_LONGEST_WAIT_S = 1e9
 _DETAIL_CHARS = 400
 
 RETRYABLE: frozenset[FailureKind] = frozenset({"rate", "overloaded", "network", "timeout", "stalled", "truncated"})
@@ -41,10 +41,14 @@ _OVERFLOW = (
     r"|exceed_context_size|too many (?:input )?tokens|token limit exceeded"
 )
 _NOT_OVERFLOW = r"(?i)rate.?limit|too many requests|throttl|per minute"
-_NO_MONEY = (
-    r"(?i)insufficient_quota|out of budget|exceeded your current quota|quota exceeded|billing|credit balance|payment"
-    r"|usage limit reached"
+# An empty account; a time in such a refusal does not help.
+_NO_CREDIT = (
+    r"(?i)insufficient_quota|insufficient (?:credit|balance|funds)|out of (?:budget|credit)|credit balance|billing_error"
+    r"|billing.hard.limit|payment required|requires more credits|usage_not_included"
 )
+# Also an empty account, unless the provider says when it can be asked again: some word a rate limit like this.
+_NO_QUOTA = r"(?i)exceeded your current quota|quota exceeded|billing|payment|usage limit reached|usage_limit_reached"
+_USAGE_LIMIT = r"(?i)usage limits?\b"
 
 _NO_NAMES = ("", "error", "None")
 # Error types and codes of the APIs, in error bodies and in error events inside a stream.
@@ -52,7 +56,7 @@ _NAMES: dict[FailureKind, str] = {
     "overloaded": "overloaded_error api_error server_error internal_server_error internal_error internal unavailable "
     "service_unavailable server_overloaded slow_down bad_gateway",
     "timeout": "timeout_error deadline_exceeded gateway_timeout",
-    "rate": "rate_limit_error rate_limit_exceeded resource_exhausted too_many_requests",
+    "rate": "rate_limit_error rate_limit_exceeded resource_exhausted too_many_requests usage_limit_reached",
     "auth": "authentication_error permission_error permission_denied unauthenticated invalid_api_key billing_error",
     "missing": "not_found_error not_found model_not_found",
     "request": "invalid_request_error invalid_argument failed_precondition",
@@ -103,19 +107,20 @@ def classify_response(info: ModelInfo, status: int, headers: Mapping[str, str], 
         target = headers.get("location", "")[:120]
         note = f"HTTP {status} redirects to {target!r}, which is not followed with credentials"
         return fail(info, "protocol", note, status=status, advice="set the provider's base URL to the final address")
-    kind = _kind_of_status(status, detail)
-    return _fail_by_kind(info, kind, text, status, parse_retry_after(headers) or _retry_info_s(error))
+    told_s = parse_retry_after(headers) or find_reset_s(headers, error, detail, time.time())
+    return _fail_by_kind(info, _kind_of_status(status, detail), text, status, told_s)
 
 
 def classify_event(info: ModelInfo, error: Any) -> Failure:
     """The Failure for an error inside a successful response."""
     holder = error if isinstance(error, dict) else {"message": str(error)}
     detail = _describe(holder)
+    told_s = find_reset_s({}, holder, detail, time.time())
     code = holder.get("code")
     if isinstance(code, str) and code.isdecimal():
         code = int(code)
     if type(code) is int and 400 <= code < 600:
-        return _fail_by_kind(info, _kind_of_status(code, detail), detail, code, _retry_info_s(holder))
+        return _fail_by_kind(info, _kind_of_status(code, detail), detail, code, told_s)
     kind: FailureKind = "overloaded"
     for name in (code, holder.get("type"), holder.get("status")):
         if isinstance(name, str) and name.lower() in _NAMED:
@@ -123,7 +128,7 @@ def classify_event(info: ModelInfo, error: Any) -> Failure:
             break
     if _is_overflow(detail):
         kind = "overflow"
-    return _fail_by_kind(info, kind, detail or "the provider reported an error without saying which", None, None)
+    return _fail_by_kind(info, kind, detail or "the provider reported an error without saying which", None, told_s)
 
 
 def parse_retry_after(headers: Mapping[str, str], now_s: float | None = None) -> float | None:
@@ -133,11 +138,11 @@ def parse_retry_after(headers: Mapping[str, str], now_s: float | None = None) ->
         if value is None:
             continue
         try:
-            seconds = float(value) * factor
+            seconds: float | None = float(value) * factor
         except ValueError:
-            seconds = _seconds_until(value, time.time() if now_s is None else now_s)
-        if 0 <= seconds < float("inf"):
-            return min(seconds, _LONGEST_WAIT_S)
+            seconds = read_date_s(value, time.time() if now_s is None else now_s)
+        if seconds is not None and 0 <= seconds < float("inf"):
+            return min(seconds, LONGEST_S)
     return None
 
 
@@ -152,9 +157,14 @@ def redact_failure(failure: Failure, secrets: tuple[str, ...]) -> Failure:
 def _fail_by_kind(
     info: ModelInfo, kind: FailureKind, text: str, status: int | None, retry_after_s: float | None
 ) -> Failure:
-    if kind in ("rate", "overloaded") and re.search(_NO_MONEY, text):
-        advice = "the account has no credit or quota left for this"
+    is_refused = kind in ("rate", "overloaded")
+    if (is_refused and retry_after_s is None and re.search(_NO_QUOTA, text)) or (
+        (is_refused or status in (400, 402, 403)) and (status == 402 or re.search(_NO_CREDIT, text))
+    ):
+        advice = "the account has no credit or quota left for this; add credit, or choose another model or key"
         return fail(info, "rate", text, status=status, retryable=False, advice=advice)
+    if kind in ("request", "auth") and retry_after_s is not None and re.search(_USAGE_LIMIT, text):
+        kind = "rate"  # Anthropic answers 400 if the limit that the customer has set is reached
     return fail(info, kind, text, status=status, retry_after_s=retry_after_s)
 
 
@@ -219,21 +229,3 @@ def _one_line(text: str) -> str:
     # Remove control characters and line breaks: a terminal shows this line.
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return line if len(line) <= _DETAIL_CHARS else line[: _DETAIL_CHARS - 1] + "…"
-
-
-def _retry_info_s(error: Mapping[str, Any] | None) -> float | None:
-    details = error.get("details") if error else None
-    for detail in details if isinstance(details, list) else ():
-        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
-        if isinstance(delay, str) and (match := re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)s", delay)):
-            return float(match.group(1))
-    return None
-
-
-def _seconds_until(date: str, now_s: float) -> float:
-    from email.utils import parsedate_to_datetime
-
-    try:
-        return max(0.0, parsedate_to_datetime(date).timestamp() - now_s)
-    except (ValueError, OverflowError):
-        return -1.0

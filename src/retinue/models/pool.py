@@ -12,6 +12,7 @@ from retinue.core.errors import ModelError, quote
 from retinue.core.model import Model, ModelInfo
 from retinue.models.auth import Credential
 from retinue.models.catalog import Provider
+from retinue.models.gate import name_account
 from retinue.models.governor import Governor
 from retinue.models.registry import ModelReach, ModelRegistry, OutOfReach
 from retinue.models.resolve import ModelChoice
@@ -97,6 +98,7 @@ class ModelPool:
 
         unlocked, key = self.registry.unlock(info)
         self._learn(key)
+        unlocked = replace(unlocked, account=name_account(key))
         return build_model(unlocked, transport=self._transport, key=key, governor=self._governor, timing=timing)
 
 

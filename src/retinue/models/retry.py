@@ -26,6 +26,13 @@ class GiveUp(Struct, frozen=True):
     reason: str = ""
 
 
+def is_limit(failure: Failure, policy: RetryPolicy) -> bool:
+    """Whether a provider refuses requests for longer than a retry waits: a usage limit, not a short pause."""
+    told_s = failure.retry_after_s
+    is_refusal = failure.kind in ("rate", "overloaded") and failure.retryable and policy.enabled
+    return is_refusal and told_s is not None and told_s * 1000 > policy.max_agent_delay_ms
+
+
 def plan_retry(
     failure: Failure, attempt: int, policy: RetryPolicy, random: Callable[[], float]
 ) -> PlannedRetry | GiveUp:
