@@ -56,6 +56,8 @@ SAMPLES = [
     events.RunStarted(run_id="r", at_ms=5),
     events.RunPlaced(run_id="r", worker="box-1"),
     events.RunProgressed(run_id="r", turns=2, activity="bash"),
+    events.RunPaused(run_id="r", until_ms=7, provider="mock", gate="mock#1"),
+    events.RunContinued(run_id="r"),
     events.RunRead(run_id="r"),
     events.RunForgotten(run_id="r"),
     events.RunSteered(run_id="r", text="left"),

@@ -21,6 +21,7 @@ from retinue.core.tool import Tool
 from retinue.engine.questions import PendingQuestions
 from retinue.engine.rights import RevokedTools
 from retinue.engine.setup import Feature
+from retinue.models.gate import Gates, SharedGates
 from retinue.models.pool import ModelPool, add_models
 from retinue.sandbox.profile import TMP_PREFIX
 from retinue.settings.inheritance import inherit_budget
@@ -74,6 +75,8 @@ class SentRun(Struct, frozen=True):
     """Receives a message for each tool that the agent cannot have."""
     source: "Source | None" = None
     """The budget that the agent and its runs draw on."""
+    gates: SharedGates | None = None
+    """The usage limits that other machines have reached."""
 
 
 class Host:
@@ -104,6 +107,8 @@ class Host:
         self.revoked = RevokedTools()
         """Tools revoked from runs, including the main agent."""
         self.redactor = Redactor(collect_secrets(environment))
+        self.gates = Gates(clock, sent.gates)
+        """Where runs wait for usage limits of providers."""
         self.scope = ModelScope()
         """The models that Ctrl+P cycles through."""
         self.models: ModelPool | None = None

@@ -298,7 +298,7 @@ async def build_main(
     builder = _MainBuilder(parts, tools, find_subagents)
     survey = partial(survey_place, environment=host.environment)
     setup = await build_run(
-        RunHost(host.clock, parts.child_models, survey, host.revoked),
+        RunHost(host.clock, parts.child_models, survey, host.revoked, host.gates),
         builder.build_config(),
         RunRequest(agent=name, task="", description="", surface=""),
         run=Run(id=parts.run_id, parent_id="", depth=0, agent=name, description=""),

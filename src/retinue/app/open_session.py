@@ -10,16 +10,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from retinue.app.host import Host
 from retinue.app.main_agent import MainTools, build_main, charge_model
 from retinue.app.session_parts import SessionParts, build_parts
 from retinue.app.session_switch import find_folder
 from retinue.core.errors import RetinueError, UsageError, quote
 from retinue.core.events import Event, RunFinished, Warned
+from retinue.core.figures import format_limit
 from retinue.core.messages import UserContent
 from retinue.core.model import Model, ModelInfo
-from retinue.core.run import Outcome, Reason
+from retinue.core.run import Outcome, Reason, Status
+from retinue.engine.recovery import find_main_pause
 from retinue.engine.runner import LiveRun
+from retinue.models.gate import LimitPause
 from retinue.sessions.log import Session
 from retinue.settings.config import Config, load_config
 from retinue.settings.layers import LoadedSettings, load_settings
@@ -36,6 +41,8 @@ if TYPE_CHECKING:  # slow imports, needed only in sessions that delegate
     from retinue.tools.policy import Rights
 
 CLOSE_S = 2.0
+STALL_S = 0.2
+"""How often a prompt that does not wait for usage limits looks whether anything works."""
 
 
 class OpenSession:
@@ -74,8 +81,11 @@ class OpenSession:
         """End everything; the session is on disk, and unfinished runs can be resumed."""
         if not self._is_open:
             return
-        run, subagents, self.subagents, self._is_open = self._main, self.subagents, None, False
-        run.abort(Reason.USER)
+        run, subagents, is_paused = self._main, self.subagents, self.is_paused
+        self.subagents, self._is_open = None, False
+        if is_paused and subagents is not None and not subagents.manager.is_left:
+            subagents.manager.leave(keeps_all=True)
+        run.abort(Reason.LIMIT if is_paused else Reason.USER)
         if subagents is not None:
             await subagents.close()
         await self.parts.extensions.close()
@@ -89,11 +99,61 @@ class OpenSession:
         if self.parts.recorder is not None:
             self.parts.recorder.flush()
 
-    async def prompt(self, content: str | Sequence[UserContent] | None, *, settle: bool) -> Outcome:
+    @property
+    def is_paused(self) -> bool:
+        """Whether a run waits for a usage limit and can be continued when the session is opened again."""
+        runs = {} if self.subagents is None else self.subagents.manager.pauses
+        return (self._main.limit_wait.pause is not None or bool(runs)) and self._main.session.path is not None
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether a usage limit keeps everything from working."""
+        if self.subagents is not None:
+            return self.subagents.manager.is_stalled
+        return self._main.limit_wait.is_waiting
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether there is work that an earlier process left unfinished."""
+        active = [] if self.subagents is None else self.subagents.manager.list_runs()
+        is_working = any(not run.status.is_final for run in active)
+        return is_working or bool(self.main.inbox) or not self.main.is_answered
+
+    async def prompt(self, content: str | Sequence[UserContent] | None, *, settle: bool, waits: bool = True) -> Outcome:
         """Prompt the main agent and wait until it is done; with `settle` also for the runs it started.
 
-        None continues from the end of its session.
+        None continues from the end of its session. Without `waits` it ends when a usage limit keeps everything from
+        working, and can be continued later.
         """
+        if waits:
+            return await self._prompt(content, settle=settle)
+        loop, error = asyncio.get_running_loop(), ""
+        timer = loop.call_later(STALL_S, lambda: look())
+
+        def look() -> None:
+            nonlocal timer, error
+            if self.is_stalled:
+                error = self._end_at_limit()
+            else:
+                timer = loop.call_later(STALL_S, look)
+
+        try:
+            outcome = await self._prompt(content, settle=settle)
+        finally:
+            timer.cancel()
+        if outcome.reason is not Reason.LIMIT:
+            return outcome
+        return structs.replace(outcome, status=Status.INTERRUPTED, error=error)
+
+    def _end_at_limit(self) -> str:
+        """End the prompt; returns what would have to be waited for."""
+        pauses, now_ms = self.parts.host.gates.list_pauses(), self.parts.host.clock.now_ms()
+        if self.subagents is not None:
+            self.subagents.manager.dismiss(Reason.LIMIT)
+        self._main.abort(Reason.LIMIT)
+        return "; ".join(format_limit(pause.provider, pause.until_ms, now_ms) for pause in pauses)
+
+    async def _prompt(self, content: str | Sequence[UserContent] | None, *, settle: bool) -> Outcome:
         main, subagents = self.main, self.subagents
         stay = None
         if subagents is None:
@@ -231,7 +291,11 @@ async def _open_main(host: Host, session: Session, config: Config) -> OpenSessio
     host.revoked.succeed(parts.run_id)
     try:
         setup, delegation = await build_main(parts, tools, lambda: find_opened().find_subagents())
-        opened = OpenSession(parts, LiveRun(setup, session, clock=host.clock), tools, delegation)
+        main = LiveRun(setup, session, clock=host.clock)
+        if (pause := find_main_pause(session)) is not None:
+            main.limit_wait.pause = LimitPause(pause.gate, pause.provider, pause.until_ms)
+            host.gates.restore(main.limit_wait.pause)
+        opened = OpenSession(parts, main, tools, delegation)
         if delegation is not None or parts.extensions.collect("surfaces"):
             await opened.need_subagents()
     except BaseException:

@@ -112,17 +112,24 @@ class Retinue:
             await self._session.close()
         await self._host.close()
 
-    async def prompt(self, content: str | Sequence[UserContent], *, settle: bool = False) -> Outcome:
+    async def prompt(self, content: str | Sequence[UserContent], *, settle: bool = False, wait: bool = True) -> Outcome:
         """Prompt the main agent and wait until it is done.
 
-        With `settle`, also wait for the runs it started and let it react to their reports.
+        With `settle`, also wait for the runs it started and let it react to their reports. If a usage limit of a
+        provider is reached, it waits; without `wait` it ends with the reason `limit` as soon as nothing can work, and
+        `go_on` continues, in this process or in one that opens the session again.
         """
         check_task(content)
-        return await self._here.prompt(content, settle=settle)
+        return await self._here.prompt(content, settle=settle, waits=wait)
 
-    async def go_on(self) -> Outcome:
+    async def go_on(self, *, wait: bool = True) -> Outcome:
         """Continue the main agent from the end of its session without a new message; wait for all runs it starts."""
-        return await self._here.prompt(None, settle=True)
+        return await self._here.prompt(None, settle=True, waits=wait)
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether there is work that an earlier process left unfinished; `go_on` continues it."""
+        return self._here.is_interrupted
 
     async def spawn(
         self, agent: str, task: str, *, description: str = "", model: str | None = None, **options: Any
@@ -459,6 +466,10 @@ class Retinue:
     def session_file(self) -> Path | None:
         """None if the session is not saved."""
         return self._main.session.path
+
+    @property
+    def session_id(self) -> str:
+        return self._main.session.id
 
     @property
     def is_saved(self) -> bool:

@@ -36,6 +36,7 @@ from retinue.engine.session_path import find_session_dir
 from retinue.engine.setup import Feature, RunSetup
 from retinue.features.place import survey_place
 from retinue.features.transcript import Transcripts
+from retinue.models.gate import LimitPause
 from retinue.settings.run_config import build_run_config, find_depth_left, find_features
 from retinue.surfaces.base import ChildTools
 from retinue.surfaces.fleet.delivery import open_notifier
@@ -140,7 +141,7 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
     remains, dismissed = _read_remains(parts)
     config = _build_config(tools)
     survey = partial(survey_place, environment=host.environment)
-    builder = RunBuilder(RunHost(clock, parts.child_models, survey, host.revoked), config, root=rights)
+    builder = RunBuilder(RunHost(clock, parts.child_models, survey, host.revoked, host.gates), config, root=rights)
     async with AsyncExitStack() as resources:
         resources.callback(workshop.close)
         if tools.remote is not None:
@@ -152,10 +153,14 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
             choose=lambda run, request: choose_runner(config.find(run.agent, request.surface), request, config)[0],
             charge=builder.tree.leases.charge,
             warn=parts.warn,
+            is_paused=main.limit_wait.pause is not None or bool(remains.pauses),
         )
+        for pause in remains.pauses.values():
+            host.gates.restore(LimitPause(pause.gate, pause.provider, pause.until_ms))
         resources.push_async_callback(backend.close)
-        copies = await workshop.tidy(backend.returning) if has_left_copies(remains) else {}
-        await find_branches(remains, backend.returning, workshop, main.setup.cwd)
+        returning = backend.returning | backend.paused
+        copies = await workshop.tidy(returning) if has_left_copies(remains) else {}
+        await find_branches(remains, returning, workshop, main.setup.cwd)
         aftermath = CrashOutcomes(main.session, clock, remains, copies)
         remains.drop_used(aftermath.read_words)
         main.bus.listen(builder.tree.hear, pieces=False, kinds=builder.tree.hears)
@@ -182,7 +187,9 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
             ),
             watchers=[*([] if parts.recorder is None else [parts.recorder.watch]), transcripts.watch],
             has_user=lambda: host.desk.has_frontend,
+            is_blocked=builder.is_blocked,
         )
+        resources.callback(host.gates.listen(lambda: manager.start_queued()))
         ports, publish = tools.open_fleet(parts.run_id), main.bus.publish
         schedules = Schedules(parts.config, main.session.id, ports, clock, publish) if parts.has_session else None
         subagents = Subagents(tools, manager, builder, reactions, schedules, resources.pop_all(), dismissed)

@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from retinue.app import Request, Retinue
@@ -16,7 +17,8 @@ from retinue.cli.prompts import collect_prompts, to_request
 from retinue.cli.trust import ask_trust
 from retinue.cli.voice import say, write_stderr
 from retinue.core.errors import UsageError
-from retinue.core.events import Event, RetryScheduled, Warned
+from retinue.core.events import Event, RetryScheduled, RunPaused, Warned
+from retinue.core.figures import format_limit
 from retinue.core.messages import TextContent, UserContent
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.terminal import escape_text
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from retinue.serve.progress import Progress
 
 DRAIN_S = 0.5
+LIMIT_STATUS = 75
+"""Exit status of a run that a usage limit has ended and that can be resumed."""
 _SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
@@ -85,6 +89,10 @@ class Headless:
         self._crew: Retinue | None = None
         self._task: asyncio.Task[object] | None = None
         self._progress: Progress | None = None
+        self._shown: set[tuple[str, int]] = set()
+        """Usage limits that the user was told of."""
+        self._resumable = ""
+        """The session to continue when a usage limit has ended the run."""
         self.ended_by = 0
         """The exit status of the signal that ended the run; 0 for none."""
 
@@ -98,9 +106,13 @@ class Headless:
             gc.set_threshold(20_000, 20, 50)
             self._open_frontend(crew)
             status = await self._work(crew)
+            self._resumable = crew.session_id if status == LIMIT_STATUS else ""
             if not crew.is_saved:
                 say(f"the session could not be saved completely to {crew.session_file}; free some space and try again")
                 status = status or 1
+        if self._resumable and not self.ended_by:
+            # The last line, so that a script finds it.
+            write_stderr(f"Resume with: retinue -p --session {self._resumable} --wait\n")
         return self.ended_by or status
 
     def _to_request(self) -> Request:
@@ -160,6 +172,10 @@ class Headless:
     def _show_warning(self, event: Event) -> None:
         if isinstance(event, Warned):
             self._say(event.text)
+        elif isinstance(event, RunPaused) and (event.gate, event.until_ms) not in self._shown:
+            self._shown.add((event.gate, event.until_ms))
+            limit = format_limit(event.provider, event.until_ms, time.time_ns() // 1_000_000)
+            self._say(f"{limit}; waiting" if self._options.wait else limit)
 
     def _follow(self, crew: Retinue, progress: "Progress") -> None:
         """Show the progress of the run on a terminal."""
@@ -196,14 +212,18 @@ class _Prompts(Headless):
         self._prompts = prompts
 
     async def _work(self, crew: Retinue) -> int:
-        outcome = None
+        outcome, waits = None, self._options.wait
+        if not self._prompts:
+            if not crew.is_interrupted:
+                raise UsageError("this session has no interrupted work to continue; give a prompt")
+            outcome = await crew.go_on(wait=waits)
         for blocks in self._prompts:
             if self.ended_by or self._outlet.is_closed:
                 break
             if (command := _find_command(crew, blocks)) is not None:
                 await self._run_command(crew, *command)
                 continue
-            outcome = await crew.prompt(blocks, settle=True)
+            outcome = await crew.prompt(blocks, settle=True, wait=waits)
             if outcome.status is not Status.COMPLETED:
                 break
         status = self._report(outcome) if outcome is not None else 0
@@ -237,6 +257,12 @@ class _Prompts(Headless):
             if outcome.reason is Reason.LENGTH:
                 say("the answer was cut off by the model's output limit")
             return 0
+        if outcome.reason is Reason.LIMIT and not self.ended_by:
+            if self._crew is not None and self._crew.session_file is not None:
+                say(f"{outcome.error}; the session is saved")
+                return LIMIT_STATUS
+            say(f"{outcome.error}; nothing can be resumed without a session: use --wait, or omit --no-session")
+            return 1
         stopped = f"stopped: {outcome.reason.replace('_', ' ')}"
         if outcome.reason in (Reason.WALL_TIMEOUT, Reason.IDLE_TIMEOUT):
             say(stopped)

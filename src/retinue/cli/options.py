@@ -16,7 +16,7 @@ EVERYWHERE = "--directory --approve --no-approve --offline --help"
 """Flags of every command."""
 
 SECTIONS = {
-    "output": "--print --mode",
+    "output": "--print --mode --wait",
     "model": f"{_MODEL} --models --offline",
     "session": "--detach --continue --resume --session --session-id --session-dir --no-session --name",
     "tools and prompt": "--agent --tools --exclude-tools --no-tools --system-prompt --append-system-prompt "
@@ -137,6 +137,7 @@ FLAGS = {
         "text|json|rpc",
         "json: print every event as a line of JSON; rpc: read commands from standard input",
     ),
+    "--wait": ("", "", "with -p, wait for the end of a provider's usage limit instead of exiting with status 75"),
     "--model": ("", "NAME", "provider/id, or part of a name; NAME:high also sets the thinking level"),
     "--provider": ("", "NAME", "use only models of this provider"),
     "--api-key": ("", "KEY", "use this key for this run only"),
@@ -244,7 +245,7 @@ class Options:
         self.session = self.session_id = self.session_dir = self.name = ""
         self.no_tools = self.no_context_files = self.no_skills = False
         self.exclude_tools = self.directory = ""
-        self.no_check = False
+        self.no_check = self.wait = False
         self.refresh = self.all = self.write = self.readonly = False
         self.user = self.project = self.yes = self.no = self.forget = False
         self.mcp = self.hook = self.extension = self.file = ""

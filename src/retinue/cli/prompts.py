@@ -16,8 +16,12 @@ STDIN_WAIT_S = 3.0
 
 
 def collect_prompts(options: Options) -> list[list[UserContent]]:
-    """Return one list of content blocks per prompt; the first includes standard input and files."""
-    piped = read_stdin(wait_s=STDIN_WAIT_S if options.prompts or options.files else None)
+    """Return one list of content blocks per prompt; the first includes standard input and files.
+
+    None at all if an existing session is named: then its interrupted work is continued.
+    """
+    may_continue = bool(options.continue_ or options.session)
+    piped = read_stdin(wait_s=STDIN_WAIT_S if options.prompts or options.files or may_continue else None)
     texts, images = list[str](), list[ImageContent]()
     for name in options.files:
         text, image = read_attachment(name)
@@ -30,6 +34,8 @@ def collect_prompts(options: Options) -> list[list[UserContent]]:
     # pi joins standard input and prompt without a separator, which merges the last word of one with the first of the
     # other.
     first = "\n\n".join(filter(None, (piped.strip(), f"{''.join(texts)}{words[0]}")))
+    if not first.strip() and not images and may_continue and not options.prompts:
+        return []
     if not first.strip() and not images:
         raise UsageError('the prompt is empty; for example: retinue -p "What does this project do?"')
     if len(first.encode(errors="replace")) > MAX_PROMPT_BYTES:

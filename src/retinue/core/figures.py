@@ -54,3 +54,12 @@ def count_percent(tokens: int, window: int | None) -> int | None:
 def count_noun(count: int, noun: str) -> str:
     """`1 tool use`, `2 tool uses`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def format_limit(provider: str, until_ms: int, now_ms: int) -> str:
+    """Say until when the usage limit of a provider lasts, in local time; with the date unless that is today."""
+    from datetime import datetime
+
+    until, now = (datetime.fromtimestamp(moment_ms / 1000) for moment_ms in (until_ms, now_ms))
+    date = "" if until.date() == now.date() else f" on {until:%Y-%m-%d}"
+    return f"{provider}: limit until {until:%H:%M}{date}"

@@ -30,10 +30,8 @@ def fold(run: Run, event: ev.Event) -> None:
             run.outcome = None
             run.grant = event.grant or run.grant
             run.is_background = run.is_background or event.is_detached
-        case ev.RunPaused() if not run.status.is_final:
-            run.status = Status.WAITING
-        case ev.RunContinued() if run.status is Status.WAITING:
-            run.status = Status.RUNNING
+        case ev.RunPaused() | ev.RunContinued() if not run.status.is_final:
+            run.status = Status.WAITING if isinstance(event, ev.RunPaused) else Status.RUNNING
         case ev.RunFinished():
             run.status = event.outcome.status
             run.outcome = event.outcome

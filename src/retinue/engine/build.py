@@ -45,6 +45,7 @@ from retinue.engine.run_config import HERE, Additions, RemoteRequest, RunConfig,
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import SessionOpener
 from retinue.engine.setup import Feature, RunSetup
+from retinue.models.gate import Gates
 from retinue.models.thinking_levels import clamp_level
 from retinue.tools.policy import Rights, Terms
 from retinue.tools.registry import rename_tools
@@ -59,6 +60,8 @@ class RunHost(Struct, frozen=True):
     """Returns facts about a directory, such as its git branch."""
     revoked: RevokedTools = field(default_factory=RevokedTools)
     """What was revoked from runs since they began."""
+    gates: Gates | None = None
+    """Where runs wait for usage limits."""
 
 
 class RunTree:
@@ -141,6 +144,7 @@ async def build_run(
             hooks=(RevokedToolsHook(host.revoked, run.id, find_tool), *additions.hooks),
             features=tuple(config.list_features(plan)),
             plan=plan,
+            gates=host.gates,
         )
     except BaseException:
         additions.release()
@@ -284,6 +288,22 @@ class RunBuilder:
                     session.close()
         finally:
             plan.additions.release()
+
+    def is_blocked(self, run: Run, request: RunRequest, parent: LiveRun) -> bool:
+        """Return whether a usage limit of its provider is reached, so that it need not start yet."""
+        gates, config = self._host.gates, self._config
+        if gates is None or not gates.list_pauses():
+            return False
+        try:
+            definition = config.find(run.agent, request.surface)
+            named = find_model(definition, request, self._host.models)
+        except RetinueError:
+            return False  # reported when the run is built
+        info = parent.setup.model.info if named.found is None else named.found.info
+        if info.ref != parent.setup.model.info.ref:
+            # Only an opened model knows its key.
+            return any(pause.provider == info.provider for pause in gates.list_pauses())
+        return gates.find_pause(info) is not None
 
     def find_grant(self, run_id: str) -> Grant:
         return self.tree.rights.find_grant(run_id)

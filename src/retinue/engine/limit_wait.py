@@ -8,8 +8,9 @@ from collections.abc import Callable
 from retinue.core.clock import Clock
 from retinue.core.events import Event, RunContinued, RunPaused
 from retinue.core.model import Draft, Model, ModelRequest, Reply
+from retinue.core.run import Reason
 from retinue.engine.scope import Scope
-from retinue.models.gate import Gates, LimitPause
+from retinue.models.gate import Gates, LimitPause, Passage
 from retinue.models.retry import RetryPolicy
 
 
@@ -44,7 +45,7 @@ class LimitWait:
         while True:
             info = model.info
             try:
-                passage = await self._gates.enter(info, self._begin)
+                passage = await self._gates.enter(info, self._begin) or Passage()
             finally:
                 self._release()
             if self.pause is not None:
@@ -67,14 +68,17 @@ class LimitWait:
         if not self._is_held:
             self._is_held = True
             self._scope.hold()
-        self._publish(
-            RunPaused(run_id=self._run_id, until_ms=pause.until_ms, provider=pause.provider, gate=pause.gate)
-        )
+        self._publish(RunPaused(run_id=self._run_id, until_ms=pause.until_ms, provider=pause.provider, gate=pause.gate))
 
     def _release(self) -> None:
         if self._is_held:
             self._is_held = False
             self._scope.release()
+
+    def settle(self, reason: Reason) -> None:
+        """The run has ended; if that is final, it does not wait any more."""
+        if reason not in (Reason.LIMIT, Reason.PARENT, Reason.CRASH):
+            self._end()
 
     def _end(self) -> None:
         if self.pause is not None:

@@ -5,7 +5,7 @@ RunTable, which only the Manager changes.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Protocol, TypeAlias
 
@@ -17,7 +17,9 @@ from retinue.core.events import (
     Event,
     RetryScheduled,
     RunAnswered,
+    RunContinued,
     RunFinished,
+    RunPaused,
     RunPlaced,
     RunRead,
     RunStarted,
@@ -95,8 +97,13 @@ class Manager:
         watchers: Sequence[Watch] = (),
         open_notifier: "Callable[[Manager], Notifier] | None" = None,
         has_user: Callable[[], bool] = lambda: False,
+        is_blocked: Callable[[Run, RunRequest, LiveRun], bool] = lambda run, request, parent: False,
     ) -> None:
-        """`has_user` returns whether a user can answer questions of runs."""
+        """`has_user` returns whether a user can answer questions of runs.
+
+        `is_blocked` returns whether a usage limit is reached that a queued run would have to wait for.
+        """
+        self._is_blocked = is_blocked
         self.root = root
         self._builder = builder
         self.backend = backend
@@ -109,6 +116,9 @@ class Manager:
         self._begun: set[str] = set()
         self._stopping: dict[str, Reason] = {}
         self._causes: dict[str, str] = {}
+        self._pauses: dict[str, RunPaused] = {}
+        self._holds: dict[str, list[Callable[[], None]]] = {}
+        """For each run that waits for a usage limit: ends the hold on the times of the runs above it."""
         self._left: set[str] | None = None
         """Runs that continue when the session is opened again; None unless they are left."""
         self._ends, self._news = Waiters(), Waiters()
@@ -209,7 +219,8 @@ class Manager:
         self.root.journal.take_over(remains.runs.values(), remains.ends, self.root.session.customs(RECORD))
         own = [run for run in remains.runs.values() if not run.is_guest]
         for run in own:
-            is_working, request = run.status is Status.RUNNING, runs.find_request(run.id)
+            is_working = run.status in (Status.RUNNING, Status.WAITING)
+            request = runs.find_request(run.id)
             if is_working and runs.has_parent(run) and self.backend.goes_on(run, request):
                 self._queue.occupy(run.parent_id, run.id)
                 if self._returning.add(run):
@@ -300,12 +311,32 @@ class Manager:
                 lasting.append(run)
         return lasting
 
-    def leave(self) -> None:
-        """Prepare to close without an end of the lasting runs: nothing more is recorded of them; others are stopped."""
-        self._left = left = {run.id for run in self.list_lasting()}
+    def leave(self, *, keeps_all: bool = False) -> None:
+        """Prepare to close without an end of the lasting runs: nothing more is recorded of them; others are stopped.
+
+        With `keeps_all` no run is stopped: a usage limit is reached, and all continue when the session is opened again.
+        """
+        lasting = self._runs.list_active() if keeps_all else self.list_lasting()
+        self._left = left = {run.id for run in lasting}
         for run in reversed(self._runs.list_active()):
             if not run.is_guest and run.id not in left:
                 self.stop(run.id)
+
+    @property
+    def pauses(self) -> Mapping[str, RunPaused]:
+        """The runs that wait for a usage limit, and what they wait for."""
+        return self._pauses
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether a usage limit keeps everything from working."""
+        is_paused = bool(self._pauses) or self.root.limit_wait.is_waiting
+        return is_paused and self.root.is_still and all(self._is_still(run) for run in self._runs.list_active())
+
+    def _is_still(self, run: Run) -> bool:
+        live = self._live.get(run.id)
+        is_idle = run.status is not Status.RUNNING or run.id in self._returning
+        return is_idle or (live is not None and live.is_still and not live.inbox)
 
     @property
     def is_left(self) -> bool:
@@ -393,6 +424,8 @@ class Manager:
             if (reason := self._stopping.get(run_id)) is not None:
                 return msgspec.structs.replace(outcome, status=Status.STOPPED, reason=reason)
             outcome = await live.wake() or outcome
+        if outcome.reason is Reason.LIMIT:
+            return outcome  # they wait too, and are continued with it
         cause = "the budget of the agent that started it is spent" if outcome.reason is Reason.BUDGET else ""
         for child in self.children(run_id):
             self.stop(child.id, Reason.PARENT, cause)
@@ -439,11 +472,22 @@ class Manager:
     def _drain(self, parent_id: str) -> None:
         if parent_id in self._returning or self.is_left:
             return
-        while (run_id := self._queue.take(parent_id)) is not None:
+        parent, runs = self.live(parent_id) or self.root, self._runs
+
+        def is_blocked(run_id: str) -> bool:
+            is_new = run_id not in self._waiting
+            return is_new and self._is_blocked(runs[run_id], runs.find_request(run_id), parent)
+
+        while (run_id := self._queue.take(parent_id, is_blocked)) is not None:
             if (slot := self._waiting.pop(run_id, None)) is None:
-                self._start(self._runs[run_id])
+                self._start(runs[run_id])
             elif not slot.done():
                 slot.set_result(None)
+
+    def start_queued(self) -> None:
+        """Start the queued runs that can work: a usage limit has changed."""
+        for parent_id in self._runs.list_parents():
+            self._drain(parent_id)
 
     def _start(self, run: Run) -> None:
         self.backend.start(run.id, self._work(run))
@@ -473,6 +517,7 @@ class Manager:
         if run.id in self._returning:
             self._give_up(run.id)
         self.guests.settle(run.id, outcome)
+        self._unpause(run)
         self._queue.release(run.parent_id, run.id)
         self._finish(run, outcome)
         self._drain(run.parent_id)
@@ -488,8 +533,10 @@ class Manager:
             # Nobody waits for a continued run: the tool call that waited was interrupted with the old process.
             is_detached = (run.id in self._returning or run.id in self._detached) and not run.is_background
             self._detached.discard(run.id)
-            now_ms, grant = self._clock.now_ms(), self.find_grant(run.id)
-            self._runs.tell(RunStarted(run_id=run.id, at_ms=now_ms, grant=grant, is_detached=is_detached))
+            began_ms, grant = self._clock.now_ms(), self.find_grant(run.id)
+            if run.id in self._returning:
+                began_ms = run.started_ms or began_ms
+            self._runs.tell(RunStarted(run_id=run.id, at_ms=began_ms, grant=grant, is_detached=is_detached))
             for text in self._runs.take_said(run.id):
                 live.steer(text)
             task = f"{request.preface}{request.task}"
@@ -501,8 +548,34 @@ class Manager:
             fold(run, event)
         if isinstance(event, TurnStarted):
             self._welcome(run.id)
-        if isinstance(event, Compacted | Warned | RunPlaced | RetryScheduled):
+        if isinstance(event, RunPaused):
+            self._pause(run, event)
+        elif isinstance(event, RunContinued):
+            self._unpause(run)
+            self._queue.occupy(run.parent_id, run.id)
+        if isinstance(event, Compacted | Warned | RunPlaced | RetryScheduled | RunPaused | RunContinued):
             self.root.bus.publish(event)
+        if isinstance(event, RunPaused):
+            self._drain(run.parent_id)
+
+    def _pause(self, run: Run, event: RunPaused) -> None:
+        """Give the slot of a run that waits to another; the runs above it wait, too, so their times stand still."""
+        self._pauses[run.id] = event
+        self._queue.release(run.parent_id, run.id)
+        if run.id not in self._holds:
+            above = [live for live in self._list_above(run) if live is not None]
+            self._holds[run.id] = [live.hold_times() for live in above]
+
+    def _unpause(self, run: Run) -> None:
+        self._pauses.pop(run.id, None)
+        for release in self._holds.pop(run.id, ()):
+            release()
+
+    def _list_above(self, run: Run) -> Iterator[LiveRun | None]:
+        above: Run | None = run
+        while above is not None:
+            yield self.live(above.parent_id)
+            above = self._runs.find(above.parent_id)
 
     def _finish(self, run: Run, outcome: Outcome) -> None:
         self._finish_all([(run, outcome)])

@@ -4,6 +4,7 @@ The limit is per parent, so a run that waits for its children never blocks their
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 
 class Queue:
@@ -28,15 +29,15 @@ class Queue:
         waiting[run_id] = None
         waiting.move_to_end(run_id, last=not is_first)
 
-    def take(self, parent_id: str) -> str | None:
+    def take(self, parent_id: str, is_blocked: Callable[[str], bool] = lambda run_id: False) -> str | None:
         """Remove the next run that may start and give it a slot; None if there is none or no slot is free."""
         waiting = self._waiting.get(parent_id)
         if not waiting or len(self._working.get(parent_id, ())) >= self._limit:
             return None
-        run_id, _ = waiting.popitem(last=False)
-        if not waiting:
-            del self._waiting[parent_id]
-        self.occupy(parent_id, run_id)
+        run_id = next((each for each in waiting if not is_blocked(each)), None)
+        if run_id is not None:
+            self.remove(parent_id, run_id)
+            self.occupy(parent_id, run_id)
         return run_id
 
     def occupy(self, parent_id: str, run_id: str) -> None:

@@ -17,14 +17,25 @@ from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.errors import SessionError
-from retinue.core.events import Event, RunAsked, RunFinished, RunForgotten, RunQueued, RunSteered
+from retinue.core.events import (
+    Event,
+    RunAsked,
+    RunContinued,
+    RunFinished,
+    RunForgotten,
+    RunPaused,
+    RunQueued,
+    RunSteered,
+)
 from retinue.core.fold import fold, fold_record
 from retinue.core.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.engine.clock import make_uuid
 from retinue.engine.inbox import to_text
+from retinue.engine.journal import PAUSE
 from retinue.engine.notify import CUSTOM_TYPE, list_told
 from retinue.engine.request import RunRequest, read_request
+from retinue.engine.retries import EarlierUsage
 from retinue.engine.session_path import find_file, find_tree
 from retinue.sessions.log import Session
 from retinue.sessions.tree import find_main
@@ -46,6 +57,8 @@ class StoredRuns:
     """Runs that were forgotten, for views."""
     asked: int = 0
     """How many questions its runs have asked."""
+    pauses: dict[str, RunPaused] = field(default_factory=dict)
+    """What each run waited for: the end of a usage limit."""
     damaged: int = 0
 
     def adopt(self, root_id: str) -> None:
@@ -143,11 +156,36 @@ def _apply(remains: StoredRuns, event: Event) -> None:
                 remains.said.pop(event.run_id, None)
             remains.ends[event.run_id] = remains.ends.get(event.run_id, 0) + 1
         fold_record(remains.runs[event.run_id], event)
+        if isinstance(event, RunPaused):
+            remains.pauses[event.run_id] = event
+        elif isinstance(event, RunContinued | RunFinished):
+            remains.pauses.pop(event.run_id, None)
+
+
+def find_main_pause(session: Session) -> RunPaused | None:
+    """Return the usage limit that the main agent waited for when its last process ended; None if it did not wait."""
+    told = list(session.customs(PAUSE))
+    try:
+        event = msgspec.convert(told[-1], RunPaused | RunContinued) if told else None
+    except msgspec.ValidationError:
+        return None
+    return event if isinstance(event, RunPaused) else None
+
+
+def read_past(session: Session, since_ms: int) -> EarlierUsage | None:
+    """Return what a run has used since it began; None if it has not read its task."""
+    messages = [entry.message for entry in session.entries()]
+    if not any(isinstance(message, UserMessage) and message.timestamp >= since_ms for message in messages):
+        return None
+    replies = [m for m in messages if isinstance(m, AssistantMessage) and m.timestamp >= since_ms]
+    usage = sum((reply.usage for reply in replies), Usage())
+    turns = sum(reply.stop_reason not in ("error", "aborted", "pending") for reply in replies)
+    return EarlierUsage(usage, turns, sum(len(reply.calls) for reply in replies))
 
 
 def has_left_copies(remains: StoredRuns) -> bool:
     """Return whether a run was interrupted that works in a copy of the repository."""
-    cut_off = (run.id for run in remains.runs.values() if run.status is Status.RUNNING)
+    cut_off = (run.id for run in remains.runs.values() if run.status in (Status.RUNNING, Status.WAITING))
     return any(remains.requests[run_id].isolation is not None for run_id in cut_off)
 
 

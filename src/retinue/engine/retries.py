@@ -81,4 +81,5 @@ def judge_ending(ending: Ending) -> tuple[Status, str]:
         return Status.COMPLETED, ending.error
     if reason in (Reason.ERROR, Reason.CRASH):
         return Status.FAILED, ending.error
-    return Status.INTERRUPTED if reason is Reason.PARENT else Status.STOPPED, ending.error
+    is_cut = reason in (Reason.PARENT, Reason.LIMIT)
+    return Status.INTERRUPTED if is_cut else Status.STOPPED, ending.error

@@ -183,6 +183,11 @@ class LiveRun:
         return self._is_open
 
     @property
+    def is_answered(self) -> bool:
+        """Whether the model has said all that it was asked for."""
+        return not self._conversation.talk.messages or self._conversation.find_answer() is not None
+
+    @property
     def is_still(self) -> bool:
         """Whether it does nothing by itself: it is idle, or waits for a usage limit or for runs that it started."""
         if self.limit_wait.is_waiting or not self._scope.is_active:
@@ -261,6 +266,7 @@ class LiveRun:
                     await self._leave()
             finally:
                 self._is_open = False
+                self.limit_wait.settle(self._outcome.reason)
                 self._write_notes()
                 end = RunFinished(run_id=self.setup.run_id, outcome=self._outcome, at_ms=self._clock.now_ms())
                 self._publish(end)

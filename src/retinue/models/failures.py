@@ -43,8 +43,8 @@ _OVERFLOW = (
 _NOT_OVERFLOW = r"(?i)rate.?limit|too many requests|throttl|per minute"
 # An empty account; a time in such a refusal does not help.
 _NO_CREDIT = (
-    r"(?i)insufficient_quota|insufficient (?:credit|balance|funds)|out of (?:budget|credit)|credit balance|billing_error"
-    r"|billing.hard.limit|payment required|requires more credits|usage_not_included"
+    r"(?i)insufficient_quota|insufficient (?:credit|balance|funds)|out of (?:budget|credit)|credit balance"
+    r"|billing_error|billing.hard.limit|payment required|requires more credits|usage_not_included"
 )
 # Also an empty account, unless the provider says when it can be asked again: some word a rate limit like this.
 _NO_QUOTA = r"(?i)exceeded your current quota|quota exceeded|billing|payment|usage limit reached|usage_limit_reached"

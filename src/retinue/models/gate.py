@@ -159,7 +159,7 @@ class Gates:
         return Passage()
 
     def leave(self, passage: Passage, info: ModelInfo, failure: Failure | None, policy: RetryPolicy) -> bool:
-        """Record the result of a call; returns whether it was refused because of a limit, so that it can be repeated."""
+        """Record the result of a call; returns whether a limit refused it, so that it can be repeated."""
         gate, now_ms = passage.gate, self._clock.now_ms()
         if gate is not None:
             gate.asking -= 1
@@ -228,10 +228,9 @@ class Gates:
                 await turn
                 self._forget(gate, turn)
                 return
-            timer = asyncio.ensure_future(self._clock.sleep(min(*rest_s, _LOOK_S)))
-            try:
+            async with asyncio.TaskGroup() as group:
+                timer = group.create_task(self._clock.sleep(min(*rest_s, _LOOK_S)))
                 await asyncio.wait([turn, timer], return_when=asyncio.FIRST_COMPLETED)
-            finally:
                 timer.cancel()
         except asyncio.CancelledError:
             self._forget(gate, turn)

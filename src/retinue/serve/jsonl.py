@@ -145,6 +145,13 @@ def _describe_question(event: ev.Asked | ev.Answered) -> dict[str, Any]:
 _RECORDS: dict[type, Callable[[Any], dict[str, Any]]] = {
     ev.AttemptStarted: lambda event: {"type": "agent_start"},
     ev.RunFinished: lambda event: {"type": "agent_settled", "aborted": event.outcome.reason is Reason.USER},
+    ev.RunPaused: lambda event: {
+        "type": "subagents:waiting",
+        "id": event.run_id,
+        "until": event.until_ms,
+        "provider": event.provider,
+    },
+    ev.RunContinued: lambda event: {"type": "subagents:continued", "id": event.run_id},
     ev.TurnStarted: lambda event: {"type": "turn_start"},
     ev.TurnFinished: lambda event: {"type": "turn_end", "message": event.message, "toolResults": event.tool_results},
     ev.MessageStarted: lambda event: {"type": "message_start", "message": event.message},

@@ -4,15 +4,16 @@ The database is not loaded unless a runner is durable.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import RetinueError
 from retinue.core.events import RunFinished
 from retinue.core.messages import Usage
-from retinue.core.run import Run
+from retinue.core.run import Run, Status
 from retinue.engine.backend import Arrange, LocalBackend, keep_setup
-from retinue.engine.recovery import StoredRuns
+from retinue.engine.recovery import StoredRuns, read_past
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import REMOTE, Runner
 from retinue.engine.runner import LiveRun
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # most main agents start no durable run
     from retinue.durable.local.writer import WriterThread
 
 FILE = "runs.db"
+_BEGUN = (Status.RUNNING, Status.WAITING)
 
 
 def has_record(path: Path) -> bool:
@@ -38,13 +40,17 @@ async def open_backend(
     choose: Callable[[Run, RunRequest], Runner],
     charge: Callable[[str, Usage], None],
     warn: Callable[[str], None],
+    is_paused: bool = False,
 ) -> "DurableBackend":
     """Open a backend that knows which runs of an earlier process to resume; an unusable record causes only a warning.
 
     `path` is the database; `choose` returns a run's runner and may raise RetinueError; `charge` receives what a run had
-    spent before a crash.
+    spent before a crash. `is_paused`: the earlier process ended while a usage limit was reached, so that all its runs
+    are resumed.
     """
     backend = DurableBackend(path, main, choose, charge)
+    if is_paused and main.session.path is not None:
+        backend.paused = frozenset(run.id for run in remains.runs.values() if run.status in _BEGUN)
     if remains.runs and main.session.path is not None and has_record(path):
         try:
             await backend.take_over(remains, warn)
@@ -73,6 +79,8 @@ class DurableBackend(LocalBackend):
         self._charge = charge
         self._records: RunRecords | None = None
         self._writer: WriterThread | None = None
+        self.paused: frozenset[str] = frozenset()
+        """Runs of an earlier process that are resumed although they have no record: a usage limit was reached."""
         self.returning: frozenset[str] = frozenset()
         """Runs of an earlier process that are resumed here."""
 
@@ -85,13 +93,15 @@ class DurableBackend(LocalBackend):
     async def prepare(self, run: Run, request: RunRequest) -> Arrange:
         """Record that a durable run begins. Raises RecordError."""
         is_durable = run.id in self.returning or self._find_runner(run, request) == "durable"
+        if run.id in self.paused and run.id not in self.returning:
+            return partial(self._take_up, run)
         if self._main.session.path is None or not is_durable:
             return keep_setup
         return await self._need_records().prepare(run, request)
 
     def goes_on(self, run: Run, request: RunRequest) -> bool:
         """Return whether a run continues after a restart: a recorded run, or one on another machine."""
-        return run.id in self.returning or self._find_runner(run, request) == REMOTE
+        return run.id in self.returning or run.id in self.paused or self._find_runner(run, request) == REMOTE
 
     def lasts(self, run: Run, request: RunRequest) -> bool:
         """Return whether a run is recorded or on another machine, so that it continues without this process."""
@@ -102,6 +112,12 @@ class DurableBackend(LocalBackend):
         """Write what is left."""
         if self._writer is not None:
             await self._writer.close()
+
+    def _take_up(self, run: Run, live: LiveRun) -> None:
+        self.paused -= {run.id}
+        if (past := read_past(live.session, run.started_ms)) is not None:
+            live.take_up(past)
+            self._charge(run.id, past.usage)
 
     def _find_runner(self, run: Run, request: RunRequest) -> Runner | None:
         try:

@@ -41,6 +41,10 @@ class LifecycleRecords:
         match event:
             case ev.RunStarted():
                 return self._tell("started", run)
+            case ev.RunPaused():
+                return {**self._identify("waiting", run), "until": event.until_ms, "provider": event.provider}
+            case ev.RunContinued():
+                return self._identify("continued", run)
             case ev.RunPlaced():
                 return {**self._identify("placed", run), **describe_machine(event.machine)}
             case ev.RunFinished():

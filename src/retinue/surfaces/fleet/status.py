@@ -8,14 +8,15 @@ from retinue.core.figures import count_noun, format_tokens
 from retinue.core.messages import Usage
 from retinue.core.run import Reason, Run, Status
 
-Word: TypeAlias = Literal["queued", "running", "completed", "steered", "aborted", "stopped", "error"]
+Word: TypeAlias = Literal["queued", "running", "waiting", "completed", "steered", "aborted", "stopped", "error"]
 
-ACTIVE: frozenset[Word] = frozenset({"queued", "running"})
+ACTIVE: frozenset[Word] = frozenset({"queued", "running", "waiting"})
 SUCCESSES: frozenset[Word] = frozenset({"completed", "steered"})
 
 _LABELS: dict[Word, str] = {
     "queued": "Queued",
     "running": "Running",
+    "waiting": "Waiting for a usage limit",
     "completed": "Done",
     "steered": "Wrapped up (turn limit)",
     "stopped": "Stopped",
@@ -48,8 +49,10 @@ def describe_machines(runs: Iterable[Run]) -> dict[str, dict[str, str]]:
 def to_word(run: Run) -> Word:
     """Return the surface's word for the state of a run."""
     outcome = run.outcome
-    if run.status in (Status.QUEUED, Status.RUNNING) or outcome is None:
-        return "queued" if run.status is Status.QUEUED else "running"
+    if run.status is Status.QUEUED or run.status is Status.WAITING:
+        return "queued" if run.status is Status.QUEUED else "waiting"
+    if run.status is Status.RUNNING or outcome is None:
+        return "running"
     if run.status is Status.COMPLETED:
         return "steered" if outcome.reason is Reason.TURN_LIMIT_WRAPPED else "completed"
     if run.status is Status.STOPPED and outcome.reason is Reason.TURN_LIMIT:

@@ -1,0 +1,111 @@
+"""`retinue -p` at a provider's usage limit: waits, or ends with status 75 and continues later."""
+
+import json
+import re
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from retinue.testing.server import APIS, MockServer
+
+RESUME = re.compile(r"Resume with: retinue -p --session (\S+) --wait")
+FIRST = {"calls": [{"name": "ls", "arguments": {}}]}
+SHORT = {"retry": {"maxAgentDelayMs": 500}}
+SPAWN = {"name": "Agent", "arguments": {"subagent_type": "Explore", "prompt": "look around", "description": "look"}}
+
+
+def limit(wait_s, text="late", times=1, **match):
+    error = {"message": "usage limit reached", "kind": "rate", "status": 429, "retry_after_s": wait_s, "times": times}
+    return {"text": text, "error": error, **({"match": match} if match else {})}
+
+
+@contextmanager
+def serve(place, *replies, api="openai-completions", **settings):
+    with MockServer.in_thread({"replies": list(replies)}) as server:
+        (place.agent_dir / "models.json").write_text(json.dumps(server.models_json(api=api, model="m")))
+        (place.agent_dir / "settings.json").write_text(json.dumps({**SHORT, **settings}))
+        yield server
+
+
+def ask(place, *args, **options):
+    return place.run("-p", *args, "--model", "mock/m", timeout_s=20, **options)
+
+
+def last_line(done):
+    return done.stderr.rstrip("\n").rpartition("\n")[2]
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("api", APIS)
+def test_limit_ends_with_status_and_command(place, api):
+    with serve(place, FIRST, limit(1.2, "Two files."), api=api) as server:
+        done = ask(place, "How many files?")
+        assert (done.status, done.stdout) == (75, "")
+        found = RESUME.fullmatch(last_line(done))
+        assert found is not None and len(server.requests) == 2
+        again = place.run("-p", "--session", found[1], "--wait", timeout_s=20)
+        assert (again.status, again.stdout) == (0, "Two files.\n")
+        assert len(server.requests) == 3
+
+
+def test_first_request_at_limit_is_kept(place):
+    with serve(place, limit(1.2, "Hello.")) as server:
+        done = ask(place, "Say hello")
+        assert done.status == 75
+        again = place.run("-p", "-c", "--wait", timeout_s=20)
+        assert (again.status, again.stdout, len(server.requests)) == (0, "Hello.\n", 2)
+
+
+def test_wait_continues_after_reset(place):
+    with serve(place, limit(1.2, "Hello.")) as server:
+        began_s = time.monotonic()
+        done = ask(place, "Say hello", "--wait")
+        assert (done.status, done.stdout, len(server.requests)) == (0, "Hello.\n", 2)
+        assert time.monotonic() - began_s > 1.2
+        assert "mock: limit until" in done.stderr
+
+
+def test_closed_gate_sends_nothing(place):
+    with serve(place, limit(3600, "Hello.", 9)) as server:
+        assert ask(place, "Say hello").status == 75
+        again = ask(place, "-c")
+        assert (again.status, len(server.requests)) == (75, 1)
+        assert RESUME.fullmatch(last_line(again))
+
+
+def test_children_wait_and_continue(place):
+    child = {"match": {"last_user": "look around"}}
+    replies = [{"calls": [SPAWN]}, {"text": "Started."}, {"text": "All done."}]
+    replies = [
+        {"calls": [SPAWN]},
+        {**limit(1.5, "Child report."), **child},
+        limit(1.5, "Started."),
+        {"text": "All done."},
+        {"text": "All done."},
+    ]
+    with serve(place, *replies):
+        done = ask(place, "--mode", "json", "Delegate")
+        records = [json.loads(line) for line in done.stdout.splitlines()]
+        waiting = [record for record in records if record["type"] == "subagents:waiting"]
+        assert done.status == 75
+        assert waiting and all(record["provider"] == "mock" and record["until"] > 1e12 for record in waiting)
+        found = RESUME.fullmatch(last_line(done))
+        again = place.run("-p", "--session", found[1], "--wait", timeout_s=20)
+        assert (again.status, again.stdout) == (0, "All done.\n")
+
+
+def test_no_credit_is_no_limit(place):
+    error = {"message": "insufficient_quota", "kind": "rate", "status": 429, "retry_after_s": 3600, "times": 9}
+    with serve(place, {"text": "x", "error": error}) as server:
+        done = ask(place, "Say hello")
+        assert (done.status, len(server.requests)) == (1, 1)
+        assert "no credit or quota" in done.stderr
+
+
+def test_nothing_to_continue_is_usage_error(place):
+    with serve(place, {"text": "Hello."}):
+        assert ask(place, "Say hello").status == 0
+        done = ask(place, "-c")
+        assert (done.status, done.stdout) == (2, "")
+        assert "no interrupted work" in done.stderr
