@@ -61,7 +61,9 @@ SAMPLES = [
     events.RunRead(run_id="r"),
     events.RunForgotten(run_id="r"),
     events.RunSteered(run_id="r", text="left"),
-    events.RunAsked(run_id="r", question=Question(id="q1", run_id="r", kind="ask", title="Which port?", options=("80",))),
+    events.RunAsked(
+        run_id="r", question=Question(id="q1", run_id="r", kind="ask", title="Which port?", options=("80",))
+    ),
     events.RunAnswered(run_id="r", question_id="q1", answer="80", by="user"),
     events.AttemptStarted(run_id="r", attempt=2),
     events.AttemptEnded(run_id="r", will_retry=True),

@@ -71,8 +71,6 @@ def fold(run: Run, event: ev.Event) -> None:
             run.compactions += 1
             run.context_tokens = 0
             run.usage += find_summary_usage(event)
-        case _:
-            pass
 
 
 def _find_open(run: Run, event: ev.RunAsked | ev.RunAnswered) -> tuple[Question, ...]:

@@ -41,27 +41,34 @@ class LifecycleRecords:
         match event:
             case ev.RunStarted():
                 return self._tell("started", run)
-            case ev.RunPaused():
-                return {**self._identify("waiting", run), "until": event.until_ms, "provider": event.provider}
-            case ev.RunContinued():
-                return self._identify("continued", run)
+            case ev.RunPaused() | ev.RunContinued() | ev.RunAsked() | ev.RunAnswered():
+                return self._tell_wait(run, event)
             case ev.RunPlaced():
                 return {**self._identify("placed", run), **describe_machine(event.machine)}
             case ev.RunFinished():
                 return self._finish(run)
             case ev.RunSteered():
                 return {"type": "subagents:steered", "id": run.id, "message": event.text}
-            case ev.RunAsked():
-                asked = {"questionId": event.question.id, "question": event.question.title}
-                return {**self._identify("asked", run), **asked, "options": list(event.question.options)}
-            case ev.RunAnswered():
-                answered = {"questionId": event.question_id, "answer": event.answer, "by": event.by}
-                return {**self._identify("answered", run), **answered}
             case ev.Compacted() if event.result is not None:
                 return self._compact(run, event)
             case ev.RunForgotten():
                 del self._crew[run.id]
         return None
+
+    def _tell_wait(
+        self, run: Run, event: ev.RunPaused | ev.RunContinued | ev.RunAsked | ev.RunAnswered
+    ) -> dict[str, Any]:
+        match event:
+            case ev.RunPaused():
+                name, facts = "waiting", {"until": event.until_ms, "provider": event.provider}
+            case ev.RunContinued():
+                name, facts = "continued", {}
+            case ev.RunAsked():
+                name, facts = "asked", {"questionId": event.question.id, "question": event.question.title}
+                facts["options"] = list(event.question.options)
+            case _:
+                name, facts = "answered", {"questionId": event.question_id, "answer": event.answer, "by": event.by}
+        return {**self._identify(name, run), **facts}
 
     def _tell(self, name: str, run: Run, **more: Any) -> dict[str, Any]:
         return {
