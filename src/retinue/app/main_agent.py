@@ -57,7 +57,8 @@ class MainTools:
 
     def build(self, names: list[str], delegation: Mapping[str, Tool], additions: Additions) -> dict[str, Tool]:
         """Create the tools of these names, without denied ones; `delegation` are those of the surfaces."""
-        made = build_tools(self._parts.tool_options, [name for name in names if name in BUILTIN_TOOLS])
+        built = build_tools(self._parts.tool_options, [name for name in names if name in BUILTIN_TOOLS])
+        made = {name: self._host.own.wrap_tool(tool) for name, tool in built.items()}
         given = {**made, **self._extra, **self._beside, **additions.tools, **self._host.own.tools}
         if FINALIZE in names:
             from retinue.features.finalise import FinalizeTool

@@ -66,13 +66,14 @@ class Retinue:
         clock: Clock | None = None,
         say: Callable[[str], None] = ignore_message,
         sent: SentRun | None = None,
+        wrap_tool: Callable[[Tool], Tool] = lambda tool: tool,
         **settings: Any,
     ) -> None:
         """`model` is a name or a Model; `models`, `tools` and `extensions` are added to the configured ones.
 
-        `say` receives one-line notes; `sent` is what comes with a run from another machine. `settings` win over all
-        files, such as `max_concurrent=8` or `limits={"wall_seconds": 60}`. Raises UsageError for an unknown or invalid
-        setting.
+        `say` receives one-line notes; `sent` is what comes with a run from another machine; `wrap_tool` wraps each
+        built-in tool and keeps its name and effect. `settings` win over all files, such as `max_concurrent=8` or
+        `limits={"wall_seconds": 60}`. Raises UsageError for an unknown or invalid setting.
         """
         where = os.environ if environment is None else environment
         asked = inherit(request or Request(), where)
@@ -85,7 +86,7 @@ class Retinue:
             clock or SystemClock(),
             PendingQuestions(lambda event: self._here.main.bus.publish(event)),
             say,
-            own=CallerObjects(own, models, {tool.spec.name: tool for tool in tools}, extensions),
+            own=CallerObjects(own, models, {tool.spec.name: tool for tool in tools}, extensions, wrap_tool),
             sent=sent or SentRun(),
             settings=read_overrides({**settings, **scope}),
         )

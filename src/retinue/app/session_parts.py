@@ -62,8 +62,9 @@ class SessionParts:
     @cached_property
     def child_tools(self) -> dict[str, Tool]:
         """All tools for children, without those of surfaces."""
+        wrap = self.host.own.wrap_tool
         return {
-            **build_tools(self.tool_options),
+            **{name: wrap(tool) for name, tool in build_tools(self.tool_options).items()},
             **build_extra_tools(),
             **self.web.build(),
             **self.languages.build(for_main=False),
