@@ -3,12 +3,15 @@
 import asyncio
 import base64
 import json
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
 
 from retinue.testing.process import _command, _environment, open_cli
+from tests.flows.mcp_world import PROGRAM
 
 EDIT = {"calls": [{"name": "edit", "arguments": {"path": "a.txt", "edits": [{"oldText": "one", "newText": "two"}]}}]}
 WRITE = {"calls": [{"name": "write", "arguments": {"path": "new.txt", "content": "fresh\n"}}]}
@@ -19,7 +22,7 @@ class Editor:
 
     def __init__(self, answer="allow"):
         self.updates, self.asked, self.saved = [], [], []
-        self.answer, self.unsaved = answer, {}
+        self.answer, self.unsaved, self.terminals = answer, {}, []
 
     async def session_update(self, session_id, update, **_):
         self.updates.append(json.loads(update.model_dump_json(by_alias=True, exclude_none=True)))
@@ -42,6 +45,25 @@ class Editor:
         self.unsaved.pop(path, None)
         with open(path, "w") as file:
             file.write(content)
+
+    async def create_terminal(self, command, session_id, args=None, cwd=None, **_):
+        from acp.schema import CreateTerminalResponse
+
+        done = await asyncio.to_thread(subprocess.run, [command, *args], cwd=cwd, capture_output=True, text=True)
+        self.terminals.append(done)
+        return CreateTerminalResponse(terminal_id=str(len(self.terminals)))
+
+    async def wait_for_terminal_exit(self, session_id, terminal_id, **_):
+        from acp.schema import WaitForTerminalExitResponse
+
+        return WaitForTerminalExitResponse(exit_code=self.terminals[int(terminal_id) - 1].returncode)
+
+    async def terminal_output(self, session_id, terminal_id, **_):
+        from acp.schema import TerminalOutputResponse
+
+        return TerminalOutputResponse(output=self.terminals[int(terminal_id) - 1].stdout, truncated=False)
+
+    async def release_terminal(self, session_id, terminal_id, **_): ...
 
     def on_connect(self, connection): ...
 
@@ -219,27 +241,19 @@ async def test_slash_commands_are_offered(place):
     assert "skill:greet" in [each["name"] for each in offer["availableCommands"]]
 
 
+def request(request_id, method, **params):
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}).encode()
+
+
 LINES = [
     (b"nonsense", None, -32700),
     (b"[1, 2]", None, -32600),
     (b"7", None, -32600),
     (b'{"jsonrpc": "2.0", "id": 4}', 4, -32600),
-    (b'{"jsonrpc": "2.0", "id": 5, "method": "session/dance", "params": {}}', 5, -32601),
-    (
-        b'{"jsonrpc": "2.0", "id": 6, "method": "session/prompt", "params": {"sessionId": "gone", "prompt": []}}',
-        6,
-        -32002,
-    ),
-    (
-        b'{"jsonrpc": "2.0", "id": 7, "method": "session/new", "params": {"cwd": "relative", "mcpServers": []}}',
-        7,
-        -32602,
-    ),
-    (
-        b'{"jsonrpc": "2.0", "id": 8, "method": "session/load", "params": {"cwd": "/", "sessionId": "gone", "mcpServers": []}}',
-        8,
-        -32002,
-    ),
+    (request(5, "session/dance"), 5, -32601),
+    (request(6, "session/prompt", sessionId="gone", prompt=[]), 6, -32002),
+    (request(7, "session/new", cwd="relative", mcpServers=[]), 7, -32602),
+    (request(8, "session/load", cwd="/", sessionId="gone", mcpServers=[]), 8, -32002),
 ]
 
 
@@ -267,21 +281,44 @@ async def test_two_clients_cannot_share_a_session(place):
 
 def test_client_that_leaves_loses_nothing(place):
     replies = [{"text": "slow", "delay_ms": 60_000}]
-    with open_cli(
-        ["acp", "--model", place.script(*replies)], place.work, home=place.home, has_stdin=True
-    ) as process:
-        params = {"cwd": str(place.work), "mcpServers": []}
-        send(process, 1, "session/new", params)
+    with open_cli(["acp", "--model", place.script(*replies)], place.work, home=place.home, has_stdin=True) as process:
+        send(process, 1, "session/new", cwd=str(place.work), mcpServers=[])
         session = json.loads(process.stdout.readline())["result"]["sessionId"]
         prompt = [{"type": "text", "text": "keep this"}]
-        send(process, 2, "session/prompt", {"sessionId": session, "prompt": prompt})
+        send(process, 2, "session/prompt", sessionId=session, prompt=prompt)
         while not [path for path in place.sessions() if "keep this" in path.read_text()]:
             pass
         process.stdin.close()
         assert process.wait(15) == 0
 
 
-def send(process, request_id, method, params):
-    message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
-    process.stdin.write(json.dumps(message).encode() + b"\n")
+def send(process, *message, **params):
+    process.stdin.write(request(*message, **params) + b"\n")
     process.stdin.flush()
+
+
+async def test_servers_of_the_editor_give_tools(place):
+    from acp.schema import McpServerStdio
+
+    program = place.root / "server.py"
+    program.write_text(PROGRAM)
+    server = McpServerStdio(name="my server", command=sys.executable, args=["-I", "-S", str(program)], env=[])
+    call = {"calls": [{"name": "mcp__my-server__hi", "arguments": {}}]}
+    async with connect(place, call, {"text": "done"}) as link:
+        session = await link.agent.new_session(cwd=str(place.work), mcp_servers=[server])
+        await link.prompt(session.session_id, "greet")
+    assert link.editor.list("tool_call_update")[-1]["status"] == "completed", link.editor.updates
+
+
+@pytest.mark.parametrize(("sandbox", "expected"), [("off", 1), ("auto", 0)])
+async def test_terminal_of_the_editor_is_used_without_a_sandbox(place, sandbox, expected):
+    (place.agent_dir / "subagents.json").write_text(json.dumps({"sandbox": {"mode": sandbox}}))
+    bash = {"calls": [{"name": "bash", "arguments": {"command": "echo $((40 + 2)); exit 3"}}]}
+    editor = Editor()
+    async with connect(place, bash, {"text": "done"}, editor=editor, terminal=True) as link:
+        session = await link.agent.new_session(cwd=str(place.work), mcp_servers=[])
+        await link.prompt(session.session_id, "run it")
+    shown = [block["type"] for each in editor.list("tool_call_update") for block in each.get("content", [])]
+    assert (len(editor.terminals), "terminal" in shown) == (expected, bool(expected))
+    end = editor.list("tool_call_update")[-1]
+    assert end["status"] == "failed" and "42" in json.dumps(end) and "code 3" in json.dumps(end)

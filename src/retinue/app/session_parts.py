@@ -149,7 +149,7 @@ def _find_servers(host: Host, config: Config) -> "McpServers | None":
     """Return the MCP servers; None if no file names any, without loading the MCP code."""
     from retinue.settings.paths import has_files
 
-    if not has_files(config.paths, trusted=config.is_trusted):
+    if not (host.request.mcp_servers or has_files(config.paths, trusted=config.is_trusted)):
         return None
     from retinue.app.mcp import McpServers
 

@@ -91,7 +91,7 @@ class _Acp(_LineServer):
         from retinue.serve.acp.agent import AcpAgent
 
         self._catch_signals()
-        await AcpAgent(self._to_request(), self._say, version("retinue")).serve(self._lines, self._outlet)
+        await AcpAgent(self._to_request(), self._lines, self._outlet, self._say, version("retinue")).serve()
         await self._drain()
         return self.ended_by
 

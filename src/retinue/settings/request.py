@@ -63,6 +63,8 @@ class Request:
     """The whole prompt, instead of one built from the fields above and from files."""
     context_files: bool = True
     skills: bool = True
+    mcp_servers: Mapping[str, Any] = field(default_factory=dict)
+    """Servers that the caller brings along, in the form of `mcp.json`; they count as the user's."""
     approve: bool | None = None
     offline: bool = False
     limits: Limits = field(default_factory=Limits)

@@ -6,6 +6,7 @@ The connection, its messages and their validation are the protocol's library; th
 import asyncio
 import json
 import os
+import re
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ from acp.schema import (
     InitializeResponse,
     ListSessionsResponse,
     LoadSessionResponse,
+    McpCapabilities,
     NewSessionResponse,
     PromptCapabilities,
     PromptResponse,
@@ -42,7 +44,7 @@ from acp.schema import (
 
 from retinue.app import Request, Retinue, SessionWish, list_sessions
 from retinue.core.errors import RetinueError, SessionError, UsageError, quote
-from retinue.core.events import Answered, Asked, Event
+from retinue.core.events import Answered, Asked, Event, MessageFinished, RunStarted, ToolStarted
 from retinue.core.jsonline import encode_json
 from retinue.core.messages import THINKING_LEVELS, ImageContent, TextContent, UserContent
 from retinue.core.run import Outcome, Question, Reason, Status
@@ -125,6 +127,9 @@ class AcpSession:
         self.id = crew.chronicle.id
         self.cwd = cwd
         self.closed = asyncio.Event()
+        """Set to close the session."""
+        self.ended = asyncio.Event()
+        """Set when it is closed."""
         self.is_working = False
         self.first_mode = crew.approvals
         self.updates = Updates(self._send, crew.run_id, cwd)
@@ -139,6 +144,8 @@ class AcpSession:
                 task.cancel()
         else:
             self.updates(event)
+        if isinstance(event, RunStarted) and event.run_id != self.crew.run_id:
+            self.crew.lookout.overhear(event.run_id, self.updates, pieces=False, kinds=(ToolStarted, MessageFinished))
 
     def _send(self, update: Mapping[str, Any]) -> None:
         self._agent.notify("session/update", {"sessionId": self.id, "update": update})
@@ -235,19 +242,21 @@ class AcpSession:
 class AcpAgent:
     """Answers the requests of one client; the method names are the library's."""
 
-    def __init__(self, request: Request, say: Callable[[str], None], version: str) -> None:
+    def __init__(
+        self, request: Request, lines: Lines, outlet: Outlet, say: Callable[[str], None], version: str
+    ) -> None:
         self._request = request
         self._say = say
         self._version = version
+        self._transport = LineTransport(lines, outlet)
+        self._connection = Connection(self._handle, self._transport, listening=False)
+        self._route = build_agent_router(self, use_unstable_protocol=True)  # type: ignore[arg-type]
         self._client = ClientCapabilities()
         self._sessions: dict[str, AcpSession] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def serve(self, lines: Lines, outlet: Outlet) -> None:
+    async def serve(self) -> None:
         """Serve until the input ends; then stop and close all sessions."""
-        self._transport = LineTransport(lines, outlet)
-        self._connection = Connection(self._handle, self._transport, listening=False)
-        self._route = build_agent_router(self, use_unstable_protocol=True)  # type: ignore[arg-type]
         try:
             await self._connection.main_loop()
         finally:
@@ -288,6 +297,7 @@ class AcpAgent:
             agent_capabilities=AgentCapabilities(
                 load_session=True,
                 prompt_capabilities=PromptCapabilities(image=True, embedded_context=True),
+                mcp_capabilities=McpCapabilities(http=True),
                 session_capabilities=SessionCapabilities(
                     list=SessionListCapabilities(), resume=SessionResumeCapabilities(), close=SessionCloseCapabilities()
                 ),
@@ -336,7 +346,7 @@ class AcpAgent:
         session = self._find(session_id)
         session.crew.abort()
         session.closed.set()
-        await asyncio.wait([session.task])
+        await session.ended.wait()
         return CloseSessionResponse()
 
     async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> SetSessionModeResponse:
@@ -395,22 +405,16 @@ class AcpAgent:
         return await self._open(cwd, replace(self._request.session, kind="named", reference=session_id), mcp_servers)
 
     async def _open(self, cwd: str, wish: SessionWish, mcp_servers: Any) -> AcpSession:
-        if mcp_servers:
-            names = ", ".join(str(getattr(each, "name", "?")) for each in mcp_servers)
-            self._say(f"the editor's MCP servers ({names}) are not started; add them with mcp.json")
         ready: asyncio.Future[AcpSession] = asyncio.get_running_loop().create_future()
-        task = self.start(self._hold(_check_folder(cwd), wish, ready))
-        session = await ready
-        session.task = task
-        return session
+        request = replace(self._request, session=wish, mcp_servers=to_servers(mcp_servers or []))
+        self.start(self._hold(_check_folder(cwd), request, ready))
+        return await ready
 
-    async def _hold(self, cwd: str, wish: SessionWish, ready: "asyncio.Future[AcpSession]") -> None:
+    async def _hold(self, cwd: str, request: Request, ready: "asyncio.Future[AcpSession]") -> None:
         """Open a session, keep it until it is closed, and close it in the same task."""
         access = ClientAccess(self.request, self.notify, self._client)
         try:
-            async with Retinue(
-                cwd, request=replace(self._request, session=wish), say=self._say, wrap_tool=access.wrap
-            ) as crew:
+            async with Retinue(cwd, request=request, say=self._say, wrap_tool=access.wrap) as crew:
                 session = AcpSession(crew, self, cwd)
                 access.session_id = session.id
                 with crew.questions.attend():
@@ -429,6 +433,7 @@ class AcpAgent:
         finally:
             if ready.done() and not ready.cancelled() and ready.exception() is None:
                 self._sessions.pop(ready.result().id, None)
+                ready.result().ended.set()
 
 
 def _check_folder(cwd: str) -> str:
@@ -437,6 +442,23 @@ def _check_folder(cwd: str) -> str:
     if not os.path.isdir(cwd):
         raise UsageError(f"cwd {quote(cwd, 300)} is not a folder")
     return cwd
+
+
+def to_servers(servers: list[Any]) -> dict[str, Any]:
+    """The editor's MCP servers in the form of `mcp.json`. Raises UsageError for a kind that is not offered."""
+    found: dict[str, Any] = {}
+    for server in servers:
+        name = re.sub(r"[^A-Za-z0-9_-]", "-", server.name)[:40] or "server"
+        match getattr(server, "type", "stdio"):
+            case "stdio":
+                env = {each.name: each.value for each in server.env}
+                found[name] = {"command": server.command, "args": server.args, "env": env}
+            case "http":
+                headers = {each.name: each.value for each in server.headers}
+                found[name] = {"type": "http", "url": server.url, "headers": headers}
+            case kind:
+                raise UsageError(f"MCP server {quote(server.name)}: {kind} is not offered; use stdio or http")
+    return found
 
 
 def _to_option(key: str, name: str, category: Any, value: str, choices: Mapping[str, str]) -> SessionConfigOptionSelect:

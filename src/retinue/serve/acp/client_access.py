@@ -117,7 +117,7 @@ class _ClientTerminal(WrappedTool):
         self._access = access
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        if context.confinement is not None:
+        if context.confinement is not None and await context.confinement.open() is not None:
             return await self._tool.call(arguments, context)
         ask = self._access.ask
         command = {"command": "/bin/bash", "args": ["-c", str(arguments.get("command", ""))]}
