@@ -253,25 +253,21 @@ class AcpAgent:
         self._route = build_agent_router(self, use_unstable_protocol=True)  # type: ignore[arg-type]
         self._client = ClientCapabilities()
         self._sessions: dict[str, AcpSession] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._group = asyncio.TaskGroup()
 
     async def serve(self) -> None:
         """Serve until the input ends; then stop and close all sessions."""
-        try:
-            await self._connection.main_loop()
-        finally:
-            for session in self._sessions.values():
-                session.crew.abort()
-                session.closed.set()
-            if self._tasks:
-                await asyncio.wait(self._tasks)
-            await self._connection.close()
+        async with self._group:
+            try:
+                await self._connection.main_loop()
+            finally:
+                for session in self._sessions.values():
+                    session.crew.abort()
+                    session.closed.set()
+        await self._connection.close()
 
-    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self._group.create_task(work)
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
         # Written at once, so that notifications keep the order of events.
