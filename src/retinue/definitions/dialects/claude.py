@@ -71,6 +71,7 @@ DENIED = {
     "webfetch": WEB,
     # Here these tools edit notebooks, too.
     "notebookedit": ("edit", "write"),
+    "askuserquestion": ("ask_parent",),
     "skill": (),
 }
 MODES = ("default", "manual", "acceptEdits", "auto", "dontAsk", "plan", "bypassPermissions")

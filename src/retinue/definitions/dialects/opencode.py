@@ -63,7 +63,7 @@ PERMISSIONS: dict[str, tuple[str, ...]] = {
     "websearch": ("web_search",),
     "lsp": ("lsp",),
     "skill": (),
-    "question": (),
+    "question": ("ask_parent",),
     "doom_loop": (),
     "external_directory": (),
 }
@@ -92,8 +92,7 @@ def parse_config(data: bytes, path: str, source: Source) -> list[Parsed]:
     try:
         content = parse_json(data, where=path, comments=True)
     except JsonError as error:
-        line = error.problems[0].line if error.problems else None
-        return [(None, [Diagnostic(str(error).splitlines()[0], path, line, code="json")])]
+        return [(None, [Diagnostic(str(error).splitlines()[0], path, code="json")])]
     found: list[Parsed] = []
     for key in ("agent", "agents", "mode"):
         agents = content.get(key)
