@@ -9,10 +9,10 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from retinue.core.amounts import is_amount, is_number
-from retinue.core.definition import Selection
+from retinue.core.definition import FieldReport, FieldStatus, Selection
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import quote
 from retinue.definitions.frontmatter import FrontmatterBlock, FrontmatterField, Items, Scalar, Value, YamlTable
@@ -20,8 +20,8 @@ from retinue.definitions.frontmatter import FrontmatterBlock, FrontmatterField, 
 # Fields that restrict an agent: a typo must not disable them.
 LIMITING = frozenset((
     "tools", "approved_tools", "allowed_tools", "disallowed_tools", "disabled", "readonly", "enabled", "isolated",
-    "extensions", "exclude_extensions", "isolation", "max_turns", "max_tokens_total", "max_cost", "allowed_subagents",
-    "hooks",
+    "extensions", "exclude_extensions", "isolation", "max_turns", "max_tokens_total", "max_cost", "max_seconds",
+    "allowed_subagents", "hooks",
 ))  # fmt: skip
 # Names of these fields in other programs and dialects, folded.
 _FOREIGN = {
@@ -54,6 +54,7 @@ class AgentFields:
         """A limit cannot be parsed, and the agent must not run without it."""
         self.lines: dict[str, int] = {}
         self._written: dict[str, str] = {}
+        self._reports: dict[str, FieldReport] = {}
         self._values: dict[str, Value] = {}
         self._known = known
         for note in block.notes:
@@ -64,14 +65,17 @@ class AgentFields:
     def _place(self, entry: FrontmatterField, meaningless: Mapping[str, str]) -> None:
         key = entry.key
         field = self._known.get(key)
+        self.note(key, "kept", line=entry.line)
         if field is None:
             if key in meaningless:
+                self.note(key, "ignored", meaningless[key])
                 if meaningless[key]:
                     text = f"{quote(key, 60)} has no meaning here; {meaningless[key]}"
                     self.report(text, key, entry.line, "unknown-key", "warning")
                 return
             field, hint = _match_key(key, tuple(self._known.items()))
             end = f"read as {quote(field)}, since it limits the agent" if field else "ignored"
+            self.note(key, "approximated" if field else "ignored", f"unknown field{hint}" if field is None else end)
             self.report(f"unknown field {quote(key, 60)}{hint}: {end}", key, entry.line, "unknown-key", "warning")
             if field is None:
                 return
@@ -89,6 +93,16 @@ class AgentFields:
         else:
             self.report(f"{twice}; the last one counts", field, entry.line, "duplicate-key", "warning")
 
+    def note(self, key: str, status: FieldStatus, text: str = "", line: int | None = None) -> None:
+        """Record what becomes of a field, by its name in the file; a worse status replaces a better one."""
+        known = self._reports.get(key) or FieldReport(key, "kept", line=line)
+        worst = max(known.status, status, key=get_args(FieldStatus).index)
+        texts = dict.fromkeys(filter(None, (known.note, text)))
+        self._reports[key] = FieldReport(key, worst, "; ".join(texts), known.line)
+
+    def list_reports(self) -> tuple[FieldReport, ...]:
+        return tuple(self._reports.values())
+
     def report(
         self,
         text: str,
@@ -99,6 +113,8 @@ class AgentFields:
     ) -> None:
         line = self.lines.get(field) if line is None else line
         place = show_place(self.path, line)
+        if field in self._written:
+            self.note(self._written[field], "ignored" if text.endswith("; ignored") else "approximated", text)
         self.problems.append(Diagnostic(f"{place}: {text}", self.path, line, severity, code, field))
 
     def name(self, field: str) -> str:

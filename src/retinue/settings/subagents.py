@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct, structs
 
-from retinue.core.definition import Runner
+from retinue.core.definition import FOREIGN, Dialect, Runner
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.run import Join
 from retinue.core.tool_table import SURFACES
@@ -147,6 +147,8 @@ class SubagentsConfig(Struct, frozen=True):
     """The surfaces whose delegation tools the main agent has."""
     fallback_subagent: Annotated[str | None, optional(trimmed(), False, "none")] = None
     """The agent to use for an unknown name instead of an error."""
+    agent_sources: Annotated[tuple[Dialect, ...], some_of(*get_args(Dialect)), USER_ONLY] = FOREIGN
+    """The tools whose agents are read; `pi`, `codingcode` and `sticky` are always read."""
     max_spawns_per_tree: Annotated[int, between(1, 100_000)] = _BOUNDS.max_spawns
     """Maximum number of runs that one main prompt may start."""
     max_concurrent_scheduled: Annotated[int, between(1, 1024)] = 4

@@ -64,6 +64,7 @@ def parse(
         model=model or None,
         max_turns=max_turns,
         lines=fields.lines,
+        fields=fields.list_reports(),
     ), problems
 
 

@@ -22,7 +22,7 @@ FIELDS = {
         *("name", "description", "display_name", "color", "enabled", "readonly", "tools", "disallowed_tools"),
         *("extensions", "exclude_extensions", "skills", "memory", "model", "thinking", "max_turns", "prompt_mode"),
         *("context", "inherit_context", "isolated", "isolation", "persist_session", "session_dir", "output_transcript"),
-        *("allowed_subagents", "runner", "max_tokens_total", "max_cost"),
+        *("allowed_subagents", "runner", "max_tokens_total", "max_cost", "max_seconds"),
     )
 } | {"inherit_extensions": "extensions", "inherit_skills": "skills"}
 _RIGHTS = "an agent's rights are `tools`, `disallowed_tools` and `readonly`"
@@ -81,6 +81,7 @@ def parse(
         is_model_wish=source == "builtin" and model is not None,
         color=fields.read_text("color"),
         lines=fields.lines,
+        fields=fields.list_reports(),
         **values,
     ), problems
 
@@ -133,6 +134,7 @@ def _read_limits(fields: AgentFields) -> dict[str, Any]:
         "max_turns": fields.read_count("max_turns"),
         "max_tokens_total": fields.read_count("max_tokens_total", least=1),
         "max_cost": fields.read_amount("max_cost", "an amount in US dollars above 0"),
+        "max_seconds": fields.read_amount("max_seconds", "a number of seconds above 0"),
     }
 
 

@@ -54,6 +54,7 @@ def parse(
         max_turns=max_turns,
         completion="finalize",
         lines=fields.lines,
+        fields=fields.list_reports(),
     ), problems
 
 
