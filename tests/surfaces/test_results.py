@@ -136,23 +136,25 @@ async def test_read_result_has_the_data(world):
     assert result.details["structured"] == GOOD
 
 
-async def test_bad_schema_of_a_call_is_refused(world):
-    for schema, words in [
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
         ({"type": "objekt"}, "not a valid JSON Schema"),
         ({"$ref": "http://127.0.0.1/x"}, "only references inside"),
         ("nothing.json", "there is no file"),
         ("../../../etc/passwd", "there is no file"),
         ({"type": "string", "pattern": "(a+)+$"}, "in agent files only"),
-    ]:
-        result = await world.ask("writer", "look", output_schema=schema)
-        assert result.details["error"]["code"] == "INVALID_INPUT"
-        assert words in result.details["error"]["message"]
+    ],
+)
+async def test_bad_schema_of_a_call_is_refused(world, schema, words):
+    result = await world.ask("judge", "look", output_schema=schema)
+    assert (result.details["error"]["code"], words in result.details["error"]["message"]) == ("INVALID_INPUT", True)
 
 
 @pytest.mark.parametrize("kind", [Review, SCHEMA])
 async def test_python_gets_its_type(world, kind):
     world.add("---\nname: plain\ndescription: d\ntools: read\n---\n\nDo.\n")
-    async with world.open(to("^look", **submit(**GOOD)), to("^bad", **submit(lines=["x"]))) as crew:
+    async with world.open(to("^look", **submit(**GOOD)), *[to("bad", **submit(lines=["x"]))] * 3) as crew:
         outcome = await crew.run("plain", "look", output=kind)
         assert outcome.output == (Review("good", [1, 2]) if kind is Review else GOOD)
         assert (outcome.structured, outcome.status) == (GOOD, Status.COMPLETED)
