@@ -12,7 +12,7 @@ from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Model
 from retinue.core.run import Run
 from retinue.core.tool import Tool
-from retinue.core.tool_table import ASK, BUILTIN_TOOLS, DISPATCH, FINALIZE, find_surfaces
+from retinue.core.tool_table import ASK, BUILTIN_TOOLS, DISPATCH, FINALIZE, SUBMIT, find_surfaces
 from retinue.engine.budget import BudgetedModel, Lease
 from retinue.engine.build import RunHost, build_run
 from retinue.engine.prompt import build_sections, choose_role
@@ -60,10 +60,11 @@ class MainTools:
         built = build_tools(self._parts.tool_options, [name for name in names if name in BUILTIN_TOOLS])
         made = {name: self._host.own.wrap_tool(tool) for name, tool in built.items()}
         given = {**made, **self._extra, **self._beside, **additions.tools, **self._host.own.tools}
-        if FINALIZE in names:
-            from retinue.features.finalise import FinalizeTool
+        if FINALIZE in names or SUBMIT in names:
+            from retinue.features.finalise import Delivery, FinalizeTool, SubmitTool
 
-            given[FINALIZE] = FinalizeTool()
+            delivery = Delivery.unpack(self._host.request.result)
+            given |= {FINALIZE: FinalizeTool(delivery), SUBMIT: SubmitTool(delivery)}
         given.update(delegation)
         return self._rename(self.drop_denied({name: given[name] for name in names}, additions))
 

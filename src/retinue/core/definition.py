@@ -100,6 +100,10 @@ class Definition(Struct, frozen=True, kw_only=True):
     runner: Runner | None = None
     completion: Literal["text", "finalize"] = "text"
     """A run ends successfully with its last text, or with a call of `subagent_finalize`."""
+    output_schema: dict[str, Any] | None = None
+    """The JSON Schema that its result must match."""
+    schema_file: str = ""
+    """The file with the schema, as written."""
     color: str | None = None
     shadows: tuple[str, ...] = ()
     """Files with the same agent name that this file overrides, nearest first."""

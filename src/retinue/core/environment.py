@@ -18,6 +18,8 @@ WORKER_DIR = "RETINUE_WORKER_DIR"
 """The folder for repositories and workspaces of runs that were sent to this machine."""
 EXPOSED = "RETINUE_EXPOSED"
 """Absolute paths in RETINUE_WORKER_DIR that one run may see, one per line."""
+RESULT = "RETINUE_RESULT"
+"""The schema of the result that a child process must deliver, and how often it may be corrected, as JSON."""
 BUDGET_FD = "RETINUE_BUDGET_FD"
 """The file descriptor through which a child process draws on the budget of its run."""
 PASSWORD_FILES = ("PGPASSFILE", "PGSERVICEFILE")

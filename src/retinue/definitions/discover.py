@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from retinue.core.definition import FOREIGN, Definition, Dialect, Foreign, Source
 from retinue.core.diagnostics import Diagnostic
-from retinue.core.errors import quote
+from retinue.core.errors import UsageError, quote
+from retinue.core.output_schema import check_schema, parse_schema
 from retinue.definitions.dialects import codingcode, pi, sticky
 from retinue.definitions.fields import show_place
 
@@ -420,7 +422,31 @@ def _load(
     if problem is not None:
         return FoundAgent(path, stamp, None, (problem,))
     definition, diagnostics = PARSERS[root.dialect](text, path, root.source, known_tools=known_tools)
+    if definition is not None and definition.schema_file:
+        stamp = None  # the schema may change without its agent
+        definition, more = _add_schema(definition, root, is_accepted=digest is not None)
+        diagnostics += more
     return FoundAgent(path, stamp, definition, tuple(diagnostics))
+
+
+def _add_schema(definition: Definition, root: Root, *, is_accepted: bool) -> tuple[Definition, list[Diagnostic]]:
+    """Read the schema of an agent from its file; if that fails, the agent is disabled."""
+    path = os.path.join(os.path.dirname(definition.path), os.path.expanduser(definition.schema_file))
+    try:
+        if is_accepted:
+            raise UsageError("only the agent's file was accepted; write the schema into it, or trust the folder")
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise UsageError("not a regular file")
+        data, status, real = _read(path)
+        if fault := _find_link_fault(real, status, root):
+            raise UsageError(fault)
+        return replace(definition, output_schema=check_schema(parse_schema(data))), []
+    except (OSError, UsageError) as error:
+        reason = _explain(error) if isinstance(error, OSError) else str(error)
+    line = definition.lines.get("output_schema")
+    text = f"{show_place(definition.path, line)}: output_schema: {quote(definition.schema_file, 200)}: {reason}"
+    problem = Diagnostic(f"{text}; the agent is disabled", definition.path, line, code="field", field="output_schema")
+    return replace(definition, enabled=False), [problem]
 
 
 def _refuse(path: str, stamp: Stamp | None, text: str, code: str) -> FoundAgent:

@@ -14,14 +14,15 @@ from typing import Any, Literal, get_args
 from retinue.core.amounts import is_amount, is_number
 from retinue.core.definition import FieldReport, FieldStatus, Selection
 from retinue.core.diagnostics import Diagnostic, suggest
-from retinue.core.errors import quote
+from retinue.core.errors import UsageError, quote
+from retinue.core.output_schema import MAX_CHARS, check_schema
 from retinue.definitions.frontmatter import FrontmatterBlock, FrontmatterField, Items, Scalar, Value, YamlTable
 
 # Fields that restrict an agent: a typo must not disable them.
 LIMITING = frozenset((
     "tools", "approved_tools", "allowed_tools", "disallowed_tools", "disabled", "readonly", "enabled", "isolated",
     "extensions", "exclude_extensions", "isolation", "max_turns", "max_tokens_total", "max_cost", "max_seconds",
-    "allowed_subagents", "hooks",
+    "allowed_subagents", "hooks", "output_schema",
 ))  # fmt: skip
 # Names of these fields in other programs and dialects, folded.
 _FOREIGN = {
@@ -254,6 +255,21 @@ class AgentFields:
         self.reject(field, "a list of objects", "nothing passes until this is fixed")
         return ({},)
 
+    def read_schema(self) -> tuple[dict[str, Any] | None, str]:
+        """The schema of the agent's results, or the file that has it; anything unusable disables the agent."""
+        value = self._values.get("output_schema")
+        if value is None or (isinstance(value, Scalar) and value.is_null):
+            return None, ""
+        if isinstance(value, Scalar) and not value.text.lstrip().startswith("{"):
+            return None, value.text.strip()
+        try:
+            schema = json.loads(value.text) if isinstance(value, Scalar) else to_data(value)
+            return check_schema(schema), ""
+        except (ValueError, RecursionError, UsageError) as error:
+            self.is_disabled = True
+            self.report(f"{self.name('output_schema')}: {error}; the agent is disabled", "output_schema")
+            return None, ""
+
 
 def show_place(path: str, line: int | None) -> str:
     """`path:line` for the start of a message, always on one line."""
@@ -292,6 +308,24 @@ def to_plain(value: Value, depth: int = 0) -> Any:
         is_long = len(value.values) > 100
         return "a list of more than 100" if is_long else [to_plain(item, depth + 1) for item in value.values]
     return {key: to_plain(item, depth + 1) for key, item in list(value.values.items())[:100]}
+
+
+def to_data(value: Value) -> Any:
+    """Convert a value to Python objects without losing anything. Raises ValueError if it is too large."""
+    left = MAX_CHARS
+
+    def convert(part: Value) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:  # aliases may repeat a part often
+            raise ValueError(f"has more than {MAX_CHARS} values")
+        if isinstance(part, Scalar):
+            return to_plain(part)
+        if isinstance(part, Items):
+            return [convert(each) for each in part.values]
+        return {key: convert(each) for key, each in part.values.items()}
+
+    return convert(value)
 
 
 def fold_key(key: str) -> str:

@@ -80,3 +80,5 @@ class Request:
     inherited_model: str | None = None
     """The parent's; used if neither the request nor the session names a model."""
     inherited_thinking: ThinkingLevel | None = None
+    result: str = ""
+    """What the parent says about the result to deliver."""

@@ -22,7 +22,7 @@ FIELDS = {
         *("name", "description", "display_name", "color", "enabled", "readonly", "tools", "disallowed_tools"),
         *("extensions", "exclude_extensions", "skills", "memory", "model", "thinking", "max_turns", "prompt_mode"),
         *("context", "inherit_context", "isolated", "isolation", "persist_session", "session_dir", "output_transcript"),
-        *("allowed_subagents", "runner", "max_tokens_total", "max_cost", "max_seconds"),
+        *("allowed_subagents", "runner", "max_tokens_total", "max_cost", "max_seconds", "output_schema"),
     )
 } | {"inherit_extensions": "extensions", "inherit_skills": "skills"}
 _RIGHTS = "an agent's rights are `tools`, `disallowed_tools` and `readonly`"
@@ -61,6 +61,7 @@ def parse(
     values = {**_read_scope(fields), **_read_limits(fields), **_read_running(fields)}
     _check_pairs(fields, values)
     model = fields.read_text("model")
+    schema, schema_file = fields.read_schema()
     enabled = _read_enabled(fields) and not fields.is_disabled
     if name is None or fields.is_refused:
         return None, problems
@@ -80,6 +81,8 @@ def parse(
         # The model of a packaged file is only a preference: nobody on this machine chose it.
         is_model_wish=source == "builtin" and model is not None,
         color=fields.read_text("color"),
+        output_schema=schema,
+        schema_file=schema_file,
         lines=fields.lines,
         fields=fields.list_reports(),
         **values,

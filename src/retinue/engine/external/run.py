@@ -14,6 +14,7 @@ from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
 from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage
 from retinue.core.model import ModelInfo
 from retinue.core.run import Outcome, Reason, Status
+from retinue.core.tool import SharedTool
 from retinue.engine.clock import make_uuid
 from retinue.engine.external.budget_socket import ProcessReservations, open_draws
 from retinue.engine.external.command_line import OURS, ProcessPurpose
@@ -21,7 +22,7 @@ from retinue.engine.external.events import EventPublisher
 from retinue.engine.external.input_files import open_papers
 from retinue.engine.external.output import Stream
 from retinue.engine.external.program import ProcessContext
-from retinue.engine.external.result import ProcessReport, read_usage
+from retinue.engine.external.result import ProcessReport, list_calls, read_usage
 from retinue.engine.loop import Ending
 from retinue.engine.prompt import render_prompt
 from retinue.engine.run_config import RemoteRequest, Runner
@@ -128,6 +129,7 @@ class ExternalRun(LiveRun):
             if str(record.get("type")) in ACTIVITY:
                 self._scope.touch()
             telling.tell(record)
+            self._share(record)
             self._check(record)
 
         def show(kind: str, line: bytes) -> None:
@@ -139,6 +141,16 @@ class ExternalRun(LiveRun):
     def _show(self, event: Event) -> None:
         # Not with `_publish`, which restarts the idle time.
         self.bus.publish(event)
+
+    def _share(self, record: dict[str, Any]) -> None:
+        """Tell our side of a tool about the calls of the child."""
+        message = record.get("message")
+        if record.get("type") != "message_end" or not isinstance(message, dict) or message.get("role") != "assistant":
+            return
+        for call in list_calls(message):
+            tool = self.setup.tools.get(str(call.get("name")))
+            if isinstance(tool, SharedTool):
+                tool.hear(call.get("arguments"))
 
     def _check(self, record: dict[str, Any]) -> None:
         """Count what a reply used, and stop the child if a limit is exceeded."""
