@@ -124,7 +124,7 @@ async def test_killed_trees_lose_and_repeat_nothing(tmp_path, seed):
         async with crew:
             is_new, dies_ms = session.kind == "new", clock.now_ms() + dice.randint(1, WINDOW_S * 1000)
 
-            def is_time(crew=crew, dies_ms=dies_ms):
+            def is_time(crew=crew, dies_ms=dies_ms, kills=kills):
                 waits = any(run.status is Status.WAITING for run in crew.lookout.runs)
                 return kills > 0 and waits and clock.now_ms() >= dies_ms
 
