@@ -150,6 +150,8 @@ class _MainBuilder:
             policy=Policy() if request.agent is None else self._build_policy(),
             extend=self._extend,
             main=main,
+            fallback_models=config.crew.settings.fallback_models,
+            fallback_after_s=config.crew.settings.fallback_after_seconds,
         )
 
     async def _extend(self, definition: Definition, request: RunRequest) -> Additions:

@@ -87,6 +87,8 @@ class Definition(Struct, frozen=True, kw_only=True):
     max_tokens_total: int | None = None
     max_cost: float | None = None
     max_seconds: float | None = None
+    fallback_models: tuple[str, ...] | None = None
+    """Models to ask while a usage limit of its own lasts; None for those of the settings."""
     isolated: bool | None = None
     """No extensions and no skills. For this and the following fields: None leaves it to the caller, a value is
     final."""

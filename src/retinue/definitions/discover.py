@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec import Struct, structs
+from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.definition import FOREIGN, Definition, Dialect, Foreign, Source
@@ -226,7 +226,7 @@ def list_deep(root: Root) -> list[Root]:
             names[:] = sorted(
                 name for name in names if name[0] != "." and not os.path.islink(os.path.join(place, name))
             )
-            found += [structs.replace(root, path=os.path.join(place, name)) for name in names]
+            found += [replace(root, path=os.path.join(place, name)) for name in names]
             if len(found) >= MAX_FOLDERS:
                 break
     return found[:MAX_FOLDERS]

@@ -143,6 +143,11 @@ class ClusterSettings(Struct, frozen=True):
 class SubagentsConfig(Struct, frozen=True):
     """Everything subagents.json decides."""
 
+    fallback_models: Annotated[tuple[str, ...], names()] = ()
+    """Models (`provider/id`, in this order) that a run asks while a usage limit of its own model lasts. The field
+    `fallback_models` of an agent file wins."""
+    fallback_after_seconds: Annotated[int, between(0, 604_800)] = 300
+    """How long a run waits for the end of a usage limit before it asks a fallback model."""
     surfaces: Annotated[tuple[Surface, ...], some_of(*SURFACES)] = ("fleet",)
     """The surfaces whose delegation tools the main agent has."""
     fallback_subagent: Annotated[str | None, optional(trimmed(), False, "none")] = None

@@ -23,8 +23,9 @@ FIELDS = {
         *("extensions", "exclude_extensions", "skills", "memory", "model", "thinking", "max_turns", "prompt_mode"),
         *("context", "inherit_context", "isolated", "isolation", "persist_session", "session_dir", "output_transcript"),
         *("allowed_subagents", "runner", "max_tokens_total", "max_cost", "max_seconds", "output_schema"),
+        "fallback_models",
     )
-} | {"inherit_extensions": "extensions", "inherit_skills": "skills"}
+} | {"fallbackModels": "fallback_models", "inherit_extensions": "extensions", "inherit_skills": "skills"}
 _RIGHTS = "an agent's rights are `tools`, `disallowed_tools` and `readonly`"
 MEANINGLESS = {
     "disabled": "write `enabled: false` to switch the agent off",
@@ -138,7 +139,17 @@ def _read_limits(fields: AgentFields) -> dict[str, Any]:
         "max_tokens_total": fields.read_count("max_tokens_total", least=1),
         "max_cost": fields.read_amount("max_cost", "an amount in US dollars above 0"),
         "max_seconds": fields.read_amount("max_seconds", "a number of seconds above 0"),
+        "fallback_models": _read_fallbacks(fields),
     }
+
+
+def _read_fallbacks(fields: AgentFields) -> tuple[str, ...] | None:
+    if not fields.has("fallback_models"):
+        return None
+    words = fields.read_words("fallback_models")
+    if words is None:
+        fields.reject("fallback_models", "a list of models such as provider/id", "none")
+    return _without_none(words or ())
 
 
 def _read_running(fields: AgentFields) -> dict[str, Any]:

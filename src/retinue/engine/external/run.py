@@ -12,7 +12,7 @@ from retinue.core.environment import BUDGET_FD
 from retinue.core.errors import RetinueError, quote
 from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
 from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage
-from retinue.core.model import ModelInfo
+from retinue.core.model import Failure, ModelInfo
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import SharedTool
 from retinue.engine.clock import make_uuid
@@ -28,12 +28,15 @@ from retinue.engine.prompt import render_prompt
 from retinue.engine.run_config import RemoteRequest, Runner
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
+from retinue.models.gate import Passage
 from retinue.models.registry import OutOfReach
 from retinue.sessions.files import make_private
 from retinue.sessions.log import Session
 from retinue.tools.process import Exit, ProcessCommand, run_process
 from retinue.tools.process_tree import TreeProbe
 
+LIMIT_STATUS = 75
+"""Exit status of our program when it has ended at a usage limit."""
 GRACE_S = 5.0
 """Seconds for a child that exceeded a limit to exit."""
 HURRY_S = 0.3
@@ -41,6 +44,7 @@ HURRY_S = 0.3
 MAX_ERROR_CHARS = 16_000
 ACTIVITY = frozenset({"message_end", "tool_result_end", "turn_end"})
 """Records that restart the idle time; a child can print others forever."""
+_ANSWERED = ("stop", "toolUse", "length")
 _TREES = TreeProbe(kind="supervisor")
 _CONFINED: dict[Runner, str] = {
     "process": "its own process confines its commands by the same settings",
@@ -62,6 +66,9 @@ class ExternalRun(LiveRun):
         self._draws: ProcessReservations | None = None
         """What our child process has reserved of the budget; None for pi, whose usage is counted after each reply."""
         self._report = ProcessReport()
+        self._refusal: Failure | None = None
+        """The usage limit that the child has reached."""
+        self._passage: Passage | None = None
         self._stream = self._open_stream()
 
     @property
@@ -84,18 +91,49 @@ class ExternalRun(LiveRun):
         text = "\n\n".join((_join(blocks), *self._said))
         self._said = []
         run_id = self.setup.run_id
+        self._taken_up = None
         self._publish(AttemptStarted(run_id=run_id))
-        self._publish(MessageFinished(run_id=run_id, message=UserMessage([TextContent(text)], self._clock.now_ms())))
+        if text:
+            said = UserMessage([TextContent(text)], self._clock.now_ms())
+            self._publish(MessageFinished(run_id=run_id, message=said))
         try:
-            if self._post.remote_request.runner == "pi" or not self._post.remote_request.lease.is_limited:
-                ended = await self._run(text)
-            else:
-                async with open_draws(self._post.remote_request.lease) as (self._draws, descriptor):
-                    ended = await self._run(text, descriptor)
+            while (ended := await self._pass_gate(text)) is None:
+                text = ""  # the child has its task in its session
         except (OSError, ValueError, RetinueError) as error:
             name = "pi" if self._post.remote_request.runner == "pi" else "retinue"
             return Ending(Reason.ERROR, error=f"Failed to spawn {name}: {error}")
         return self._conclude(ended)
+
+    async def _pass_gate(self, text: str) -> Exit | None:
+        """Start the process as soon as its provider accepts requests; None if it has ended at a usage limit.
+
+        Without a task it continues the work in its session.
+        """
+        info = self.setup.model.info
+        self._refusal, self._passage = None, await self.limit_wait.enter(info)
+        try:
+            ended = await self._draw(text)
+        except BaseException:
+            self._settle_passage(None)
+            raise
+        if ended.code == LIMIT_STATUS and self._refusal is not None:
+            self._settle_passage(self._refusal)
+            return None
+        self._settle_passage(None)
+        return ended
+
+    def _settle_passage(self, failure: Failure | None) -> None:
+        """Tell the other runs what the child has learnt about the limit of its provider."""
+        passage, self._passage = self._passage, None
+        if failure is not None or passage is not None:
+            self.limit_wait.leave(passage or Passage(), self.setup.model.info, failure)
+
+    async def _draw(self, text: str) -> Exit:
+        lease = self._post.remote_request.lease
+        if self._post.remote_request.runner == "pi" or not lease.is_limited:
+            return await self._run(text)
+        async with open_draws(lease) as (self._draws, descriptor):
+            return await self._run(text, descriptor)
 
     async def _run(self, text: str, *descriptors: int) -> Exit:
         setup, post, premises = self.setup, self._post, self._premises
@@ -113,8 +151,9 @@ class ExternalRun(LiveRun):
         environment = premises.build_environment(setup.model.info, marks, setup.cwd, ours)
         with open_papers(render_prompt(setup.sections), post.render_task(text)) as papers:
             flags = post.render_flags(setup, tools, papers.prompt, trusted=premises.trusted)
+            words = papers.words if text else ()
             return await run_process(
-                ProcessCommand([*program, *flags, *papers.words], str(setup.cwd), environment, descriptors),
+                ProcessCommand([*program, *flags, *words], str(setup.cwd), environment, descriptors),
                 on_output=self._stream.feed,
                 on_error=self._stream.feed_error,
                 tree=await _TREES.find(),
@@ -130,6 +169,7 @@ class ExternalRun(LiveRun):
                 self._scope.touch()
             telling.tell(record)
             self._share(record)
+            self._note_limit(record)
             self._check(record)
 
         def show(kind: str, line: bytes) -> None:
@@ -151,6 +191,16 @@ class ExternalRun(LiveRun):
             tool = self.setup.tools.get(str(call.get("name")))
             if isinstance(tool, SharedTool):
                 tool.hear(call.get("arguments"))
+
+    def _note_limit(self, record: dict[str, Any]) -> None:
+        """Remember the usage limit that the child has reached; its first reply shows that there is none."""
+        until_ms, message = record.get("until"), record.get("message")
+        if record.get("type") == "subagents:waiting" and isinstance(until_ms, int):
+            wait_s = max(1.0, (until_ms - self._clock.now_ms()) / 1000, self.setup.retry.max_agent_delay_ms / 1000 + 1)
+            text = f"{record.get('provider')}: usage limit"
+            self._refusal = Failure("rate", text, retryable=True, retry_after_s=wait_s)
+        elif record.get("type") == "turn_end" and isinstance(message, dict) and message.get("stopReason") in _ANSWERED:
+            self._settle_passage(None)
 
     def _check(self, record: dict[str, Any]) -> None:
         """Count what a reply used, and stop the child if a limit is exceeded."""
