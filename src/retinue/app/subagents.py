@@ -266,7 +266,7 @@ def _send_out(tools: DelegationTools, setup: RunSetup, remote_request: RemoteReq
 
     host = parts.host
     premises = build_premises(parts.config, parts.child_models, host.environment, parts.child_tools, setup.cwd)
-    return ProcessStarter(premises, host.clock).send(setup, remote_request)
+    return ProcessStarter(premises, host.clock, tools.find().manager.questions.ask).send(setup, remote_request)
 
 
 def _find_width(tools: DelegationTools) -> int:

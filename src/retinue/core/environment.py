@@ -20,6 +20,8 @@ EXPOSED = "RETINUE_EXPOSED"
 """Absolute paths in RETINUE_WORKER_DIR that one run may see, one per line."""
 BUDGET_FD = "RETINUE_BUDGET_FD"
 """The file descriptor through which a child process draws on the budget of its run."""
+QUESTION_FD = "RETINUE_QUESTION_FD"
+"""The file descriptor through which the run of a child process asks its parent."""
 PASSWORD_FILES = ("PGPASSFILE", "PGSERVICEFILE")
 """Variables that name files with database passwords."""
 READING = (*_FINDING, *_SPEAKING, "PWD", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")

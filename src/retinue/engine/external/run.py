@@ -4,16 +4,19 @@ Other components treat it as any other run. MUST NOT know surfaces, nor open the
 """
 
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from retinue.core.clock import Clock
-from retinue.core.environment import BUDGET_FD
+from retinue.core.environment import BUDGET_FD, QUESTION_FD
 from retinue.core.errors import RetinueError, quote
 from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
 from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage
 from retinue.core.model import ModelInfo
 from retinue.core.run import Outcome, Reason, Status
+from retinue.core.tool_table import ASK
 from retinue.engine.clock import make_uuid
 from retinue.engine.external.budget_socket import ProcessReservations, open_draws
 from retinue.engine.external.command_line import OURS, ProcessPurpose
@@ -21,6 +24,7 @@ from retinue.engine.external.events import EventPublisher
 from retinue.engine.external.input_files import open_papers
 from retinue.engine.external.output import Stream
 from retinue.engine.external.program import ProcessContext
+from retinue.engine.external.question_socket import open_asking
 from retinue.engine.external.result import ProcessReport, read_usage
 from retinue.engine.loop import Ending
 from retinue.engine.prompt import render_prompt
@@ -30,6 +34,7 @@ from retinue.engine.setup import RunSetup
 from retinue.models.registry import OutOfReach
 from retinue.sessions.files import make_private
 from retinue.sessions.log import Session
+from retinue.tools.ask_parent import Ask, ask_nobody
 from retinue.tools.process import Exit, ProcessCommand, run_process
 from retinue.tools.process_tree import TreeProbe
 
@@ -50,11 +55,14 @@ _CONFINED: dict[Runner, str] = {
 class ExternalRun(LiveRun):
     """The local side of a run in another process. Its own session is in memory and holds only the task."""
 
-    def __init__(self, setup: RunSetup, post: ProcessPurpose, premises: ProcessContext, *, clock: Clock) -> None:
+    def __init__(
+        self, setup: RunSetup, post: ProcessPurpose, premises: ProcessContext, *, clock: Clock, ask: Ask
+    ) -> None:
         memory = Session.create(cwd=setup.cwd, directory=None, clock=clock, new_id=make_uuid)
         super().__init__(setup, memory, clock=clock)
         self._post = post
         self._premises = premises
+        self._ask = ask
         self._said: list[str] = []
         self._has_begun = False
         self._exit_code: int | None = None
@@ -86,17 +94,26 @@ class ExternalRun(LiveRun):
         self._publish(AttemptStarted(run_id=run_id))
         self._publish(MessageFinished(run_id=run_id, message=UserMessage([TextContent(text)], self._clock.now_ms())))
         try:
-            if self._post.remote_request.runner == "pi" or not self._post.remote_request.lease.is_limited:
-                ended = await self._run(text)
-            else:
-                async with open_draws(self._post.remote_request.lease) as (self._draws, descriptor):
-                    ended = await self._run(text, descriptor)
+            async with AsyncExitStack() as sockets:
+                ended = await self._run(text, await self._open_sockets(sockets))
         except (OSError, ValueError, RetinueError) as error:
             name = "pi" if self._post.remote_request.runner == "pi" else "retinue"
             return Ending(Reason.ERROR, error=f"Failed to spawn {name}: {error}")
         return self._conclude(ended)
 
-    async def _run(self, text: str, *descriptors: int) -> Exit:
+    async def _open_sockets(self, stack: AsyncExitStack) -> dict[str, int]:
+        """Open what the process needs of this one; returns the descriptors by the variables that name them."""
+        asked, descriptors = self._post.remote_request, dict[str, int]()
+        if asked.runner == "pi":
+            return descriptors
+        if asked.lease.is_limited:
+            self._draws, descriptors[BUDGET_FD] = await stack.enter_async_context(open_draws(asked.lease))
+        if ASK in asked.rights.tools:
+            asking = open_asking(partial(self._ask, self.setup.run_id))
+            descriptors[QUESTION_FD] = await stack.enter_async_context(asking)
+        return descriptors
+
+    async def _run(self, text: str, descriptors: dict[str, int]) -> Exit:
         setup, post, premises = self.setup, self._post, self._premises
         remote_request = post.remote_request
         program = premises.find_command(remote_request.runner, setup.cwd)
@@ -108,12 +125,13 @@ class ExternalRun(LiveRun):
             make_private(Path(remote_request.session_file).parent)
         # Tools of pi with these names are not ours, and get none of their keys.
         ours = () if remote_request.runner == "pi" else tools
-        marks = post.render_marks(setup) | ({BUDGET_FD: str(descriptors[0])} if descriptors else {})
+        marks = post.render_marks(setup) | {name: str(number) for name, number in descriptors.items()}
         environment = premises.build_environment(setup.model.info, marks, setup.cwd, ours)
         with open_papers(render_prompt(setup.sections), post.render_task(text)) as papers:
             flags = post.render_flags(setup, tools, papers.prompt, trusted=premises.trusted)
+            command = [*program, *flags, *papers.words]
             return await run_process(
-                ProcessCommand([*program, *flags, *papers.words], str(setup.cwd), environment, descriptors),
+                ProcessCommand(command, str(setup.cwd), environment, tuple(descriptors.values())),
                 on_output=self._stream.feed,
                 on_error=self._stream.feed_error,
                 tree=await _TREES.find(),
@@ -207,9 +225,11 @@ class ExternalRun(LiveRun):
 class ProcessStarter:
     """Lets the runs of one main agent work in processes of their own."""
 
-    def __init__(self, premises: ProcessContext, clock: Clock) -> None:
+    def __init__(self, premises: ProcessContext, clock: Clock, ask: Ask = ask_nobody) -> None:
+        """`ask` takes the questions of the runs."""
         self._premises = premises
         self._clock = clock
+        self._ask = ask
 
     def send(self, setup: RunSetup, remote_request: RemoteRequest) -> LiveRun:
         """Return the local side of a run in a process of its own. Raises RetinueError if pi cannot use the model."""
@@ -222,7 +242,8 @@ class ProcessStarter:
             )
         said = (remote_request.request.thinking, remote_request.definition.thinking, level)
         thinking = setup.thinking if any(word in THINKING_LEVELS for word in said) else ""
-        return ExternalRun(setup, ProcessPurpose(remote_request, wanted, thinking), self._premises, clock=self._clock)
+        purpose = ProcessPurpose(remote_request, wanted, thinking)
+        return ExternalRun(setup, purpose, self._premises, clock=self._clock, ask=self._ask)
 
     def _name_model(self, remote_request: RemoteRequest, inherited: ModelInfo) -> tuple[str, str | None]:
         named, is_pi = remote_request.named, remote_request.runner == "pi"
