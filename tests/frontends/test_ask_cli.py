@@ -54,7 +54,7 @@ def kill_asking(place, *replies, settings=None):
     model = ["--model", place.script(*replies)]
     with open_cli([*model, "--mode", "json", "-p", "begin"], place.work, home=place.home) as process:
         for line in process.stdout:
-            if b"task-question" in line:  # the main agent has seen it
+            if b"<question-id>" in line:  # the main agent has seen it
                 break
         process.send_signal(signal.SIGKILL)
         process.wait(10)
@@ -64,7 +64,7 @@ def kill_asking(place, *replies, settings=None):
 def test_question_survives_a_killed_process(place, runner):
     kill_asking(place, *BEGIN, ASK, HANG, settings={"runner": runner})
     done = place.run("-p", "--mode", "json", "-c", "next", replies=AGAIN)
-    asked = [record for record in pick(done.stdout.splitlines(), "message_end") if "task-question" in str(record)]
+    asked = [record for record in pick(done.stdout.splitlines(), "message_end") if "<question-id>" in str(record)]
     (answered,) = pick(done.stdout.splitlines(), "subagents:answered")
     (completed,) = pick(done.stdout.splitlines(), "subagents:completed")
     assert (answered["answer"], completed["result"], bool(asked)) == ("8080", "found", True)
@@ -104,7 +104,7 @@ def test_blocked_caller_has_nobody_to_ask(place):
     agent = "---\nname: asker\ndescription: d\nreadonly: true\ntools: read, ask_parent\n---\nWork.\n"
     (place.agent_dir / "agents").mkdir()
     (place.agent_dir / "agents" / "asker.md").write_text(agent)
-    done = place.run("run", "--json", "asker", "look", replies=replies)
+    done = place.run("run", "--json", "asker", "look", "--model", place.script(*replies))
     (result,) = json.loads(done.stdout)["details"]["results"]
     assert (done.status, result["output"]) == (0, "found")
     assert NO_ANSWER in (place.agent_dir / result["sessionFile"]).read_text()
