@@ -72,7 +72,7 @@ async def wait_for_end(stage):
     ],
 )
 async def test_user_answers_a_subagent(tmp_path, work, options, keys, answer):
-    async with open_stage(tmp_path, *begin(options=list(options))) as stage:
+    async with open_stage(tmp_path, *begin(options=list(options)), tools=None) as stage:
         await ask(stage)
         stage.editor.put("a draft")
         assert "Which port?" in read(stage, "asked") and "answer" in read(stage, "how")
@@ -82,10 +82,10 @@ async def test_user_answers_a_subagent(tmp_path, work, options, keys, answer):
 
 
 async def test_question_leaves_the_keys_alone(tmp_path, work):
-    async with open_stage(tmp_path, *begin(options=["80"])) as stage:
+    async with open_stage(tmp_path, *begin(options=["80"]), tools=None) as stage:
         await ask(stage)
         await stage.wait(lambda: not stage.app.link.state.is_busy)
-        await stage.press(*"1 yes")
+        await stage.write("1 yes")
         rows = str(stage.app.screen.query_one(AgentList).content)
         assert (stage.editor.text, "waiting for an answer" in rows) == ("1 yes", True)
         await stage.press("tab", "1")
@@ -94,7 +94,7 @@ async def test_question_leaves_the_keys_alone(tmp_path, work):
 
 
 async def test_tab_returns_to_the_editor(tmp_path, work):
-    async with open_stage(tmp_path, *begin()) as stage:
+    async with open_stage(tmp_path, *begin(), tools=None) as stage:
         await ask(stage)
         await stage.press("tab", "x", "tab", "y")
         assert (stage.editor.text, box(stage).is_aside) == ("y", True)
