@@ -186,7 +186,8 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
                 manager, backend, partial(_render, tools), clock, reactions.rouse
             ),
             watchers=[*([] if parts.recorder is None else [parts.recorder.watch]), transcripts.watch],
-            has_user=lambda: host.desk.has_frontend,
+            # On a worker, questions to the user are about approvals only.
+            has_user=lambda: host.desk.has_frontend and not host.is_child,
             is_blocked=builder.is_blocked,
         )
         resources.callback(host.gates.listen(lambda: manager.start_queued()))
