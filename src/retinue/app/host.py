@@ -24,7 +24,7 @@ from retinue.engine.setup import Feature
 from retinue.models.gate import Gates, SharedGates
 from retinue.models.pool import ModelPool, add_models
 from retinue.sandbox.profile import TMP_PREFIX
-from retinue.settings.inheritance import inherit_budget
+from retinue.settings.inheritance import inherit_budget, inherit_desk
 from retinue.settings.overrides import Overrides
 from retinue.settings.paths import find_session_dir
 from retinue.settings.providers import load_registry, to_pool_config
@@ -120,6 +120,8 @@ class Host:
         """For tool outputs that are too long for a model; created on first use, removed on close."""
         self.source = inherit_budget(environment)
         """The budget that all sessions draw on, if another process started this one for a run."""
+        self.parent_desk = inherit_desk(environment)
+        """Asks the parent of this process's agent, if another process started it for a run."""
         self._machine: Machine | None = None
         self._said: set[str] = set()
 

@@ -25,6 +25,7 @@ from retinue.features.skills import find_skill_roots, list_skills, render_catalo
 from retinue.models.pool import restrict_model
 from retinue.settings.main_tools import AvailableTools, choose_main_tools, choose_surfaces, list_surfaces
 from retinue.settings.providers import choose_start_level, choose_start_model
+from retinue.tools.ask_parent import AskParentTool
 from retinue.tools.registry import build_extra_tools, build_tools
 
 if TYPE_CHECKING:
@@ -101,7 +102,10 @@ class MainTools:
     @cached_property
     def _extra(self) -> dict[str, Tool]:
         """Tools that only agent files can ask for: a child gets them by name."""
-        return build_extra_tools() if self._host.is_child else {}
+        if not self._host.is_child:
+            return {}
+        desk, extra = self._host.parent_desk, build_extra_tools()
+        return extra if desk is None else {**extra, ASK: AskParentTool(desk.ask)}
 
     @cached_property
     def _beside(self) -> dict[str, Tool]:

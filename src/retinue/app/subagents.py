@@ -186,7 +186,8 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
                 manager, backend, partial(_render, tools), clock, reactions.rouse
             ),
             watchers=[*([] if parts.recorder is None else [parts.recorder.watch]), transcripts.watch],
-            has_user=lambda: host.desk.has_frontend,
+            # On a worker, questions to the user are about approvals only.
+            has_user=lambda: host.desk.has_frontend and not host.is_child,
             is_blocked=builder.is_blocked,
         )
         resources.callback(host.gates.listen(lambda: manager.start_queued()))
@@ -266,7 +267,7 @@ def _send_out(tools: DelegationTools, setup: RunSetup, remote_request: RemoteReq
 
     host = parts.host
     premises = build_premises(parts.config, parts.child_models, host.environment, parts.child_tools, setup.cwd)
-    return ProcessStarter(premises, host.clock).send(setup, remote_request)
+    return ProcessStarter(premises, host.clock, tools.find().manager.questions.ask).send(setup, remote_request)
 
 
 def _find_width(tools: DelegationTools) -> int:

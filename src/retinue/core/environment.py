@@ -22,6 +22,8 @@ RESULT = "RETINUE_RESULT"
 """The schema of the result that a child process must deliver, and how often it may be corrected, as JSON."""
 BUDGET_FD = "RETINUE_BUDGET_FD"
 """The file descriptor through which a child process draws on the budget of its run."""
+QUESTION_FD = "RETINUE_QUESTION_FD"
+"""The file descriptor through which the run of a child process asks its parent."""
 PASSWORD_FILES = ("PGPASSFILE", "PGSERVICEFILE")
 """Variables that name files with database passwords."""
 READING = (*_FINDING, *_SPEAKING, "PWD", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")

@@ -202,6 +202,11 @@ class Question(Struct, frozen=True, kw_only=True, rename="camel"):
     folder: str = ""
     """The working directory of a call that changes a file on this machine, so that the change can be shown."""
 
+    @property
+    def whole(self) -> str:
+        """What is asked, in full."""
+        return self.text or self.title
+
     def accepts(self, answer: str) -> bool:
         """Return whether the answer is possible."""
         has_reason = bool(self.reason_for) and answer.startswith(f"{self.reason_for}: ")

@@ -18,6 +18,7 @@ from retinue.engine.run_table import RunTable
 from retinue.tools.ask_parent import NO_ANSWER
 
 AnsweredBy: TypeAlias = Literal["parent", "user", "nobody", "timeout", "withdrawn"]
+_TITLE_CHARS = 120
 _CLOSED: dict[AnsweredBy, str] = {
     "parent": "was already answered: {}",
     "user": "was already answered by the user: {}",
@@ -77,12 +78,14 @@ class ParentQuestions:
         if not run.is_background and not self._has_user():
             return NO_ANSWER
         self._asked += 1
+        title = " ".join(text.split())
         question = Question(
             id=f"q{self._asked}",
             run_id=run_id,
             agent=run.agent,
             kind="ask",
-            title=text,
+            title=title if len(title) <= _TITLE_CHARS else f"{title[: _TITLE_CHARS - 1]}…",
+            text="" if title == text and len(title) <= _TITLE_CHARS else text,
             options=tuple(options),
             default="",
         )
@@ -102,7 +105,7 @@ class ParentQuestions:
         text = text.strip() or NO_ANSWER
         answer = self._answers.get(question.id)
         if answer is None:
-            self._ports.go_on(run, f'Answer to your question "{question.title}": {text}')
+            self._ports.go_on(run, f'Answer to your question "{question.whole}": {text}')
             run = self._runs[run.id]
         self._close(run, question, text, by)
         if answer is not None and not answer.done():

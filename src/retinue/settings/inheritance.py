@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from retinue.core.environment import BUDGET_FD, RESULT
+from retinue.core.environment import BUDGET_FD, QUESTION_FD, RESULT
 from retinue.core.errors import UsageError, quote
 from retinue.core.messages import THINKING_LEVELS
 from retinue.features.extensions.candidates import WantedExtensions
 from retinue.settings.request import Request
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from retinue.engine.external.budget_socket import ParentBudget
+    from retinue.engine.external.question_socket import ParentDesk
 
 _MAX_DIGITS = 9
 
@@ -60,21 +63,37 @@ def inherit_extensions(environment: Mapping[str, str]) -> WantedExtensions | Non
 
 
 def inherit_budget(environment: Mapping[str, str]) -> "ParentBudget | None":
-    """Return the parent's budget; None if there is none. Raises UsageError."""
-    named = _read(environment, BUDGET_FD)
-    if named is None:
+    """Return the parent's budget; None if there is none. Raises UsageError: it must not be ignored."""
+    end = _open_socket(environment, BUDGET_FD)
+    if end is None:
         return None
-    import socket
-
     from retinue.engine.external.budget_socket import ParentBudget
 
-    try:
-        end = socket.socket(fileno=_read_count(named))
-    except OSError as error:
-        # A budget that cannot be read must not be ignored.
-        raise UsageError(f"{BUDGET_FD} {quote(named)} is not an open socket ({error.strerror}); unset it") from None
-    end.set_inheritable(False)
     return ParentBudget(end)
+
+
+def inherit_desk(environment: Mapping[str, str]) -> "ParentDesk | None":
+    """Return where the agent of this process can ask its parent; None if it cannot. Raises UsageError."""
+    end = _open_socket(environment, QUESTION_FD)
+    if end is None:
+        return None
+    from retinue.engine.external.question_socket import ParentDesk
+
+    return ParentDesk(end)
+
+
+def _open_socket(environment: Mapping[str, str], variable: str) -> "socket | None":
+    named = _read(environment, variable)
+    if named is None:
+        return None
+    from socket import socket
+
+    try:
+        end = socket(fileno=_read_count(named))
+    except OSError as error:
+        raise UsageError(f"{variable} {quote(named)} is not an open socket ({error.strerror}); unset it") from None
+    end.set_inheritable(False)
+    return end
 
 
 def _read(environment: Mapping[str, str], name: str) -> str | None:

@@ -13,6 +13,8 @@ from retinue.tools.registry import load_description
 
 NO_ANSWER = "no answer: decide yourself and say so"
 MAX_OPTIONS = 9
+MAX_CHARS = 6_000
+"""Of a question with its options."""
 Ask: TypeAlias = Callable[[str, str, Sequence[str]], Awaitable[str]]
 """Takes the run's id, the question and the possible answers; returns the answer. Limits its time itself."""
 
@@ -49,8 +51,10 @@ class AskParentTool:
         """Wait for the answer; the result of a cancelled call says nothing about it."""
         question = context.redact(str(arguments["question"]).strip())
         options = [context.redact(str(option).strip()) for option in arguments.get("options") or ()]
-        if not question:
-            return ToolResult.of("ask_parent was not run: the question is empty.", {}, is_error=True)
+        size = len(question) + sum(map(len, options))
+        if not question or size > MAX_CHARS:
+            problem = f"the question has {size} characters; ask in at most {MAX_CHARS}" if question else "it is empty"
+            return ToolResult.of(f"ask_parent was not run: {problem}.", {}, is_error=True)
         options = list(dict.fromkeys(filter(None, options)))
         answer = await self._ask(context.run_id, question, options)
         return ToolResult.of(answer, {"question": question, "answer": answer, "isAnswered": answer != NO_ANSWER})

@@ -106,7 +106,9 @@ def render_row(run: Run, options: RowOptions, *, is_chosen: bool = False, is_orp
 
 def _render_about(run: Run, options: RowOptions, *, is_orphan: bool) -> Text:
     about = Text(style="dim")
-    if run.status is Status.RUNNING:
+    if run.questions:
+        about.append(" · waiting for an answer", style=f"not dim {options.color('warning')}".strip())
+    elif run.status is Status.RUNNING:
         about.append(f" · {describe_activity(run, options.glimpse(run.id))}")
     elif run.status is not Status.COMPLETED:
         about.append(f" · {name_status(run)}")
@@ -149,6 +151,8 @@ def render_figures(run: Run, options: RowOptions, *, is_rich: bool = True) -> Te
 
 def find_sign(run: Run, frame: int) -> tuple[str, str]:
     """The sign of a run and the name of its colour."""
+    if run.questions:
+        return "?", "warning"
     if run.status is Status.RUNNING:
         return SPINNER[frame % len(SPINNER)], "accent"
     if run.status is Status.QUEUED:

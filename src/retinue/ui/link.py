@@ -95,6 +95,7 @@ class ScreenLink:
         crew = self.crew
         messages, is_all = crew.chronicle.list_recent(LONG)
         self.state = State(crew.run_id, ConversationBlocks(crew.run_id, messages, is_whole=is_all))
+        self.state.questions = [*crew.questions.waiting, *crew.list_questions()]
         if len(crew.chronicle) < LONG:
             _take_stats(self.state, crew.chronicle.count())
         else:

@@ -50,10 +50,11 @@ class State:
 
 def apply(state: State, event: ev.Event) -> None:
     """Update the state with an event."""
-    if isinstance(event, ev.Asked):
-        state.questions.append(event.question)
+    if isinstance(event, ev.Asked | ev.RunAsked):
+        # Questions that only the user can answer come first.
+        state.questions = sorted([*state.questions, event.question], key=lambda question: question.kind == "ask")
         return
-    if isinstance(event, ev.Answered):
+    if isinstance(event, ev.Answered | ev.RunAnswered):
         state.questions = [question for question in state.questions if question.id != event.question_id]
         return
     if event.run_id != state.run_id:

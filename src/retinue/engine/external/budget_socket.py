@@ -53,7 +53,7 @@ _read_request = msgspec.json.Decoder(Ask | Settle).decode
 _read_answer = msgspec.json.Decoder(Answer).decode
 
 
-class _Line:
+class SocketLine:
     """One end of the socket."""
 
     def __init__(self, end: socket.socket, take: Callable[[bytes], None], lose: Callable[[], None]) -> None:
@@ -111,7 +111,7 @@ class ProcessReservations:
         self._asking: dict[int, asyncio.Task[None]] = {}
         self._holds: dict[int, Hold] = {}
         self._settling: set[asyncio.Task[None]] = set()
-        self._line = _Line(end, self._take, lambda: None)
+        self._line = SocketLine(end, self._take, lambda: None)
         self.was_refused = False
         """Whether the last request was refused."""
 
@@ -171,14 +171,14 @@ class ParentBudget:
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
-        self._line: _Line | None = None
+        self._line: SocketLine | None = None
         self._answers: dict[int, asyncio.Future[int]] = {}
         self._last = 0
         self.rest = (_INFINITE, _INFINITE)
         """Tokens and dollars that were left at the last contact."""
 
     async def reserve(self, price: Price, size: int, wanted: int, keys: Sequence[str] = ()) -> tuple[int, int]:
-        self._line = self._line or _Line(self._end, self._take, self._lose)
+        self._line = self._line or SocketLine(self._end, self._take, self._lose)
         self._last = number = self._last + 1
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         self._line.send(Ask(number, size, wanted, price))

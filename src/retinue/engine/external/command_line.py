@@ -7,6 +7,7 @@ import msgspec
 
 from retinue.core.environment import RESULT
 from retinue.core.tool import Effect, SharedTool
+from retinue.core.tool_table import ASK
 from retinue.engine.external.program import ProcessContext
 from retinue.engine.run_config import RemoteRequest
 from retinue.engine.setup import RunSetup
@@ -39,6 +40,8 @@ class ProcessPurpose:
         is_pi = self.remote_request.runner == "pi"
         for name, tool in setup.tools.items():
             target = rights.targets.get(name, name)
+            if is_pi and target == ASK:
+                continue  # pi has no such tool
             if target in premises.private_tools:
                 missing.append(f"tool {target} exists only in this process")
             elif rights.readonly and (tool.effect is Effect.WRITE or (is_pi and tool.effect is Effect.EXECUTE)):

@@ -4,17 +4,20 @@ Other components treat it as any other run. MUST NOT know surfaces, nor open the
 """
 
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from retinue.core.clock import Clock
-from retinue.core.environment import BUDGET_FD
+from retinue.core.environment import BUDGET_FD, QUESTION_FD
 from retinue.core.errors import RetinueError, quote
 from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
 from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage
 from retinue.core.model import Failure, ModelInfo
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import SharedTool
+from retinue.core.tool_table import ASK
 from retinue.engine.clock import make_uuid
 from retinue.engine.external.budget_socket import ProcessReservations, open_draws
 from retinue.engine.external.command_line import OURS, ProcessPurpose
@@ -22,6 +25,7 @@ from retinue.engine.external.events import EventPublisher
 from retinue.engine.external.input_files import open_papers
 from retinue.engine.external.output import Stream
 from retinue.engine.external.program import ProcessContext
+from retinue.engine.external.question_socket import open_asking
 from retinue.engine.external.result import ProcessReport, list_calls, read_usage
 from retinue.engine.loop import Ending
 from retinue.engine.prompt import render_prompt
@@ -32,6 +36,7 @@ from retinue.models.gate import Passage
 from retinue.models.registry import OutOfReach
 from retinue.sessions.files import make_private
 from retinue.sessions.log import Session
+from retinue.tools.ask_parent import Ask, ask_nobody
 from retinue.tools.process import Exit, ProcessCommand, run_process
 from retinue.tools.process_tree import TreeProbe
 
@@ -55,11 +60,14 @@ _CONFINED: dict[Runner, str] = {
 class ExternalRun(LiveRun):
     """The local side of a run in another process. Its own session is in memory and holds only the task."""
 
-    def __init__(self, setup: RunSetup, post: ProcessPurpose, premises: ProcessContext, *, clock: Clock) -> None:
+    def __init__(
+        self, setup: RunSetup, post: ProcessPurpose, premises: ProcessContext, *, clock: Clock, ask: Ask
+    ) -> None:
         memory = Session.create(cwd=setup.cwd, directory=None, clock=clock, new_id=make_uuid)
         super().__init__(setup, memory, clock=clock)
         self._post = post
         self._premises = premises
+        self._ask = ask
         self._said: list[str] = []
         self._has_begun = False
         self._exit_code: int | None = None
@@ -112,7 +120,8 @@ class ExternalRun(LiveRun):
         info = self.setup.model.info
         self._refusal, self._passage = None, await self.limit_wait.enter(info)
         try:
-            ended = await self._draw(text)
+            async with AsyncExitStack() as sockets:
+                ended = await self._run(text, await self._open_sockets(sockets))
         except BaseException:
             self._settle_passage(None)
             raise
@@ -128,14 +137,19 @@ class ExternalRun(LiveRun):
         if failure is not None or passage is not None:
             self.limit_wait.leave(passage or Passage(), self.setup.model.info, failure)
 
-    async def _draw(self, text: str) -> Exit:
-        lease = self._post.remote_request.lease
-        if self._post.remote_request.runner == "pi" or not lease.is_limited:
-            return await self._run(text)
-        async with open_draws(lease) as (self._draws, descriptor):
-            return await self._run(text, descriptor)
+    async def _open_sockets(self, stack: AsyncExitStack) -> dict[str, int]:
+        """Open what the process needs of this one; returns the descriptors by the variables that name them."""
+        asked, descriptors = self._post.remote_request, dict[str, int]()
+        if asked.runner == "pi":
+            return descriptors
+        if asked.lease.is_limited:
+            self._draws, descriptors[BUDGET_FD] = await stack.enter_async_context(open_draws(asked.lease))
+        if ASK in asked.rights.tools:
+            asking = open_asking(partial(self._ask, self.setup.run_id))
+            descriptors[QUESTION_FD] = await stack.enter_async_context(asking)
+        return descriptors
 
-    async def _run(self, text: str, *descriptors: int) -> Exit:
+    async def _run(self, text: str, descriptors: dict[str, int]) -> Exit:
         setup, post, premises = self.setup, self._post, self._premises
         remote_request = post.remote_request
         program = premises.find_command(remote_request.runner, setup.cwd)
@@ -147,13 +161,13 @@ class ExternalRun(LiveRun):
             make_private(Path(remote_request.session_file).parent)
         # Tools of pi with these names are not ours, and get none of their keys.
         ours = () if remote_request.runner == "pi" else tools
-        marks = post.render_marks(setup) | ({BUDGET_FD: str(descriptors[0])} if descriptors else {})
+        marks = post.render_marks(setup) | {name: str(number) for name, number in descriptors.items()}
         environment = premises.build_environment(setup.model.info, marks, setup.cwd, ours)
         with open_papers(render_prompt(setup.sections), post.render_task(text)) as papers:
             flags = post.render_flags(setup, tools, papers.prompt, trusted=premises.trusted)
             words = papers.words if text else ()
             return await run_process(
-                ProcessCommand([*program, *flags, *words], str(setup.cwd), environment, descriptors),
+                ProcessCommand([*program, *flags, *words], str(setup.cwd), environment, tuple(descriptors.values())),
                 on_output=self._stream.feed,
                 on_error=self._stream.feed_error,
                 tree=await _TREES.find(),
@@ -269,9 +283,11 @@ class ExternalRun(LiveRun):
 class ProcessStarter:
     """Lets the runs of one main agent work in processes of their own."""
 
-    def __init__(self, premises: ProcessContext, clock: Clock) -> None:
+    def __init__(self, premises: ProcessContext, clock: Clock, ask: Ask = ask_nobody) -> None:
+        """`ask` takes the questions of the runs."""
         self._premises = premises
         self._clock = clock
+        self._ask = ask
 
     def send(self, setup: RunSetup, remote_request: RemoteRequest) -> LiveRun:
         """Return the local side of a run in a process of its own. Raises RetinueError if pi cannot use the model."""
@@ -284,7 +300,8 @@ class ProcessStarter:
             )
         said = (remote_request.request.thinking, remote_request.definition.thinking, level)
         thinking = setup.thinking if any(word in THINKING_LEVELS for word in said) else ""
-        return ExternalRun(setup, ProcessPurpose(remote_request, wanted, thinking), self._premises, clock=self._clock)
+        purpose = ProcessPurpose(remote_request, wanted, thinking)
+        return ExternalRun(setup, purpose, self._premises, clock=self._clock, ask=self._ask)
 
     def _name_model(self, remote_request: RemoteRequest, inherited: ModelInfo) -> tuple[str, str | None]:
         named, is_pi = remote_request.named, remote_request.runner == "pi"

@@ -6,8 +6,8 @@ A question shows the whole action, escaped, with the name of the run. A cancelle
 import uuid
 from typing import Any, Literal
 
-from retinue.core.errors import UsageError
-from retinue.core.events import Answered, Asked, Event
+from retinue.core.errors import RetinueError, UsageError
+from retinue.core.events import Answered, Asked, Event, RunAnswered, RunAsked
 from retinue.core.run import Question
 from retinue.core.terminal import escape_text
 from retinue.serve.rpc.command import RpcConnection
@@ -22,11 +22,14 @@ class Questions:
 
     def hear(self, event: Event) -> None:
         """Send a new question; forget an answered one."""
-        if isinstance(event, Asked):
-            self._asked[event.question.id] = event.question
-            self._link.send(_render(event.question))
-        elif isinstance(event, Answered):
+        if isinstance(event, Asked | RunAsked):
+            self.show(event.question)
+        elif isinstance(event, Answered | RunAnswered):
             self._asked.pop(event.question_id, None)
+
+    def show(self, question: Question) -> None:
+        self._asked[question.id] = question
+        self._link.send(_render(question))
 
     def answer(self, fields: dict[str, Any]) -> None:
         """Handle an `extension_ui_response`; like pi, ignores one that matches no question."""
@@ -35,10 +38,12 @@ class Questions:
         if question is None:
             return
         try:
-            self._link.crew.questions.answer(question.id, _read(question, fields))
+            self._link.crew.answer(question.id, _read(question, fields))
         except UsageError:
             # Not a valid answer: use the safe default.
-            self._link.crew.questions.answer(question.id, question.default)
+            self._link.crew.answer(question.id, question.default)
+        except RetinueError as error:
+            send_notice(self._link, str(error), "error")
 
 
 def _is_plain(question: Question) -> bool:

@@ -51,12 +51,18 @@ class RpcServer:
         try:
             async with self._group:
                 with self._crew.questions.attend():
+                    self._show_questions()
                     async for line in self._lines:
                         await self._take(line)
                         await self._keep_pace()
                     await self._finish()
         finally:
             stop_listening()
+
+    def _show_questions(self) -> None:
+        """Send the questions of subagents that an earlier process has left."""
+        for question in self._crew.list_questions():
+            self._questions.show(question)
 
     async def _take(self, line: bytes | None) -> None:
         try:
@@ -73,6 +79,7 @@ class RpcServer:
             await self._run(command)
             if self._crew.run_id != self._run_id:
                 self._run_id, self._link.is_compacting = self._crew.run_id, False
+                self._show_questions()
                 self._frontend = self._open_frontend()
         else:
             task = self._group.create_task(self._run(command))

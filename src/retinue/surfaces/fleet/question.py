@@ -16,12 +16,12 @@ def render_question(run: Run, question: Question, now_ms: int) -> CustomMessage:
     """Return the message that tells a parent what its run asks."""
     text = f"{render_question_block(question)}\n{ANSWER_HINT}"
     options = {"options": list(question.options)} if question.options else {}
-    details = {"questionId": question.id, "id": run.id, "description": run.description, "question": question.title}
+    details = {"questionId": question.id, "id": run.id, "description": run.description, "question": question.whole}
     return CustomMessage(QUESTION_TYPE, text, display=True, timestamp=now_ms, details=details | options)
 
 
 def render_question_block(question: Question) -> str:
-    elements = [("question-id", question.id), ("task-id", question.run_id), ("question", question.title)]
+    elements = [("question-id", question.id), ("task-id", question.run_id), ("question", question.whole)]
     return _render_elements("task-question", [*elements, *(("option", option) for option in question.options)])
 
 

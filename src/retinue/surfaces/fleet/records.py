@@ -64,7 +64,7 @@ class LifecycleRecords:
             case ev.RunContinued():
                 name, facts = "continued", {}
             case ev.RunAsked():
-                name, facts = "asked", {"questionId": event.question.id, "question": event.question.title}
+                name, facts = "asked", {"questionId": event.question.id, "question": event.question.whole}
                 facts["options"] = list(event.question.options)
             case _:
                 name, facts = "answered", {"questionId": event.question_id, "answer": event.answer, "by": event.by}

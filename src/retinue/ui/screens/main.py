@@ -212,7 +212,8 @@ class MainScreen(Screen[None]):
         """Show what the agent does and what the interrupt key would stop."""
         scope = describe_scope(self.app.keys.show("app.interrupt"), self._stopping.runs)
         state = self._link.state
-        self.query_one(WorkingLine).show(state, now_ms, "waiting for your answer" if state.questions else scope)
+        is_stuck = any(question.kind != "ask" for question in state.questions)
+        self.query_one(WorkingLine).show(state, now_ms, "waiting for your answer" if is_stuck else scope)
 
     def _show_questions(self) -> None:
         """Show the oldest question; if another screen is on top, show a notification."""
@@ -272,7 +273,7 @@ class MainScreen(Screen[None]):
     def on_question_box_answered(self, event: QuestionBox.Answered) -> None:
         event.stop()
         try:
-            self._link.crew.questions.answer(event.question.id, event.answer)
+            self._link.crew.answer(event.question.id, event.answer)
         except RetinueError as error:
             self._link.note(str(error), "error")
         self.sync()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
-from textual.events import Click, Resize
+from textual.events import Click, Key, Resize
 from textual.message import Message
 from textual.widgets import Input, Static
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _BLANKS = re.compile(r" {33,}")
 _EMPTY_LINES = re.compile(r"(?:[ \t]*\n){6,}")
 _AGREE = ("allow", "yes", "ok")
+OTHER = "another answer"
 _REFUSE = ("deny", "no", "cancel")
 
 
@@ -55,7 +56,9 @@ def render_asker(question: Question, description: str = "") -> str:
 
 
 def list_answers(question: Question) -> tuple[str, ...]:
-    """The answers that are offered; the last may be to deny with a reason."""
+    """The answers that are offered; the last may be to deny with a reason, or to write another answer."""
+    if question.kind == "ask" and question.options:
+        return (*question.options, OTHER)
     return (*question.options, f"{question.reason_for}, and say why") if question.reason_for else question.options
 
 
@@ -118,6 +121,7 @@ PATIENCE_S = 0.7
 choosing from a list."""
 
 
+ANSWER_HINT = "your answer; empty lets the agent decide"
 AGAIN_S = 1.0
 """Seconds after an answer in which a key may still be meant for the previous question."""
 TIGHT_ROWS = 18
@@ -217,6 +221,8 @@ class QuestionBox(Vertical):
             return False
         if keys.means(key, "app.question.aside"):
             self._set_aside(is_aside=not self._is_aside)
+            if not (question.options or self._is_aside):
+                self._open_free(ANSWER_HINT)
             return True
         if self._is_aside:
             return False
@@ -230,7 +236,7 @@ class QuestionBox(Vertical):
             return True  # pressed for what had the keys before, such as the list of agents
         self._was_answered = False
         if keys.means(key, "tui.select.cancel"):
-            self._answer(question.default)
+            self.answer_default()
         elif step:
             self._lit = (self._lit + step) % max(1, len(list_answers(question)))
             self.redraw()
@@ -255,12 +261,18 @@ class QuestionBox(Vertical):
         return True
 
     def answer_default(self) -> bool:
-        """Give the default answer, or go back to the answers from a reason; False if there is no question."""
+        """Give the default answer, or go back to the answers from a reason; False if there is no question.
+
+        The question of a subagent is only set aside: others may answer it.
+        """
         question = self._question
-        if question is None:
+        if question is None or (question.kind == "ask" and self._is_aside):
             return False
         if self.has_class("-free") and question.options:
             self._leave()
+        elif question.kind == "ask":
+            self._leave()
+            self._set_aside(is_aside=True)
         else:
             self._answer(question.default)
         return True
@@ -274,13 +286,22 @@ class QuestionBox(Vertical):
         event.stop()
         self._answer(offered[event.screen_y - answers.region.y])
 
+    def on_key(self, event: Key) -> None:
+        """Go back from the answer to the editor."""
+        question = self._question
+        if question is not None and question.kind == "ask" and self.app.keys.means(event.key, "app.question.aside"):
+            event.stop()
+            event.prevent_default()
+            self._leave()
+            self._set_aside(is_aside=True)
+
     def on_resize(self, event: Resize) -> None:
         self.redraw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         question, text = self._question, event.value.strip()
-        if question is not None and question.options:
+        if question is not None and question.options and question.kind != "ask":
             self._answer(f"{question.reason_for}: {text}" if text else question.reason_for)
         else:
             self._answer(event.value)
@@ -294,8 +315,10 @@ class QuestionBox(Vertical):
         self._quiet_s = now_s + self.patience_s
         self._was_answered = now_s - self._answered_s < AGAIN_S
         self._lit = question.options.index(question.default) if question.default in question.options else 0
-        self._set_aside(is_aside=False)
-        is_free = not question.options
+        # A subagent asks at any time, and must not take the keys from the user's sentence.
+        is_aside = question.kind == "ask"
+        self._set_aside(is_aside=is_aside)
+        is_free = not question.options and not is_aside
         self._change = _find_change(question)
         self._leave()
         self._draw_matter(question)
@@ -346,6 +369,8 @@ class QuestionBox(Vertical):
         question = self._question
         if question is not None and question.reason_for and answer == list_answers(question)[-1]:
             self._open_free("the reason, for the model")
+        elif question is not None and question.options and question.kind == "ask" and answer == OTHER:
+            self._open_free(ANSWER_HINT)
         elif question is not None:
             self._answered_s = time.monotonic()
             self.post_message(self.Answered(question, answer))
@@ -391,7 +416,10 @@ class QuestionBox(Vertical):
             return f"{aside}: answer"
         default = clean_line(question.default, 40) or "no answer"
         if self.has_class("-free") and question.options:
-            return f"enter: {default} with this reason · {leave}: back"
+            done = "answer" if question.kind == "ask" else f"{default} with this reason"
+            return f"enter: {done} · {leave}: back"
+        if question.kind == "ask":
+            return f"enter: answer · {aside}: back to the editor"
         if not question.options:
             return f"enter: answer · {leave}: {default}"
         length = len(self._change.rows) if self._change is not None else question.text.count("\n")
