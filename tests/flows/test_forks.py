@@ -110,7 +110,7 @@ async def test_fork_begins_with_the_bytes_of_its_parent(api, tmp_path, serve, wr
 
 
 FIELDS = {
-    "tools": st.sampled_from(["none", "read", "read, bash", "*", "Agent, read, ls", "bash, edit, read"]),
+    "tools": st.sampled_from(["none", "read", "read, bash", "all", "Agent, read, ls", "bash, edit, read"]),
     "disallowed_tools": st.sampled_from(["bash", "read, ls", "write"]),
     "readonly": st.booleans(),
     "thinking": st.sampled_from(["off", "low", "high"]),
