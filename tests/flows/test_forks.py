@@ -1,6 +1,7 @@
 """A fork begins with the bytes of its parent's request, so that the provider reads them from its cache."""
 
 import json
+import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 from retinue import Request, Retinue, SessionWish
 from retinue.core.events import Warned
 from retinue.testing import EventCollector, MockServer
+from retinue.views.export.page import render_export
+from retinue.views.report import read_story
 from tests.flows.crew_world import call, to
 
 CACHING = ("anthropic-messages", "google-generative-ai", "openai-responses")
@@ -70,11 +73,18 @@ async def test_forks_are_read_from_the_cache(api, tmp_path, serve):
         to("^count", text="done"),
         to("", text="all done"),
     ]
-    server = serve(api, *replies)
+    server = serve(api, *replies, cost={"input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 3.75})
     async with open_crew(tmp_path, max_concurrent=32) as crew:
         await crew.prompt("read " + NOTES)
         used = [(await run.wait()).usage for run in await crew.runs()]
+        session = crew.session_file
     assert len(used) == 32
+    story = read_story(session)
+    # What was copied into the sessions of the forks is not counted again.
+    assert [chapter.usage for chapter in story.runs] == list(reversed(used))
+    page = render_export(session)
+    told = re.findall(r"[\d.]+k cached, [\d.]+k? uncached input, the cache saved \$0\.\d+", page)
+    assert len(told) == 32, told
     assert all(each.cache_read + each.input + each.cache_write > 60_000 for each in used)
     assert min(each.cache_read / (each.cache_read + each.input + each.cache_write) for each in used) >= 0.98
     parent, *children = [bodies(server)[1], *(body for body in bodies(server) if b"<active_agent " in body)]
