@@ -52,7 +52,7 @@ def list_texts(path: str, role: str) -> list[str]:
     """The texts of one role, without the element that names the run."""
     messages = [entry["message"] for entry in read_entries(path) if entry["type"] == "message"]
     texts = [part["text"] for each in messages if each["role"] == role for part in each["content"] if "text" in part]
-    return [own for text in texts if (own := text.partition("<active_agent ")[0].rstrip())]
+    return [text.partition("\n<active_agent ")[0] for text in texts if not text.startswith("<active_agent ")]
 
 
 async def test_child_works_with_real_tools(world):

@@ -176,7 +176,7 @@ class OpenSession:
 
     def _read_guard(self) -> GuardLimits:
         # The process that started this one counts its calls too.
-        return GuardLimits() if self.parts.host.request.is_child else self.config.crew.settings.guard.to_limits()
+        return GuardLimits() if self.parts.host.request.is_child else self.config.crew.settings.guard.to_guard()
 
     def _stop_work(self) -> None:
         self._main.abort(Reason.USER)

@@ -3,7 +3,6 @@
 Front ends that can answer are asked whether to go on; for others it is a warning. Hard limits are budgets.
 """
 
-import asyncio
 from collections.abc import Callable
 
 from retinue.core.events import Event, MessageFinished, Warned
@@ -33,7 +32,7 @@ class SpendingGuard:
         self._questions = questions
         self._read_limits = read_limits
         self._stop = stop
-        self._asking: asyncio.Task[None] | None = None
+        self._asked = ""
         self.renew()
         main.bus.listen(self._hear, pieces=False, kinds=(MessageFinished,))
 
@@ -48,8 +47,7 @@ class SpendingGuard:
         return live.bus.listen(self._hear, pieces=False, kinds=(MessageFinished,))
 
     def close(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
+        self._questions.withdraw(self._asked)
 
     def _hear(self, event: Event) -> None:
         if not isinstance(event, MessageFinished) or not isinstance(event.message, AssistantMessage):
@@ -71,13 +69,10 @@ class SpendingGuard:
                 options=(CONTINUE, STOP),
                 default=CONTINUE,
             )
-            self._asking = asyncio.get_running_loop().create_task(self._ask(question))
+            self._asked = question.id
+            self._questions.post(question, lambda answer: self._stop() if answer == STOP else None)
         else:
             self._main.bus.publish(Warned(run_id=run_id, text=f"{text}; budget.costUsd sets a hard limit"))
-
-    async def _ask(self, question: Question) -> None:
-        if await self._questions.ask(question) == STOP:
-            self._stop()
 
     def _find_passed(self) -> str:
         limits = self._read_limits()

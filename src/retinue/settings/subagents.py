@@ -138,7 +138,7 @@ class GuardSettings(Struct, frozen=True):
     model_calls: Annotated[int | None, optional(between(1))] = 200
     """The same for the number of model calls."""
 
-    def to_limits(self) -> GuardLimits:
+    def to_guard(self) -> GuardLimits:
         return GuardLimits(self.cost_usd, self.model_calls)
 
 
