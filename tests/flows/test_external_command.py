@@ -83,7 +83,8 @@ async def test_pi_asks_no_model_of_its_choice(world, surface):
 
 async def test_fleet_passes_the_inherited_model(world):
     begun = await start(world, surface="fleet")
-    assert (find_flag(begun, "--model"), begun["argv"][-1]) == ("mock/m-1", "Where is it?")
+    task, tag = begun["argv"][-1].splitlines()
+    assert (find_flag(begun, "--model"), task, tag.split()[0]) == ("mock/m-1", "Where is it?", "<active_agent")
 
 
 async def test_pi_may_know_models_we_do_not(world):
@@ -127,7 +128,7 @@ async def test_task_is_never_an_option(world, task):
     begun = await start(world, task, surface="fleet")
     last = begun["argv"][-1]
     told = begun["files"][last[1:]][0] if last.startswith("@") else last
-    assert (told, begun["argv"][-2] == "--" or last.startswith("@/")) == (task, True)
+    assert (told.splitlines()[0], begun["argv"][-2] == "--" or last.startswith("@/")) == (task, True)
 
 
 @pytest.mark.attack("H3")

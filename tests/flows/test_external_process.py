@@ -49,8 +49,10 @@ def read_entries(path: str) -> list[dict]:
 
 
 def list_texts(path: str, role: str) -> list[str]:
+    """The texts of one role, without the element that names the run."""
     messages = [entry["message"] for entry in read_entries(path) if entry["type"] == "message"]
-    return [part["text"] for each in messages if each["role"] == role for part in each["content"] if "text" in part]
+    texts = [part["text"] for each in messages if each["role"] == role for part in each["content"] if "text" in part]
+    return [text.partition("\n<active_agent ")[0] for text in texts if not text.startswith("<active_agent ")]
 
 
 async def test_child_works_with_real_tools(world):

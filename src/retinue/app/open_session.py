@@ -22,8 +22,10 @@ from retinue.core.figures import format_limit
 from retinue.core.messages import UserContent
 from retinue.core.model import Model, ModelInfo
 from retinue.core.run import Outcome, Reason, Status
+from retinue.engine.limits import GuardLimits
 from retinue.engine.recovery import find_main_pause
 from retinue.engine.runner import LiveRun
+from retinue.engine.spending_guard import SpendingGuard
 from retinue.models.gate import LimitPause
 from retinue.sessions.log import Session
 from retinue.settings.config import Config, load_config
@@ -63,6 +65,7 @@ class OpenSession:
         """Set once an extension is loaded."""
         if parts.recorder is not None:
             parts.recorder.listen(main, parts.host.request.agent or "")
+        self._guard = SpendingGuard(main, parts.host.desk, self._read_guard, self._stop_work)
         parts.extensions.listen(main)
         parts.extensions.connect(self._connect)
 
@@ -83,6 +86,7 @@ class OpenSession:
             return
         run, subagents, is_paused = self._main, self.subagents, self.is_paused
         self.subagents, self._is_open = None, False
+        self._guard.close()
         if is_paused and subagents is not None and not subagents.manager.is_left:
             subagents.manager.leave(keeps_all=True)
         run.abort(Reason.LIMIT if is_paused else Reason.USER)
@@ -156,20 +160,29 @@ class OpenSession:
     async def _prompt(self, content: str | Sequence[UserContent] | None, *, settle: bool) -> Outcome:
         main, subagents = self.main, self.subagents
         stay = None
-        if subagents is None:
-            self.parts.lease.renew()
-        else:
+        if subagents is not None:
             await subagents.reactions.open()
-            self.renew()
-            if settle:
-                stay = partial(subagents.manager.stay, self.parts.run_id, main)
+        self.renew()
+        if subagents is not None and settle:
+            stay = partial(subagents.manager.stay, self.parts.run_id, main)
         return await (main.go_on(stay=stay) if content is None else main.prompt(content, stay=stay))
 
     def renew(self) -> None:
         """Reset what one prompt may cost and start."""
         self.parts.lease.renew()
+        self._guard.renew()
         if self.subagents is not None:
             self.subagents.manager.admission.begin_prompt()
+
+    def _read_guard(self) -> GuardLimits:
+        # The process that started this one counts its calls too.
+        return GuardLimits() if self.parts.host.request.is_child else self.config.crew.settings.guard.to_guard()
+
+    def _stop_work(self) -> None:
+        self._main.abort(Reason.USER)
+        if self.subagents is not None:
+            self.subagents.manager.dismiss()
+            self.subagents.manager.stop_all()
 
     def find_subagents(self) -> "Subagents":
         """Return the open subagents. Raises RetinueError if there are none yet."""
@@ -189,7 +202,8 @@ class OpenSession:
         if self._delegation is None:
             surfaces = self.tools.list_surfaces()
             self._delegation = build_delegation_tools(parts, surfaces, self.find_subagents)
-        self.subagents = found = await open_subagents(self._delegation, main, self._find_rights(main, self._delegation))
+        rights = self._find_rights(main, self._delegation)
+        self.subagents = found = await open_subagents(self._delegation, main, rights, self._guard.watch)
         if found.dismissed:
             parts.host.say(
                 f"session {quote(parts.session.id)} is in a folder that others can write, so its "

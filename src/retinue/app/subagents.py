@@ -26,7 +26,7 @@ from retinue.engine.cleanup import RunCleanup
 from retinue.engine.clock import make_run_id
 from retinue.engine.journal import CREW
 from retinue.engine.limits import Bounds
-from retinue.engine.manager import Manager
+from retinue.engine.manager import Manager, Watch
 from retinue.engine.notify import IdleWaker
 from retinue.engine.recovery import CrashOutcomes, StoredRuns, find_branches, has_left_copies, read_remains
 from retinue.engine.remote_children import RemoteHost
@@ -129,10 +129,10 @@ class Subagents:
                 live.demand_judgement()
 
 
-async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rights) -> Subagents:
+async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rights, *watchers: Watch) -> Subagents:
     """Open the subagents of a main agent and restore the runs that an earlier process left in its session.
 
-    `rights` are those of the main agent.
+    `rights` are those of the main agent; `watchers` observe every run.
     """
     parts, workshop = delegation.parts, delegation.workshop
     host, clock, settings = parts.host, parts.host.clock, parts.config.crew.settings
@@ -185,7 +185,7 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
             open_notifier=lambda manager: open_notifier(
                 manager, backend, partial(_render, tools), clock, reactions.rouse
             ),
-            watchers=[*([] if parts.recorder is None else [parts.recorder.watch]), transcripts.watch],
+            watchers=[*([] if parts.recorder is None else [parts.recorder.watch]), transcripts.watch, *watchers],
             # On a worker, questions to the user are about approvals only.
             has_user=lambda: host.desk.has_frontend and not host.is_child,
             is_blocked=builder.is_blocked,

@@ -36,6 +36,14 @@ def format_cost(dollars: float) -> str:
     return f"${dollars:.3f}" if dollars < 1 else f"${dollars:.2f}"
 
 
+def describe_input(usage: Usage, saved: float) -> str:
+    """`8.0k cached, 11.6k uncached input, the cache saved $0.020`."""
+    told = f"{format_tokens(usage.cache_read)} cached, {format_tokens(usage.input + usage.cache_write)} uncached input"
+    if abs(saved) < 0.0005:
+        return told
+    return f"{told}, the cache {'saved' if saved > 0 else 'cost'} {format_cost(abs(saved))}"
+
+
 def format_window(tokens: int) -> str:
     """The size of a context window: `200k`, `1M`, `1.5M`."""
     if tokens < 1000:

@@ -57,6 +57,14 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class GuardLimits:
+    """What a prompt may cost before the user is told; None means any amount."""
+
+    cost_usd: float | None = None
+    model_calls: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """Limits for all runs of one main agent."""
 

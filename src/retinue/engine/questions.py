@@ -59,6 +59,24 @@ class PendingQuestions:
             if self._waiting.pop(question.id, None) is not None:
                 self._tell(question, "", "nobody")
 
+    def post(self, question: Question, take: Callable[[str], None]) -> None:
+        """Ask without waiting; `take` gets the answer. Only while there is a front end."""
+
+        def settle(future: "asyncio.Future[str]") -> None:
+            if not future.cancelled():
+                take(future.result())
+
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(settle)
+        self._waiting[question.id] = (question, future)
+        self._publish(Asked(run_id=question.run_id, question=question))
+
+    def withdraw(self, question_id: str) -> None:
+        """Remove a posted question that nobody has answered."""
+        if (waiting := self._waiting.pop(question_id, None)) is not None:
+            waiting[1].cancel()
+            self._tell(waiting[0], "", "nobody")
+
     def answer(self, question_id: str, answer: str) -> bool:
         """Answer a question; False if it is no longer pending. Raises UsageError for an unknown option.
 

@@ -231,9 +231,10 @@ class LiveRun:
         """Add to the first message what is special about this run; all before it is shared with other runs."""
         if not blocks or not self._is_new():
             return blocks
-        said, rest = (blocks[0].text, blocks[1:]) if isinstance(blocks[0], TextContent) else ("", blocks)
-        text = "\n\n".join(filter(None, (f"{self.setup.preface}{said}", self.setup.tag)))
-        return [TextContent(text), *rest] if text else blocks
+        preface, tag = self.setup.preface, self.setup.tag
+        if preface and isinstance(blocks[0], TextContent):
+            blocks = [TextContent(f"{preface}{blocks[0].text}"), *blocks[1:]]
+        return [*blocks, TextContent(tag)] if tag else blocks
 
     def _is_new(self) -> bool:
         """Whether nothing was said to it yet."""

@@ -178,8 +178,9 @@ class OpenAIChatModel(Adapter):
         blocks = list_blocks(content, self.info)
         if not blocks:
             return SKIP
-        if len(blocks) == 1 and isinstance(blocks[0], TextContent) and not cache:
-            return WireMessage("user", to_json({"role": "user", "content": blocks[0].text}))
+        if not cache and all(isinstance(block, TextContent) for block in blocks):
+            # Some servers accept parts only with images.
+            return WireMessage("user", to_json({"role": "user", "content": join_text(blocks)}))
         parts = _mark([_user_part(block) for block in blocks], cache)
         return WireMessage("user", to_json({"role": "user", "content": parts}))
 

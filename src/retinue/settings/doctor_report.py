@@ -80,6 +80,7 @@ def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bo
         *_check_trust(paths, loaded),
         *_check_models(paths, loaded, environment, offline=offline),
         *_check_agents(paths, loaded, crew),
+        _tell_limits(crew),
         *_check_servers(paths, loaded, environment),
         *_check_hooks(paths, loaded),
         # Sends no requests.
@@ -88,6 +89,18 @@ def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bo
         *_check_terminal(environment),
     ]
     return DoctorReport(tuple(items))
+
+
+def _tell_limits(crew: SubagentsConfig) -> Item:
+    """Say what one prompt may start and cost."""
+    guard, budget = crew.guard, crew.budget
+    told = [f"${guard.cost_usd:g} USD"] if guard.cost_usd is not None else []
+    told += [f"{guard.model_calls} model calls"] if guard.model_calls is not None else []
+    parts = [f"guard: {' or '.join(told) or 'off'}", f"maxSpawnsPerTree: {crew.max_spawns_per_tree}"]
+    hard = [f"{budget.tokens} tokens"] if budget.tokens is not None else []
+    hard += [f"${budget.cost_usd:g} USD"] if budget.cost_usd is not None else []
+    parts.append(f"budget: {' and '.join(hard) or 'none'}")
+    return Item("info", "limits", "Limits of one prompt with its agents", "; ".join(parts))
 
 
 def _check_programs(environment: Mapping[str, str], project: str) -> Iterable[Item]:

@@ -13,7 +13,7 @@ from retinue.core.definition import FOREIGN, Dialect, Runner
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.run import Join
 from retinue.core.tool_table import SURFACES
-from retinue.engine.limits import Bounds, Limits
+from retinue.engine.limits import Bounds, GuardLimits, Limits
 from retinue.sandbox.profile import Sandbox
 from retinue.settings.checks import (
     OFF_ONLY,
@@ -129,6 +129,19 @@ class Budget(Struct, frozen=True):
     """Allow the runner `pi` under a budget, although pi can exceed the budget by one reply."""
 
 
+class GuardSettings(Struct, frozen=True):
+    """When you are told that one prompt has become expensive."""
+
+    cost_usd: Annotated[float | None, amount()] = 5
+    """US dollars of one main prompt with all its children after which you are asked once whether to go on; `-p` prints
+    one line. null switches it off."""
+    model_calls: Annotated[int | None, optional(between(1))] = 200
+    """The same for the number of model calls."""
+
+    def to_guard(self) -> GuardLimits:
+        return GuardLimits(self.cost_usd, self.model_calls)
+
+
 class ClusterSettings(Struct, frozen=True):
     """The queue of the runner `cluster`."""
 
@@ -160,6 +173,7 @@ class SubagentsConfig(Struct, frozen=True):
     """Maximum number of scheduled runs at the same time."""
     limits: RunLimits = RunLimits()
     budget: Budget = Budget()
+    guard: GuardSettings = GuardSettings()
     runner: Annotated[Runner, choice(*get_args(Runner)), Limit(user_values=("pi", "cluster"))] = "inprocess"
     """Where children run: in this process, in this process with a record for resuming after a crash, each in its own
     process, as a real pi, or on cluster workers. Only the user may choose the last two. A definition's `runner` wins.

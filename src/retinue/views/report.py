@@ -16,6 +16,7 @@ from retinue.core.messages import (
     Usage,
     UserMessage,
 )
+from retinue.core.model import ModelInfo
 from retinue.core.run import Run
 from retinue.settings.request import Request
 
@@ -79,6 +80,13 @@ class SessionReport(Struct):
     def chapters(self) -> list[ConversationReport]:
         """All conversations, the main agent's first."""
         return [self.main, *self.runs]
+
+    def measure_savings(self, models: Iterable[ModelInfo] = ()) -> dict[str, float]:
+        """Return the dollars that the prompt cache saved, by the id of the conversation; `models` have the prices."""
+        from retinue.views.session_cost import measure_savings
+
+        saved = measure_savings([(chapter.model, chapter.usage) for chapter in self.chapters], models)
+        return {chapter.id: each for chapter, each in zip(self.chapters, saved, strict=True)}
 
     def map_children(self) -> dict[str, list[ConversationReport]]:
         """Runs by the id of their parent, in order; runs with an unknown parent belong to the main agent."""

@@ -3,12 +3,13 @@
 Also what each agent of the session has used: the sum is the cost that every front end shows.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
 from retinue.core.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from retinue.core.model import ModelInfo
 from retinue.core.run import Run
 from retinue.sessions.compaction import count_context_tokens
 from retinue.sessions.entry import Entry
@@ -75,6 +76,25 @@ def list_costs(session: Session, runs: Iterable[Run], find_model: Callable[[str]
     """What each agent has used: the main agent on all branches, with summaries, then its runs."""
     own = [AgentCost("main", "", model, used) for model, used in sum_by_model(session).items()]
     return [*own, *(AgentCost(run.agent, run.description, find_model(run.id), run.usage) for run in runs)]
+
+
+def measure_savings(rows: Sequence[tuple[str, Usage]], models: Iterable[ModelInfo]) -> list[float]:
+    """Return the dollars that the prompt cache saved in each row, a model and what it has used.
+
+    Without the cache every input token would have had the price of an uncached one. For unknown models that follows
+    from all rows of the model. Negative if writing to the cache cost more.
+    """
+    sums = dict[str, Usage]()
+    for model, usage in rows:
+        sums[model] = sums.get(model, Usage()) + usage
+    rates = {model: used.cost.input / used.input if used.input else 0.0 for model, used in sums.items()}
+    rates |= {info.ref: info.cost.input / 1e6 for info in models if info.ref in rates}
+    return [
+        (used.cache_read + used.cache_write) * rates[model] - used.cost.cache_read - used.cost.cache_write
+        if rates[model]
+        else 0.0
+        for model, used in rows
+    ]
 
 
 def sum_by_model(session: Session) -> dict[str, Usage]:

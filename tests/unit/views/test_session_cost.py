@@ -2,7 +2,7 @@ from retinue.core.messages import AssistantMessage, Cost, TextContent, Usage, Us
 from retinue.core.run import Run
 from retinue.sessions.log import Session
 from retinue.testing import FakeClock
-from retinue.views.session_cost import AgentCost, list_costs
+from retinue.views.session_cost import AgentCost, list_costs, measure_savings
 
 ONE = Usage(100, 20, 5, 3, 128, Cost(total=0.5))
 
@@ -28,3 +28,11 @@ def test_costs_are_listed_by_agent_and_model(tmp_path):
         AgentCost("main", "", "mock/b", ONE + ONE),
         AgentCost("Explore", "look", "mock/r", ONE),
     ]
+
+
+def test_savings_use_the_price_of_uncached_input():
+    plain = Usage(1_000_000, 0, 0, 0, 1_000_000, Cost(3, 0, 0, 0, 3))
+    forked = Usage(0, 0, 1_000_000, 100_000, 1_100_000, Cost(0, 0, 0.3, 0.375, 0.675))
+    written = Usage(0, 0, 0, 1_000_000, 1_000_000, Cost(0, 0, 0, 3.75, 3.75))
+    rows = [("a", plain), ("a", forked), ("a", written), ("free", Usage(10, 1, 99))]
+    assert [round(saved, 3) for saved in measure_savings(rows, [])] == [0, 2.625, -0.75, 0]

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.app import list_sessions
 from retinue.core.errors import UsageError, quote
-from retinue.core.figures import count_tokens, format_cost, format_tokens
+from retinue.core.figures import count_tokens, describe_input, format_cost, format_tokens
 from retinue.core.messages import Usage
 from retinue.ui.formats import clean_line
 from retinue.ui.screens.session_picker import SessionPicker
-from retinue.views.session_cost import AgentCost
+from retinue.views.session_cost import AgentCost, measure_savings
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -100,18 +100,23 @@ async def show_costs(app: "RetinueApp", words: str) -> None:
     """Show what each agent has used with each model, and the sum."""
     costs = app.link.crew.chronicle.list_costs(app.link.crew.lookout)
     models = sorted({cost.model for cost in costs if cost.usage != Usage()})
-    lines = _draw_cost("total", _sum_costs(costs))
+    priced = app.link.crew.selection.list_models()
+    savings = measure_savings([(cost.model, cost.usage) for cost in costs], priced)
+    lines = _draw_cost("total", _sum_costs(costs), sum(savings))
     for model in models if len(models) > 1 else ():
-        lines += _draw_cost(model or "unknown model", _sum_costs(cost for cost in costs if cost.model == model))
+        own = [(cost, saved) for cost, saved in zip(costs, savings, strict=True) if cost.model == model]
+        used, saved = _sum_costs(cost for cost, _ in own), sum(saved for _, saved in own)
+        lines += _draw_cost(model or "unknown model", used, saved)
     lines.append("")
-    for cost in costs:
+    for cost, saved in zip(costs, savings, strict=True):
         parts = (cost.description or cost.agent, cost.agent if cost.description else "", cost.model)
-        lines += _draw_cost(" · ".join(clean_line(part, 80) for part in parts if part), cost.usage)
+        lines += _draw_cost(" · ".join(clean_line(part, 80) for part in parts if part), cost.usage, saved)
     app.show_panel("Cost", "\n".join(lines))
 
 
-def _draw_cost(name: str, usage: Usage) -> list[str]:
-    return [f"{name}  {format_cost(usage.cost.total) or 'price unknown'}", f"  {describe_usage(usage)}"]
+def _draw_cost(name: str, usage: Usage, saved: float) -> list[str]:
+    title = f"{name}  {format_cost(usage.cost.total) or 'price unknown'}"
+    return [title, f"  {describe_usage(usage)}", f"  {describe_input(usage, saved)}"]
 
 
 async def compact_session(app: "RetinueApp", words: str) -> None:

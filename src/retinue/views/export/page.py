@@ -3,13 +3,15 @@
 import base64
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 from retinue.core.errors import UsageError, quote
-from retinue.core.figures import count_tokens, format_cost, format_duration, format_tokens
+from retinue.core.figures import count_tokens, describe_input, format_cost, format_duration, format_tokens
+from retinue.core.messages import Usage
+from retinue.core.model import ModelInfo
 from retinue.core.redaction import Redactor, collect_secrets
 from retinue.settings.paths import find_paths
 from retinue.settings.providers import load_registry
@@ -22,7 +24,7 @@ _TOKENS = {"cached": "cached input", "input": "input", "output": "output"}
 _HEAD_CHARS = 60
 
 
-def render_page(story: SessionReport) -> str:
+def render_page(story: SessionReport, models: Iterable[ModelInfo] = ()) -> str:
     style = _load_style()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -34,14 +36,14 @@ def render_page(story: SessionReport) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(story.title)}</title><style>{style}</style></head><body>",
         f"<h1>{escape(story.title)}</h1>",
-        _render_facts(story),
+        _render_facts(story, savings := story.measure_savings(models)),
     ]
     if timeline := draw_timeline(story):
         parts += ["<h2>Timeline</h2>", _render_legend(_TIMES, timeline), timeline]
     if bars := draw_bars(order_chapters(story)):
         parts += ["<h2>Tokens and cost</h2>", _render_legend(_TOKENS, bars), bars]
     if story.runs:
-        parts += ["<h2>Runs</h2>", _render_branch(story.main.id, story.map_children())]
+        parts += ["<h2>Runs</h2>", _render_branch(story.main.id, story.map_children(), savings)]
     parts += ['<h2 id="main">Conversation</h2>', render_messages(story.main.messages)]
     for chapter in order_chapters(story)[1:]:
         parts.append(_render_chapter(chapter))
@@ -54,28 +56,33 @@ def _render_legend(kinds: Mapping[str, str], chart: str) -> str:
     return f'<p class="legend">{"".join(used)}</p>'
 
 
-def _render_facts(story: SessionReport) -> str:
+def _render_facts(story: SessionReport, savings: Mapping[str, float]) -> str:
     cost = sum(chapter.usage.cost.total for chapter in story.chapters)
     tokens = sum(count_tokens(chapter.usage) for chapter in story.chapters)
     spans = [chapter for chapter in story.chapters if chapter.spans]
     length = max((c.end_ms for c in spans), default=0) - min((c.start_ms for c in spans), default=0)
     facts = [story.cwd, story.created, f"session {story.session_id}", story.main.model]
     facts += [f"{len(story.runs)} runs" if story.runs else "", f"{format_tokens(tokens)} tokens", format_cost(cost)]
+    used = sum((chapter.usage for chapter in story.chapters), Usage())
+    facts.append(describe_input(used, sum(savings.values())) if tokens else "")
     facts += [format_duration(length) if spans else "", story.damage]
     return f'<p class="facts">{escape(" · ".join(fact for fact in facts if fact))}</p>'
 
 
-def _render_branch(parent_id: str, below: Mapping[str, list[ConversationReport]], depth: int = 0) -> str:
+def _render_branch(
+    parent_id: str, below: Mapping[str, list[ConversationReport]], savings: Mapping[str, float], depth: int = 0
+) -> str:
     if depth > 50 or not below.get(parent_id):
         return ""
     items = []
     for run in below[parent_id]:
         facts = [run.status, f"{run.turns} turns", f"{run.tool_uses} tools"]
         facts += [f"{format_tokens(count_tokens(run.usage))} tokens", format_cost(run.usage.cost.total)]
+        facts.append(describe_input(run.usage, savings[run.id]) if count_tokens(run.usage) else "")
         facts.append(format_duration(run.end_ms - run.start_ms) if run.spans else "")
         line = f'<a href="#{escape(run.id)}"><b>{escape(run.agent)}</b> {escape(cut_line(run.title, _HEAD_CHARS))}</a>'
         told = f'<span class="facts"> {escape(" · ".join(fact for fact in facts if fact))}</span>'
-        items.append(f"<li><div>{line}{told}</div>{_render_branch(run.id, below, depth + 1)}</li>")
+        items.append(f"<li><div>{line}{told}</div>{_render_branch(run.id, below, savings, depth + 1)}</li>")
     return f'<ul class="tree">{"".join(items)}</ul>'
 
 
@@ -118,7 +125,7 @@ def render_export(session_file: str | Path) -> str:
     # The page is made to be shared, so text that only looks like a secret is removed too.
     redactor = Redactor(collect_secrets(os.environ), patterns=True)
     redactor.learn(*registry.keys.list_secrets(registry.providers.values()))
-    return redactor.redact(render_page(read_story(session_file)))
+    return redactor.redact(render_page(read_story(session_file), registry.names.candidates))
 
 
 def _open_private(name: str, flags: int) -> int:
