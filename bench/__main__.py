@@ -30,6 +30,7 @@ BENCHES = {
     "web": ("bench.web", "measure"),
     "lsp": ("bench.lsp", "measure"),
     "ui": ("bench.ui", "measure"),
+    "serve": ("bench.serve", "measure"),
     "cluster": ("bench.cluster", "measure"),
     "scale": ("bench.cluster_scale", "measure"),
     "storm": ("bench.cluster_storm", "measure"),

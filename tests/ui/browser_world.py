@@ -198,7 +198,7 @@ async def start(address, task=""):
 
 async def wait_until(page, script, timeout_s=8):
     async with asyncio.timeout(timeout_s):
-        while not await page.evaluate(script):
+        while not await page.evaluate(f"!!({script})"):
             await asyncio.sleep(0.05)
 
 

@@ -5,6 +5,7 @@ import codecs
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -17,6 +18,7 @@ from retinue.core.terminal import escape_line, escape_text
 from retinue.ui.terminal_restore import give_back, read_attributes
 from retinue.views.session_processes import Connection, SessionProcesses, build_resume
 
+STOP_S = 15.0
 DETACH_KEY = b"\x1c"
 """ctrl+\\ closes the window even if the session does not answer."""
 
@@ -26,6 +28,8 @@ def run_attach(options: Options) -> int:
     processes = SessionProcesses()
     if options.list or options.json:
         return _list(asyncio.run(processes.list_records()), is_json=options.json)
+    if options.stop:
+        return asyncio.run(_stop(processes, options.words[0] if options.words else ""))
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("retinue attach needs a terminal; retinue attach --list works without one")
     return asyncio.run(_attach(processes, options))
@@ -43,6 +47,18 @@ def _list(rows: list[wire.ProcessRecord], *, is_json: bool) -> int:
         title = row.questions[0].title if row.questions else row.title or row.note or "(empty)"
         place = escape_line(row.cwd, 60)
         sys.stdout.write(f"{row.id}  {state:<8}  ${row.cost:<8.4f} {place}  {escape_line(title, 60)}\n")
+    return 0
+
+
+async def _stop(processes: SessionProcesses, name: str) -> int:
+    record = await _choose(processes, name)
+    deadline_s = time.monotonic() + STOP_S
+    while await processes.ask(record.id, wire.Close()) is not None:
+        if time.monotonic() > deadline_s:
+            raise RetinueError(f"session {record.id} does not end; its process is {record.pid}")
+        await asyncio.sleep(0.05)
+    hint = f"; to resume it: retinue attach {record.id}" if record.file else ""
+    say(f"session {record.id} is closed{hint}")
     return 0
 
 

@@ -69,7 +69,7 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     ),
     "attach": (
         "attach.run_attach",
-        "--list --json",
+        "--list --stop --json",
         (("[SESSION]", "open a session of the background or of retinue serve in this terminal"),),
     ),
     "mcp": (
@@ -201,6 +201,7 @@ FLAGS = {
     "--tls-cert": ("", "FILE", "the server's certificate, as PEM"),
     "--tls-key": ("", "FILE", "the key of the certificate, as PEM"),
     "--list": ("", "", "list the sessions in the background"),
+    "--stop": ("", "", "close the session instead; it can be resumed"),
     "--database": ("", "URL", "the shared Postgres (default: RETINUE_DATABASE, else subagents.json)"),
     "--slots": ("", "N", "concurrent runs in this process, at each depth of delegation (20)"),
     "--total": ("", "N", "concurrent runs on all workers together, at each depth; 0 removes an earlier limit"),
@@ -255,7 +256,7 @@ class Options:
         self.user = self.project = self.yes = self.no = self.forget = False
         self.mcp = self.hook = self.extension = self.file = ""
         self.output = self.port = self.host = self.tls_cert = self.tls_key = ""
-        self.detach = self.list = False
+        self.detach = self.list = self.stop = False
         self.search = self.fetch = self.convert = self.unfetched = False
         self.limit = self.tool = self.run = ""
         self.database = self.slots = self.total = self.drain = self.days = ""

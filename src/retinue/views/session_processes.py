@@ -143,25 +143,26 @@ class SessionProcesses:
 
     async def list_records(self) -> list[ProcessRecord]:
         """Return the records of all processes, those that need the user first, then by age."""
+        records = {record.id: record for record in self.read_all()}
+        # On a full disk a process may be without its record.
+        names = {*records, *(path.stem for path in self.folder.glob("*.sock") if is_id(path.stem))}
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(self._see(record)) for record in self.read_all()]
+            asked = [group.create_task(self._see(name, records.get(name))) for name in names]
+        rows = [row for task in asked if (row := task.result()) is not None]
         order = {"waiting": 0, "starting": 1, "running": 1}
-        return sorted(
-            (task.result() for task in asked),
-            key=lambda row: (order.get(row.state, 2), not row.is_open, -row.started_ms),
-        )
+        return sorted(rows, key=lambda row: (order.get(row.state, 2), not row.is_open, -row.started_ms))
 
-    async def _see(self, record: ProcessRecord) -> ProcessRecord:
+    async def _see(self, name: str, record: ProcessRecord | None) -> ProcessRecord | None:
         """The present record of a process, or what became of it."""
-        if not record.is_open:
+        if record is not None and not record.is_open:
             return record
         try:
-            if (live := await self.ask(record.id)) is not None:
+            if (live := await self.ask(name)) is not None:
                 return live
         except UsageError as error:
-            return structs.replace(record, note=str(error))
-        record = self.read(record.id) or record  # it may have ended in between
-        if not record.is_open:
+            return None if record is None else structs.replace(record, note=str(error))
+        record = self.read(name) or record  # it may have ended in between
+        if record is None or not record.is_open:
             return record
         note = self.read_log(record.id) or "ended unexpectedly; it can be resumed"
         return structs.replace(record, state="lost", is_open=False, agents=0, windows=0, questions=(), note=note)

@@ -2,6 +2,9 @@
 const terminal = document.querySelector(".textual-terminal");
 if (window.innerWidth < 700) terminal.dataset.fontSize = window.innerWidth < 360 ? "10" : "11";
 
+// With this, xterm.js resizes and so empties its canvas where a browser only pretends to be a phone.
+delete ResizeObserverEntry.prototype.devicePixelContentBoxSize;
+
 const ENDED = 4000, DETACHED = 4001, UNKNOWN = 4004, FAILED = 4005, REFUSED = 1008;
 const TEXTS = {
   [ENDED]: "This session has ended.",
