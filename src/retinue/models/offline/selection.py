@@ -3,6 +3,8 @@
 This file must not know tools or phrasing.
 """
 
+import builtins
+import keyword
 import re
 from collections.abc import Iterable
 
@@ -97,18 +99,7 @@ _SELF = frozenset(("", "self", "this", "cls", "super", "Self"))
 
 
 _COMMON = frozenset(
-    split_words(
-        """
-    print isinstance len range super open list dict tuple getattr setattr hasattr append extend join split
-    format sorted enumerate filter return while switch catch function require console string Error ValueError
-    TypeError KeyError RuntimeError Exception resolve reject push slice replace includes toString assert sizeof
-    malloc free printf fprintf strlen memcpy strcmp memset defined items keys values update startswith endswith
-    strip lower upper encode decode error warn info debug isEmpty equals println Some None Box unwrap expect
-    into clone iter collect make append panic then await typeof Promise Array Object String Number Boolean Math
-    JSON elif with assert_ cast next partial type field property staticmethod classmethod NULL issubclass
-    callable repr tolower toupper exit abort
-    """
-    )
+    (*dir(builtins), *keyword.kwlist, *split_words("switch catch function require sizeof typeof println"))
 )
 
 
@@ -153,24 +144,6 @@ def uses_of(question: OfflineQuestion, findings: Findings) -> list[Hit]:
 def top_files(findings: Findings) -> list[str]:
     listed = [entry for entry in findings.top if not entry.endswith("/")]
     return list(dict.fromkeys([*listed, *(path for path in findings.files if "/" not in path)]))
-
-
-_ENTRY = re.compile(
-    r"(?:^|/)(?:__main__\.py|main\.(?:py|go|rs|c|cc|cpp|js|ts|java)|cli\.(?:py|js|ts|mjs)|index\.(?:js|ts|mjs)|app\.(?:py|js|ts)|manage\.py|server\.(?:js|ts)|__init__\.py|lib\.rs|mod\.ts)$"
-)
-
-
-def find_entries(findings: Findings) -> list[str]:
-    """Files that look like entry points, the shallowest first."""
-    found = [path for path in findings.files if _ENTRY.search(path) and not is_test(path) and not is_vendored(path)]
-    order = {"__main__": 0, "main": 0, "cli": 1, "index": 3, "lib": 3, "mod": 3, "__init__": 4}
-    side = re.compile(r"(?:^|/)(?:docs?|examples?|bench\w*|scripts|tools|\.\w+)/")
-
-    def weigh(path: str) -> tuple[bool, int, str]:
-        rank = order.get(path.rsplit("/", 1)[-1].split(".")[0], 2)
-        return bool(side.search(path)), path.count("/") + rank, path
-
-    return sorted(found, key=weigh)
 
 
 def resolve_paths(question: OfflineQuestion, findings: Findings) -> list[str]:
