@@ -216,13 +216,14 @@ def _survey_file(ranking: Ranking) -> Iterable[Action]:
     yield Find("*", 3000)
 
 
+# One step per turn. Two are repeated because an outline may show that other files are better.
 _STEPS: dict[Kind, tuple[Step, ...]] = {
     Kind.CHAT: (_find_examples,),
     Kind.OVERVIEW: (_look_around, _read_project),
     Kind.RUN: (_look_around, _read_project),
     Kind.FACT: (_look_around, _read_project),
     Kind.FILE: (_survey_file, _read_file),
-    Kind.USES: (_survey, _place_uses),
-    Kind.WHERE: (_survey, _outline, _read_best, _follow),
-    Kind.HOW: (_survey, _outline, _read_best, _follow),
+    Kind.USES: (_survey, _place_uses, _place_uses),
+    Kind.WHERE: (_survey, _outline, _outline, _read_best, _follow),
+    Kind.HOW: (_survey, _outline, _outline, _read_best, _follow),
 }
