@@ -56,13 +56,13 @@ def to_read(findings: Findings, hit: Hit) -> Read:
 
 
 def pick_spots(ranking: Ranking, count: int = 4) -> list[CodeLocation]:
-    """The best locations without duplicates, including functions that contain lines with several concepts."""
+    """The best locations without duplicates."""
     findings = ranking.findings
     spots = ranking.spots
     best = spots[0].score if spots else 0.0
     picked: list[CodeLocation] = []
     seen: set[tuple[str, int]] = set()
-    for spot in [*spots[:12], *_lift_mentions(ranking)]:
+    for spot in spots[:12]:
         hit = spot.hit
         inside = any(
             other.hit.path == hit.path and other.hit.line < hit.line <= findings.end_of(other.hit) and other.is_exact
@@ -74,22 +74,6 @@ def pick_spots(ranking: Ranking, count: int = 4) -> list[CodeLocation]:
         picked.append(spot)
     picked.sort(key=lambda spot: -spot.score)
     return picked[:count]
-
-
-def _lift_mentions(ranking: Ranking) -> list[CodeLocation]:
-    """Functions that contain many of the lines with the question's words."""
-    lifted: dict[tuple[str, int], CodeLocation] = {}
-    for spot in ranking.mentions[:40]:
-        if spot.hit.about.role in ("import", "documentation", "key"):
-            continue
-        home = ranking.findings.enclosing(spot.hit)
-        if home is None or home.about.what == "class" or spot.cover < 0.5:
-            continue
-        key = (home.path, home.line)
-        known = lifted.get(key)
-        score = spot.score * 0.4 if known is None else min(known.score + spot.score * 0.1, spot.score * 0.8)
-        lifted[key] = CodeLocation(home, score, spot.cover)
-    return list(lifted.values())
 
 
 _CALLED = re.compile(r"(?:([\w$)\]]+)\s*(?:\.|->|::)\s*)?\b([A-Za-z_]\w{3,})\s*\(")
