@@ -56,24 +56,9 @@ def to_read(findings: Findings, hit: Hit) -> Read:
 
 
 def pick_spots(ranking: Ranking, count: int = 4) -> list[CodeLocation]:
-    """The best locations without duplicates."""
-    findings = ranking.findings
-    spots = ranking.spots
-    best = spots[0].score if spots else 0.0
-    picked: list[CodeLocation] = []
-    seen: set[tuple[str, int]] = set()
-    for spot in spots[:12]:
-        hit = spot.hit
-        inside = any(
-            other.hit.path == hit.path and other.hit.line < hit.line <= findings.end_of(other.hit) and other.is_exact
-            for other in picked
-        )
-        if (hit.path, hit.line) in seen or inside or spot.score < 0.35 * best:
-            continue
-        seen.add((hit.path, hit.line))
-        picked.append(spot)
-    picked.sort(key=lambda spot: -spot.score)
-    return picked[:count]
+    """The best locations, without those that are much worse than the first."""
+    spots = ranking.spots[:count]
+    return [spot for spot in spots if spot.score >= 0.35 * spots[0].score]
 
 
 _CALLED = re.compile(r"(?:([\w$)\]]+)\s*(?:\.|->|::)\s*)?\b([A-Za-z_]\w{3,})\s*\(")
