@@ -69,7 +69,7 @@ def read_rows(value: Any, *names: str) -> list[Mapping[str, Any]]:
     """Return the list of results under the first of these names, empty if there is none. Raises SearchFailed."""
     if not isinstance(value, dict):
         raise SearchFailed("WEB_SEARCH_FAILED", "the answer is not a JSON object")
-    rows = next((value[name] for name in names if value.get(name) is not None), [])
+    rows: Any = next((value[name] for name in names if value.get(name) is not None), [])
     if not isinstance(rows, list):
         raise SearchFailed("WEB_SEARCH_FAILED", "the answer has no list of results")
     return [row for row in rows if isinstance(row, dict)]
@@ -109,8 +109,8 @@ def ask_brave(access: ProviderAccess, query: str, count: int) -> HttpRequest:
 
 def read_brave(body: bytes) -> list[SearchHit]:
     value = read_json(body)
-    rows = read_rows(value["web"], "results") if isinstance(value, dict) and value.get("web") is not None else []
-    return to_hits(rows, url="url", snippet="description")
+    web = value.get("web", {}) if isinstance(value, dict) else value
+    return to_hits(read_rows(web, "results"), url="url", snippet="description")
 
 
 def ask_duckduckgo(access: ProviderAccess, query: str, count: int) -> HttpRequest:
