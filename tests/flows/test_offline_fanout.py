@@ -126,7 +126,7 @@ async def test_every_join_mode_ends_in_one_answer(larder, agent_dir, mode):
 
     fetched = [call for call in events.of(ToolStarted) if call.name == "get_subagent_result"]
     assert ([each.run.join for each in events.of(RunQueued)], len(fetched)) == ([mode, mode], 2)
-    assert "2 `Explore` agents in parallel: " in outcome.text
+    assert "2 `Explore` agents searched in parallel." in outcome.text
 
 
 async def test_stopped_agent_is_named_in_the_answer(larder):

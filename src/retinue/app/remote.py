@@ -85,7 +85,7 @@ def open_remote(parts: "SessionParts", cluster: "Cluster | None" = None) -> "Rem
             find_labels=_find_labels,
             open_below=below.open,
             guards_below=below.has_guards,
-            desk=host.desk,
+            questions=host.desk,
             clock=host.clock,
             is_usual=cluster is not None,
         )

@@ -40,7 +40,7 @@ class ClusterPorts:
     """Adds hooks and approvals for a child of a run on a worker."""
     guards_below: Callable[[], bool]
     """Returns whether there are any at the moment."""
-    desk: PendingQuestions
+    questions: PendingQuestions
     clock: Clock
     is_usual: bool = False
     """Whether runs are sent whose definition names no runner."""

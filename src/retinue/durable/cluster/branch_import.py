@@ -23,7 +23,7 @@ from retinue.durable.cluster.snapshots import SnapshotLink, apply_chain
 from retinue.durable.cluster.workspace_bundle import (
     WorkspaceBundle,
     check_bundle,
-    check_parcel,
+    check_bundle_info,
     drop_sent,
     read_bundle,
     release,
@@ -42,7 +42,7 @@ FindBundle = Callable[[], Awaitable[bytes | None]]
 
 async def land(
     repo: Path,
-    parcel: WorkspaceBundle,
+    bundle_info: WorkspaceBundle,
     snapshots: Sequence[bytes],
     branch: str,
     *,
@@ -54,71 +54,71 @@ async def land(
     If the branch belongs to someone else, another name is chosen. With `find_bundle`, the repository need not contain
     what was sent. Raises RetinueError; then nothing is lost and it can be retried.
     """
-    check_parcel(parcel)
+    check_bundle_info(bundle_info)
     # Also the branch that the run continues, because the user may copy its name from a message.
-    if wrong := [name for name in (branch, parcel.branch or branch) if not _BRANCH.fullmatch(name)]:
+    if wrong := [name for name in (branch, bundle_info.branch or branch) if not _BRANCH.fullmatch(name)]:
         raise RetinueError(
             f"{quote(wrong[0])} is not a valid branch name for a run; expected {BRANCH_PREFIX} and the run's id: "
             "letters, digits, hyphens and underscores"
         )
     if not snapshots:
-        await release(repo, parcel)
-        return parcel.branch
+        await release(repo, bundle_info)
+        return bundle_info.branch
     workspace = await find_workspace(repo)
     if workspace is None:
         raise RetinueError(
             f"the changes of the run cannot be imported: {quote(str(repo), 200)} is not in a git repository; "
             "run `git init` there"
         )
-    landing = _BranchImport(workspace, parcel, f"{_LANDING_REFS}/{secrets.token_hex(8)}")
+    landing = _BranchImport(workspace, bundle_info, f"{_LANDING_REFS}/{secrets.token_hex(8)}")
     try:
         link = await landing.fetch(snapshots, find_bundle)
-        name = await landing.settle(link, branch, description) if link is not None else parcel.branch
+        name = await landing.settle(link, branch, description) if link is not None else bundle_info.branch
     finally:
         await asyncio.shield(landing.clear())
-    await drop_sent(landing.repository, parcel)
+    await drop_sent(landing.repository, bundle_info)
     return name
 
 
 class _BranchImport:
-    def __init__(self, workspace: Workspace, parcel: WorkspaceBundle, ref: str) -> None:
+    def __init__(self, workspace: Workspace, bundle_info: WorkspaceBundle, ref: str) -> None:
         self.repository = workspace.open()
         self._workspace = workspace
-        self._parcel = parcel
+        self._bundle_info = bundle_info
         self._ref = ref
 
     async def fetch(self, snapshots: Sequence[bytes], find_bundle: FindBundle | None) -> SnapshotLink | None:
         """Fetch all snapshots into the repository, kept by a temporary ref."""
-        commit = self._parcel.commit
+        commit = self._bundle_info.commit
         if commit:
             if await self.repository.find_commit(commit) != commit:
-                await self._take_parcel(None if find_bundle is None else await find_bundle())
+                await self._take_bundle(None if find_bundle is None else await find_bundle())
             await self.repository.run("update-ref", self._ref, commit)
         return await apply_chain(self.repository, self._ref, commit, snapshots)
 
-    async def _take_parcel(self, bundle: bytes | None) -> None:
-        parcel = self._parcel
+    async def _take_bundle(self, bundle: bytes | None) -> None:
+        bundle_info = self._bundle_info
         if not bundle:
-            remedy = f"; fetch it from {quote(parcel.remote, 200)}" if parcel.remote else ""
+            remedy = f"; fetch it from {quote(bundle_info.remote, 200)}" if bundle_info.remote else ""
             raise RetinueError(
-                f"commit {parcel.commit}, with which the run began, is no longer in "
+                f"commit {bundle_info.commit}, with which the run began, is no longer in "
                 f"{quote(self._workspace.top, 200)}{remedy}"
             )
-        await check_bundle(parcel, bundle, MAX_BUNDLE)
+        await check_bundle(bundle_info, bundle, MAX_BUNDLE)
         await self.repository.take_bundle(bundle)
-        await self.repository.check_whole(parcel.commit, parcel.known)
+        await self.repository.check_whole(bundle_info.commit, bundle_info.known)
 
     async def settle(self, link: SnapshotLink, branch: str, description: str) -> str:
         """Create the branch at the run's last commit, with its uncommitted changes on top."""
-        repository, parcel = self.repository, self._parcel
-        head = link.table.head_commit or parcel.commit
+        repository, bundle_info = self.repository, self._bundle_info
+        head = link.table.head_commit or bundle_info.commit
         tip = head
         if not head or link.tree != await repository.find_tree(head):
             parents, author = (head,) if head else (), self._workspace.guard.author
             # Importing again, for example after a crash, gives the same commit and so the same branch.
             tip = await repository.commit(link.tree, parents, render_message(description), author, date=link.date)
-        name = parcel.branch
-        if tip != parcel.commit:
+        name = bundle_info.branch
+        if tip != bundle_info.commit:
             name = await self._save_branch(branch, tip)
         await self._save_others(link, tip, branch)
         return name
@@ -128,7 +128,7 @@ class _BranchImport:
         found = await self.repository.find_commit(f"refs/heads/{wanted}")
         if found == tip:
             return wanted
-        if found and wanted == self._parcel.branch and await self._move_branch(wanted, found, tip):
+        if found and wanted == self._bundle_info.branch and await self._move_branch(wanted, found, tip):
             return wanted
         now_ms = time.time_ns() // 1_000_000
         done = GitResult(1)
@@ -150,7 +150,7 @@ class _BranchImport:
 
     async def _save_others(self, link: SnapshotLink, tip: str, branch: str) -> None:
         """Store other commits of the run: branches of its children as branches, the rest under hidden refs."""
-        known = [sha for sha in (tip, self._parcel.commit) if sha]
+        known = [sha for sha in (tip, self._bundle_info.commit) if sha]
         for name, sha in link.table.refs.items():
             if not (await self.repository.run("rev-list", "--max-count=1", sha, "--not", *known)).text:
                 continue
@@ -182,7 +182,7 @@ async def fetch_work(database: Database, run: str, repo: Path) -> str:
         raise RetinueError(f"run {quote(run)} has not ended; its changes are imported automatically when it ends")
     try:
         assignment = unpack_assignment(rows[0][0])
-        parcel = msgspec.convert(assignment.parcel, type=WorkspaceBundle)
+        bundle_info = msgspec.convert(assignment.parcel, type=WorkspaceBundle)
     except msgspec.DecodeError as error:
         raise RetinueError(f"run {quote(run)} was sent by another version of retinue: {error}; use that one") from error
     states = await database.fetch(
@@ -193,7 +193,7 @@ async def fetch_work(database: Database, run: str, repo: Path) -> str:
     )
     branch = await land(
         repo,
-        parcel,
+        bundle_info,
         [bytes(data) for (data,) in states],
         f"{BRANCH_PREFIX}{assignment.run_id}",
         description=assignment.description,

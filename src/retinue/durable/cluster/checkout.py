@@ -25,7 +25,7 @@ from retinue.durable.cluster.snapshots import (
     restore_table,
     stat_file,
 )
-from retinue.durable.cluster.workspace_bundle import WorkspaceBundle, check_bundle, check_parcel, exclude
+from retinue.durable.cluster.workspace_bundle import WorkspaceBundle, check_bundle, check_bundle_info, exclude
 from retinue.features.worktree.copies import is_directory, is_link
 from retinue.features.worktree.saved_work import AUTHOR, list_some
 from retinue.features.worktree.traces import find_nested
@@ -48,9 +48,9 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 class Checkout:
     """One run's workspace. Close it at the end; after a kill, `prune_cache` removes the folder."""
 
-    def __init__(self, parcel: WorkspaceBundle, site: Path, held: list[int], max_bytes: int) -> None:
+    def __init__(self, bundle_info: WorkspaceBundle, site: Path, held: list[int], max_bytes: int) -> None:
         """Internal: use `open`. `held` are locks that last as long as the workspace."""
-        self.parcel = parcel
+        self.bundle_info = bundle_info
         self.root = site / "tree"
         """The top of the repository."""
         self.path = self.root
@@ -64,7 +64,7 @@ class Checkout:
         self._lenders = self._shared = b""
         """Alternates files of the run's repository and of ours; ours without the run's objects."""
         self._last = self._tree = ""
-        self._is_begun = bool(parcel.commit)
+        self._is_begun = bool(bundle_info.commit)
         """Whether readers of the next snapshot have the commit that it is based on."""
         self._table = BranchTable()
         self._carried: set[str] = set()
@@ -79,7 +79,7 @@ class Checkout:
     @classmethod
     async def open(
         cls,
-        parcel: WorkspaceBundle,
+        bundle_info: WorkspaceBundle,
         bundle: bytes | None,
         folder: Path,
         snapshots: Sequence[bytes] = (),
@@ -91,18 +91,18 @@ class Checkout:
         `snapshots` are all that were taken of the run, in order. The folder must be on a local disk and not below /tmp:
         sandboxes hide /tmp, and with it what the run's git reads.
         """
-        check_parcel(parcel)
-        await check_bundle(parcel, bundle or b"", max_bytes)
+        check_bundle_info(bundle_info)
+        await check_bundle(bundle_info, bundle or b"", max_bytes)
         folder = _check_folder(folder)
         site = folder / "runs" / secrets.token_hex(8)
         held = [await take_lock(site / "lock")]
         try:
             cache, tree = None, ""
-            if parcel.commit:
-                cache = RepositoryCache(folder, parcel)
+            if bundle_info.commit:
+                cache = RepositoryCache(folder, bundle_info)
                 held.append(await cache.hold())
                 tree = await cache.fill(bundle or b"")
-            checkout = cls(parcel, site, held, max_bytes)
+            checkout = cls(bundle_info, site, held, max_bytes)
             await checkout._build(cache, tree, snapshots)
         except OSError as error:
             await asyncio.to_thread(_discard, site, held)
@@ -147,16 +147,16 @@ class Checkout:
 
     async def _build(self, cache: RepositoryCache | None, tree: str, snapshots: Sequence[bytes]) -> None:
         """`tree` is that of the bundle's commit, if it has one."""
-        parcel, own, shadow = self.parcel, self._own, self._shadow
+        bundle_info, own, shadow = self.bundle_info, self._own, self._shadow
         await self._make_both(cache)
-        _configure(own.git_dir, parcel)
+        _configure(own.git_dir, bundle_info)
         self._config = _read(os.path.join(shadow.git_dir, "config"))
         self._lenders = _read(os.path.join(own.git_dir, "objects", "info", "alternates"))
         self._shared = b"" if cache is None else os.fsencode(cache.objects) + b"\n"
-        begin = parcel.commit or await self._make_empty()
+        begin = bundle_info.commit or await self._make_empty()
         # Both repositories are new and unused by others, so a ref can be written as a file.
         _write_ref(shadow.git_dir, _REF, begin)
-        link = await apply_chain(shadow, _REF, parcel.commit, snapshots)
+        link = await apply_chain(shadow, _REF, bundle_info.commit, snapshots)
         self._last = link.commit if link is not None else begin
         self._is_begun = self._is_begun or link is not None
         _write_ref(own.git_dir, "HEAD", self._last)
@@ -173,17 +173,17 @@ class Checkout:
             self._table, self._signature = BranchTable(begin), read_signature(own.git_dir)
         self._seen = stat_file(shadow.index)
         self._carried = {begin, *self._table.commits}
-        self.path = _enter(self.root, parcel.subfolder)
+        self.path = _enter(self.root, bundle_info.subfolder)
 
     async def _make_both(self, cache: RepositoryCache | None) -> None:
         """Create the run's repository and ours; each reads the other's objects and those of the cache."""
-        parcel, own, shadow = self.parcel, self._own, self._shadow
+        bundle_info, own, shadow = self.bundle_info, self._own, self._shadow
         shared = [] if cache is None else [cache.objects]
         for repository, other in ((Repository(shadow.git_dir, guard=FLEETING), own), (own, shadow)):
             await make_repository(
                 repository,
-                shallow=parcel.shallow,
-                id_length=len(parcel.commit),
+                shallow=bundle_info.shallow,
+                id_length=len(bundle_info.commit),
                 alternates=(*shared, os.path.join(other.git_dir, "objects")),
                 config=b"" if cache is None else cache.read_config(bare=not repository.work_tree),
             )
@@ -252,7 +252,7 @@ class Checkout:
     async def _take(self, tree: str, table: BranchTable, notes: tuple[str, ...]) -> Snapshot:
         shadow = self._shadow
         parents = [self._last, *await self._find_tips(table)]
-        commit = await shadow.commit(tree, parents, table.render(), self.parcel.author)
+        commit = await shadow.commit(tree, parents, table.render(), self.bundle_info.author)
         await shadow.run("update-ref", _REF, commit)
         try:
             bundle = await shadow.make_bundle(_REF, (self._last,) if self._is_begun else (), self._max_bytes)
@@ -309,12 +309,14 @@ def _write_ref(git_dir: str, name: str, commit: str) -> None:
     path.write_bytes(commit.encode() + b"\n")
 
 
-def _configure(git_dir: str, parcel: WorkspaceBundle) -> None:
+def _configure(git_dir: str, bundle_info: WorkspaceBundle) -> None:
     """Configure author and remote for the run's own use of git."""
-    name, email = parcel.author or AUTHOR
+    name, email = bundle_info.author or AUTHOR
     text = f"[user]\n\tname = {_escape(name)}\n\temail = {_escape(email)}\n"
-    if parcel.remote:
-        text += f'[remote "origin"]\n\turl = {_escape(parcel.remote)}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n'
+    if bundle_info.remote:
+        text += (
+            f'[remote "origin"]\n\turl = {_escape(bundle_info.remote)}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n'
+        )
     with open(os.path.join(git_dir, "config"), "a") as file:
         file.write(text)
 

@@ -94,7 +94,7 @@ class RemoteRun(LiveRun):
         self._children = children
         self._content = content
         self._open_child = partial(ports.open_below, setup)
-        self._has_user = ports.desk.has_frontend
+        self._has_user = ports.questions.has_frontend
         self._words: asyncio.Queue[tuple[WordKind, dict[str, Any]]] = asyncio.Queue()
         self._losses: list[tuple[WordKind, dict[str, Any]]] = []
         """Revocations of tools that are not sent yet."""
@@ -199,7 +199,7 @@ class RemoteRun(LiveRun):
     async def _accompany(self, sent: Assignment, judge: ApprovalJudge) -> Outcome:
         """Process events, messages and approvals until the run ends."""
         run, self._seq = sent.id, 0
-        listener = ApprovalListener(self._cluster, sent.id, judge, lambda: self._cluster_ports.desk.has_frontend)
+        listener = ApprovalListener(self._cluster, sent.id, judge, lambda: self._cluster_ports.questions.has_frontend)
         async with asyncio.TaskGroup() as group:
             speaking = group.create_task(self._speak(run))
             asked: dict[str, asyncio.Task[None]] = {}
@@ -274,7 +274,7 @@ class RemoteRun(LiveRun):
         """Ask the local user a question of the run, under the run's name."""
         agent = self._request.definition.name
         mine = msgspec.structs.replace(question, run_id=self.setup.run_id, agent=agent)
-        answer = await self._cluster_ports.desk.ask(mine) if self._has_user else question.default
+        answer = await self._cluster_ports.questions.ask(mine) if self._has_user else question.default
         if question.kind == "approval" and is_consent(answer):
             judge.spare(question.tool, question.text)
         self._words.put_nowait(("answer", {"question": question.id, "answer": answer}))
@@ -309,11 +309,11 @@ class RemoteRun(LiveRun):
             self._publish(Warned(run_id=setup.run_id, text=text))
         branch, problem = "", ""
         states = await cluster.read_states(assignment)
-        parcel = msgspec.convert(assignment.parcel, type=WorkspaceBundle)
+        bundle_info = msgspec.convert(assignment.parcel, type=WorkspaceBundle)
         try:
             branch = await land(
                 setup.cwd,
-                parcel,
+                bundle_info,
                 states,
                 f"{BRANCH_PREFIX}{setup.run_id}",
                 description=assignment.description,

@@ -43,11 +43,11 @@ _SETTLING_S = 60.0
 class RepositoryCache:
     """The cached repository of one project. `hold` it while anything depends on it."""
 
-    def __init__(self, folder: Path, parcel: WorkspaceBundle) -> None:
-        origin = parcel.remote or parcel.project or parcel.commit
+    def __init__(self, folder: Path, bundle_info: WorkspaceBundle) -> None:
+        origin = bundle_info.remote or bundle_info.project or bundle_info.commit
         # A shallow repository must not be mistaken for a complete one.
-        key = hashlib.sha256(msgspec.json.encode([origin, parcel.shallow])).hexdigest()[:32]
-        self._parcel = parcel
+        key = hashlib.sha256(msgspec.json.encode([origin, bundle_info.shallow])).hexdigest()[:32]
+        self._bundle_info = bundle_info
         self._place = folder / "cache" / key
         self.objects = str(self._place / "git" / "objects")
         self._repository = Repository(str(self._place / "git"))
@@ -64,22 +64,22 @@ class RepositoryCache:
 
         A commit that is there already needs neither git nor a lock: many runs start at the same commit at once.
         """
-        parcel = self._parcel
+        bundle_info = self._bundle_info
         if tree := self._recall():
             return tree
         async with hold_lock(self._place / "lock"):
             await self._make()
-            tree = self._recall() or await self._find_tree(parcel.commit)
+            tree = self._recall() or await self._find_tree(bundle_info.commit)
             if not tree:
-                if parcel.remote:
+                if bundle_info.remote:
                     await self._fetch(timeout_s)
-                if bundle and not await self._has(parcel.commit):
+                if bundle and not await self._has(bundle_info.commit):
                     await self._unpack(bundle)
-                tree = await self._find_tree(parcel.commit)
+                tree = await self._find_tree(bundle_info.commit)
                 await self._tidy()
             if not tree:
-                raise RetinueError(f"commit {parcel.commit} of the run did not come with it; send the run again")
-            path = self._place / _TREES / parcel.commit
+                raise RetinueError(f"commit {bundle_info.commit} of the run did not come with it; send the run again")
+            path = self._place / _TREES / bundle_info.commit
             make_private(path.parent)
             _replace(path, tree.encode())
             return tree
@@ -90,19 +90,19 @@ class RepositoryCache:
 
     def _recall(self) -> str:
         """Return the tree of the commit, if it was found here before."""
-        tree = _read(self._place / _TREES / self._parcel.commit)
+        tree = _read(self._place / _TREES / self._bundle_info.commit)
         is_usable = SHA.fullmatch(tree) and _read(self._config) == self._render_config()
         return tree if is_usable and _read(self._place / _BLANK / "config") else ""
 
     def _render_config(self) -> str:
-        is_long = len(self._parcel.commit) == 64
+        is_long = len(self._bundle_info.commit) == 64
         return (_LONG_CONFIG if is_long else "") + _CONFIG.format(version=int(is_long))
 
     async def _make(self) -> None:
         """Create the repository, unless it exists as we created it."""
         config = self._render_config()
         if _read(self._config) != config:
-            await make_repository(self._repository, shallow=self._parcel.shallow, config=config.encode())
+            await make_repository(self._repository, shallow=self._bundle_info.shallow, config=config.encode())
         # We hold the cache's lock, so a lock file of git was left by a killed one.
         for lock in (*self._config.parent.glob("*.lock"), *self._config.parent.glob("refs/retinue/**/*.lock")):
             lock.unlink(missing_ok=True)
@@ -113,7 +113,7 @@ class RepositoryCache:
             for half in (draft, blank):
                 await asyncio.to_thread(remove_tree, str(half))
             own = Repository(str(draft / ".git"), str(draft))
-            await make_repository(own, id_length=len(self._parcel.commit))
+            await make_repository(own, id_length=len(self._bundle_info.commit))
             draft.rename(blank)
 
     async def _find_tree(self, commit: str) -> str:
@@ -130,22 +130,22 @@ class RepositoryCache:
         await self._repository.run("update-ref", f"{_HAVE}/{commit}", commit)
 
     async def _fetch(self, timeout_s: float) -> None:
-        parcel = self._parcel
-        missing = [sha for sha in parcel.known if not await self._has(sha)]
+        bundle_info = self._bundle_info
+        missing = [sha for sha in bundle_info.known if not await self._has(sha)]
         if not missing:
             return
-        check_address(parcel.remote)
+        check_address(bundle_info.remote)
         repository = self._repository
         # By commit id first: this fetches only what is needed, but not every server allows it.
         told = await fetch_git(
-            parcel.remote, [f"+{sha}:{_HAVE}/{sha}" for sha in missing], repository.git_dir, timeout_s=timeout_s
+            bundle_info.remote, [f"+{sha}:{_HAVE}/{sha}" for sha in missing], repository.git_dir, timeout_s=timeout_s
         )
         if told.ok:
             return
         if told.code == _LATE:
             self._refuse("cannot be fetched from", told.problem)
         all_told = await fetch_git(
-            parcel.remote, [f"+refs/heads/*:{_REMOTE}/*"], repository.git_dir, timeout_s=timeout_s
+            bundle_info.remote, [f"+refs/heads/*:{_REMOTE}/*"], repository.git_dir, timeout_s=timeout_s
         )
         if not all_told.ok:
             self._refuse("cannot be fetched from", all_told.error or all_told.problem)
@@ -159,25 +159,25 @@ class RepositoryCache:
         lines = " ".join(hide_secrets(told).split())
         remedy = "check that this worker may read it" if problem.startswith("cannot") else "push the commit there"
         raise RetinueError(
-            f"the remote {quote(self._parcel.remote, 200)} {problem}, git said {quote(lines, 400)}; "
+            f"the remote {quote(self._bundle_info.remote, 200)} {problem}, git said {quote(lines, 400)}; "
             f"{remedy}, or send everything with the run: set cluster.useRemote to false in the sender's subagents.json"
         )
 
     async def _unpack(self, bundle: bytes) -> None:
-        parcel = self._parcel
+        bundle_info = self._bundle_info
         found = await self._repository.take_bundle(bundle)
-        if found != parcel.commit:
+        if found != bundle_info.commit:
             raise RetinueError(
-                f"the bundle that came with the run has commit {found}, expected {parcel.commit}; send the run again"
+                f"the bundle of the run has commit {found}, expected {bundle_info.commit}; send the run again"
             )
-        await self._repository.check_whole(found, parcel.known)
+        await self._repository.check_whole(found, bundle_info.known)
         await self._keep(found)
 
     async def _tidy(self) -> None:
         """Limit the number of refs and packs; no object is dropped, because runs may depend on it."""
         repository = self._repository
         listed = await repository.run("for-each-ref", "--sort=-creatordate", "--format=%(refname)", _HAVE)
-        keep = {f"{_HAVE}/{sha}" for sha in (self._parcel.commit, *self._parcel.known)}
+        keep = {f"{_HAVE}/{sha}" for sha in (self._bundle_info.commit, *self._bundle_info.known)}
         for name in listed.text.split("\n")[_MAX_HAVE:]:
             if name not in keep:
                 (self._place / _TREES / name.rpartition("/")[2]).unlink(missing_ok=True)

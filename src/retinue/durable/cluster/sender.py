@@ -63,7 +63,7 @@ class Cluster:
         """
         self._alarm = alarm or TroubleNotifier()
         self._use_remote = use_remote
-        self.face = f"retinue_face_{secrets.token_hex(8)}"
+        self.channel = f"retinue_face_{secrets.token_hex(8)}"
         self._before_send: Callable[[], Awaitable[None]] | None = None
         self._above: tuple[str, ...] = ()
         self.home: SenderPlaces | None = None
@@ -104,9 +104,9 @@ class Cluster:
         await self._opened.wait()
         async with self._listening:
             try:
-                await self._database.listen(self.face, self.face, self._wake, LOOK_S)
+                await self._database.listen(self.channel, self.channel, self._wake, LOOK_S)
             finally:
-                self._alarm.clear(self.face)
+                self._alarm.clear(self.channel)
                 await self._wake(())
 
     async def _wake(self, told: Sequence[str]) -> None:
@@ -146,8 +146,8 @@ class Cluster:
         else:
             if self._before_send is not None:
                 await self._before_send()
-            parcel, bundle = await self._pack(cwd, branch)
-            digest = parcel.digest
+            bundle_info, bundle = await self._pack(cwd, branch)
+            digest = bundle_info.digest
             if digest:
                 await self._database.fetch(
                     "INSERT INTO retinue.parcels (digest, data) VALUES (%s, %s)"
@@ -162,10 +162,10 @@ class Cluster:
                 self._leased.update(own)
             leases = (*own, *self._above)
             assignment = msgspec.structs.replace(
-                assignment, parcel=msgspec.to_builtins(parcel), digest=digest, leases=leases, face=self.face
+                assignment, parcel=msgspec.to_builtins(bundle_info), digest=digest, leases=leases, face=self.channel
             )
         self._news[assignment.id] = asyncio.Event()
-        await submit(self._database, msgspec.structs.replace(assignment, face=self.face))
+        await submit(self._database, msgspec.structs.replace(assignment, face=self.channel))
         await self._waiting.add(assignment)
         return assignment
 
@@ -307,8 +307,8 @@ class Cluster:
             return await pack(cwd, branch=branch, use_remote=self._use_remote)
         async with self._opening:
             loop = asyncio.get_running_loop()
-            at_s, parcel, bundle = self._packed.get(cwd, (0.0, None, b""))
-            if parcel is None or loop.time() - at_s > PACKED_S:
-                parcel, bundle = await pack(cwd, use_remote=self._use_remote)
-                self._packed[cwd] = (loop.time(), parcel, bundle)
-            return parcel, bundle
+            at_s, bundle_info, bundle = self._packed.get(cwd, (0.0, None, b""))
+            if bundle_info is None or loop.time() - at_s > PACKED_S:
+                bundle_info, bundle = await pack(cwd, use_remote=self._use_remote)
+                self._packed[cwd] = (loop.time(), bundle_info, bundle)
+            return bundle_info, bundle

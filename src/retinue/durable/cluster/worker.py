@@ -288,9 +288,11 @@ class Worker:
         self, database: Database, assignment: Assignment, states: list[RecordPart]
     ) -> "AsyncIterator[tuple[Path, Snapshot, tuple[str, ...]]]":
         """Open the run's copy of its repository at the last recorded snapshot."""
-        parcel = msgspec.convert(assignment.parcel, type=WorkspaceBundle)
+        bundle_info = msgspec.convert(assignment.parcel, type=WorkspaceBundle)
         bundle = await read_bundle(database, assignment.digest)
-        checkout = await Checkout.open(parcel, bundle, self._folder / "workspaces", [piece.data for piece in states])
+        checkout = await Checkout.open(
+            bundle_info, bundle, self._folder / "workspaces", [piece.data for piece in states]
+        )
 
         async def snapshot() -> tuple[bytes | None, tuple[str, ...]]:
             state = await checkout.snapshot()

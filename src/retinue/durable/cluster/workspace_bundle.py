@@ -99,17 +99,17 @@ async def pack(
         await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
 
-async def release(repo: Path, parcel: WorkspaceBundle) -> None:
+async def release(repo: Path, bundle_info: WorkspaceBundle) -> None:
     """Delete the ref that was kept in the sender's repository for a run without changes."""
     # Git finds the repository itself: many runs end at once, and each call costs milliseconds.
-    if _is_sent(parcel.sent_ref):
-        await run_git(["update-ref", "-d", parcel.sent_ref], repo)
+    if _is_sent(bundle_info.sent_ref):
+        await run_git(["update-ref", "-d", bundle_info.sent_ref], repo)
 
 
-async def drop_sent(repository: Repository, parcel: WorkspaceBundle) -> None:
+async def drop_sent(repository: Repository, bundle_info: WorkspaceBundle) -> None:
     """Delete the ref that keeps the sent commit, and no other."""
-    if _is_sent(parcel.sent_ref):
-        await repository.ask("update-ref", "-d", parcel.sent_ref)
+    if _is_sent(bundle_info.sent_ref):
+        await repository.ask("update-ref", "-d", bundle_info.sent_ref)
 
 
 def _is_sent(ref: str) -> bool:
@@ -134,7 +134,7 @@ class _Packer:
         remote, known = await self._find_remote(commit) if use_remote and base else ("", ())
         sent_ref = f"{SENT_REFS}/{secrets.token_hex(8)}"
         await repository.run("update-ref", sent_ref, commit)
-        parcel = WorkspaceBundle(
+        bundle_info = WorkspaceBundle(
             commit=commit,
             base=base,
             subfolder=subfolder,
@@ -145,10 +145,10 @@ class _Packer:
             sent_ref=sent_ref,
         )
         try:
-            return await self._add_bundle(parcel, max_bytes)
+            return await self._add_bundle(bundle_info, max_bytes)
         except BaseException:
             # Shielded, so that a cancel does not leave the ref behind.
-            await asyncio.shield(drop_sent(repository, parcel))
+            await asyncio.shield(drop_sent(repository, bundle_info))
             raise
 
     async def _find_branch(self, branch: str) -> tuple[str, str]:
@@ -221,23 +221,25 @@ class _Packer:
         rows = (await self._repository.ask("rev-list", "--boundary", *scope)).text.split("\n")
         return tuple(row[1:] for row in rows if row.startswith("-"))
 
-    async def _add_bundle(self, parcel: WorkspaceBundle, max_bytes: int) -> tuple[WorkspaceBundle, bytes]:
-        parcel = replace(parcel, notes=tuple(self._notes))
-        if parcel.known == (parcel.commit,):
-            return parcel, b""
-        if not parcel.remote:
-            parcel = replace(parcel, shallow=self._read_shallow(), project=await self._find_project(parcel.commit))
+    async def _add_bundle(self, bundle_info: WorkspaceBundle, max_bytes: int) -> tuple[WorkspaceBundle, bytes]:
+        bundle_info = replace(bundle_info, notes=tuple(self._notes))
+        if bundle_info.known == (bundle_info.commit,):
+            return bundle_info, b""
+        if not bundle_info.remote:
+            bundle_info = replace(
+                bundle_info, shallow=self._read_shallow(), project=await self._find_project(bundle_info.commit)
+            )
         try:
-            data = await self._repository.make_bundle(parcel.sent_ref, parcel.known, max_bytes)
+            data = await self._repository.make_bundle(bundle_info.sent_ref, bundle_info.known, max_bytes)
         except BundleTooLarge as error:
             remedy = "let git ignore large new files"
-            remedy += "" if parcel.remote else ", or push the commit to a remote,"
+            remedy += "" if bundle_info.remote else ", or push the commit to a remote,"
             raise BundleTooLarge(
                 f"the workspace {quote(self._workspace.top, 200)} is too large to be sent: {error}; "
                 f"{remedy} and try again"
             ) from None
         digest = await asyncio.to_thread(_digest, data)
-        return replace(parcel, digest=digest, size=len(data)), data
+        return replace(bundle_info, digest=digest, size=len(data)), data
 
     async def _find_project(self, commit: str) -> str:
         return min((await self._repository.run("rev-list", "--max-parents=0", commit)).text.split())
@@ -257,29 +259,34 @@ class _Packer:
         return tuple(sorted(rows))
 
 
-def check_parcel(parcel: WorkspaceBundle) -> None:
+def check_bundle_info(bundle_info: WorkspaceBundle) -> None:
     """Raise RetinueError unless a received description is valid."""
-    names = {"commit": [parcel.commit], "base": [parcel.base], "known": parcel.known, "shallow": parcel.shallow}
-    for field, values in {**names, "project": [parcel.project]}.items():
+    names = {
+        "commit": [bundle_info.commit],
+        "base": [bundle_info.base],
+        "known": bundle_info.known,
+        "shallow": bundle_info.shallow,
+    }
+    for field, values in {**names, "project": [bundle_info.project]}.items():
         for value in values:
-            if value and (not SHA.fullmatch(value) or len(value) != len(parcel.commit)):
-                _refuse(field, value, f"a commit id as long as {quote(parcel.commit)}")
-    if bool(parcel.remote) != bool(parcel.known):
-        _refuse("known", ", ".join(parcel.known), "the commits that the remote has, where there is a remote")
-    if parcel.remote:
-        check_address(parcel.remote)
-    parts = parcel.subfolder.split("/")
-    if "\0" in parcel.subfolder or (
-        parcel.subfolder and not all(part not in ("", ".", "..", ".git") for part in parts)
+            if value and (not SHA.fullmatch(value) or len(value) != len(bundle_info.commit)):
+                _refuse(field, value, f"a commit id as long as {quote(bundle_info.commit)}")
+    if bool(bundle_info.remote) != bool(bundle_info.known):
+        _refuse("known", ", ".join(bundle_info.known), "the commits that the remote has, where there is a remote")
+    if bundle_info.remote:
+        check_address(bundle_info.remote)
+    parts = bundle_info.subfolder.split("/")
+    if "\0" in bundle_info.subfolder or (
+        bundle_info.subfolder and not all(part not in ("", ".", "..", ".git") for part in parts)
     ):
-        _refuse("subfolder", parcel.subfolder, "a folder inside the repository")
+        _refuse("subfolder", bundle_info.subfolder, "a folder inside the repository")
 
 
 def _refuse(field: str, value: str, expected: str) -> NoReturn:
     raise RetinueError(f"the workspace of the run cannot be used: {field} is {quote(value)}, expected {expected}")
 
 
-async def check_bundle(parcel: WorkspaceBundle, bundle: bytes, max_bytes: int) -> None:
+async def check_bundle(bundle_info: WorkspaceBundle, bundle: bytes, max_bytes: int) -> None:
     """Raise RetinueError unless the bundle matches its description."""
     if len(bundle) > max_bytes:
         raise BundleTooLarge(
@@ -287,10 +294,10 @@ async def check_bundle(parcel: WorkspaceBundle, bundle: bytes, max_bytes: int) -
             "push the commit to a remote and try again"
         )
     digest = await asyncio.to_thread(_digest, bundle) if bundle else ""
-    if digest != parcel.digest:
+    if digest != bundle_info.digest:
         raise RetinueError(
             f"the bundle that came with the run is not the one that was sent: its SHA-256 is {digest or 'missing'}, "
-            f"expected {quote(parcel.digest) if parcel.digest else 'none'}; send the run again"
+            f"expected {quote(bundle_info.digest) if bundle_info.digest else 'none'}; send the run again"
         )
 
 

@@ -225,9 +225,8 @@ _VENDORED = re.compile(
     r"|\.(?:svg|snap|lock|po|pot|csv|tsv|log)$|(?:^|/)[\w.-]*[a-z0-9]-\d+\.\d+[\w.]*/|\.egg-info/|\.dist-info/|(?:^|/)PKG-INFO$",
     re.I,
 )
-_HISTORY = re.compile(r"(?:^|/)(?:change(?:s|log)|history|news|releases?(?:[-_]?notes)?|migration)[^/]*(?:$|/)", re.I)
 _SIDE = re.compile(
-    r"(?:^|/)(?:examples?|samples?|demos?|bench(?:marks?)?|scripts|tools|contrib|templates?|tutorials?|playground|website)/",
+    r"(?:^|/)(?:\.[\w-]+|compat|legacy|deprecated|changes|changelog|examples?|samples?|demos?|bench(?:marks?)?|scripts|tools|contrib|templates?|tutorials?|playground|website)/",
     re.I,
 )
 
@@ -252,8 +251,6 @@ def weigh_path(path: str) -> float:
     weight = 1.0
     if is_test(path):
         weight *= 0.4
-    if _HISTORY.search(path) and family in ("markup", ""):
-        weight *= 0.25
     if _SIDE.search(path):
         weight *= 0.7
     if path.endswith((".d.ts", ".d.mts", ".d.cts", ".pyi")):
@@ -261,7 +258,5 @@ def weigh_path(path: str) -> float:
     if family == "markup":
         weight *= 0.6
     elif family in ("data", ""):
-        weight *= 0.7
-    if re.search(r"(?:^|/)\.[\w-]+/|(?:^|/)(?:compat|legacy|deprecated|old)\b", path):
         weight *= 0.7
     return weight

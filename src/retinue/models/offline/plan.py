@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import TypeAlias
 
-from msgspec.structs import replace
-
 from retinue.models.offline.actions import Action, Find, List, Read, SearchAction, ToolNames
 from retinue.models.offline.chat import NAMED, asks_self
 from retinue.models.offline.languages import OUTLINE, define_pattern, find_family, is_test, is_vendored
@@ -100,27 +98,6 @@ def _survey(ranking: Ranking) -> Iterable[Action]:
         yield SearchAction(rf"({one}).{{0,50}}({two})|({two}).{{0,50}}({one})", ignore_case=True, limit=200)
     if len(concepts) == 1:
         yield SearchAction(_join(concepts[0].stems[:1]), ignore_case=True, limit=200)
-
-
-def _focus(ranking: Ranking) -> Iterable[Action]:
-    """Repeat searches that were cut off in the folders with the project's own source."""
-    findings = ranking.findings
-    if not findings.cut and not findings.is_partial:
-        return
-    kept = [hit.path for hit in findings.hits.values() if not is_vendored(hit.path) and not is_test(hit.path)]
-    if len(kept) > 0.7 * len(findings.hits) and not findings.is_partial:
-        return
-    folders = [entry.rstrip("/") for entry in findings.top if entry.endswith("/")]
-    source = [name for name in folders if name in _SOURCES]
-    for folder in source[:2]:
-        if findings.is_partial:
-            yield Find("*", 1000, folder)
-        for action in findings.actions:
-            if isinstance(action, SearchAction) and action.pattern in findings.cut and action.path == ".":
-                yield replace(action, path=folder)
-
-
-_SOURCES = ("src", "lib", "pkg", "internal", "app", "crates", "packages", "cmd", "source", "core")
 
 
 def _pairs(concepts: tuple[Concept, ...]) -> list[tuple[Concept, Concept]]:
@@ -239,13 +216,14 @@ def _survey_file(ranking: Ranking) -> Iterable[Action]:
     yield Find("*", 3000)
 
 
+# One step per turn. Two are repeated because an outline may show that other files are better.
 _STEPS: dict[Kind, tuple[Step, ...]] = {
     Kind.CHAT: (_find_examples,),
     Kind.OVERVIEW: (_look_around, _read_project),
     Kind.RUN: (_look_around, _read_project),
     Kind.FACT: (_look_around, _read_project),
     Kind.FILE: (_survey_file, _read_file),
-    Kind.USES: (_survey, _focus, _place_uses),
-    Kind.WHERE: (_survey, _focus, _outline, _read_best, _follow),
-    Kind.HOW: (_survey, _focus, _outline, _read_best, _follow),
+    Kind.USES: (_survey, _place_uses, _place_uses),
+    Kind.WHERE: (_survey, _outline, _outline, _read_best, _follow),
+    Kind.HOW: (_survey, _outline, _outline, _read_best, _follow),
 }

@@ -12,7 +12,7 @@ from retinue.models.offline.evidence import Excerpt, Findings
 from retinue.models.offline.languages import find_family, is_test, is_vendored, read_line
 from retinue.models.offline.quotes import fence, first_sentence, shorten
 from retinue.models.offline.scores import Ranking
-from retinue.models.offline.selection import MANIFESTS, find_entries, top_files
+from retinue.models.offline.selection import MANIFESTS, top_files
 
 _BADGE = re.compile(r"^\s*(?:\[?!\[|<|\.\. |:\w+:|\[[^\]]+\]:|[=~^*-]{3,}\s*$|\||```|>|- \[)")
 _NAME = re.compile(r"^\s*\"?name\"?\s*[:=]\s*[\"']?([\w@./ -]+)|^module\s+(\S+)")
@@ -45,7 +45,7 @@ def render_overview(ranking: Ranking) -> str:
     if paragraph and shorten(paragraph, 60)[:40] not in said:
         lines += ["", f"> {shorten(paragraph, 420)} (`{where}`)"]
     lines += ["", *_render_layout(findings)]
-    if entries := _quote_fact(findings, "entry points") or _guess_entries(findings):
+    if entries := _quote_fact(findings, "entry points"):
         lines += ["", "**Entry points**", *entries]
     if commands := _list_scripts(findings):
         commands.sort(key=lambda row: (not _USUAL.search(row[0]), re.search(r"[:-]", row[0]) is not None))
@@ -82,10 +82,6 @@ def _find_lines(findings: Findings, pattern: re.Pattern[str]) -> Iterator[tuple[
             for number, text in enumerate(excerpt.lines, excerpt.first):
                 if found := pattern.match(text):
                     yield excerpt, number, found
-
-
-def _guess_entries(findings: Findings) -> list[str]:
-    return [f"- `{path}:1` (by its name)" for path in find_entries(findings)[:3]]
 
 
 def _render_layout(findings: Findings) -> list[str]:
@@ -149,8 +145,6 @@ def render_fact(ranking: Ranking) -> str:
     findings, low = ranking.findings, ranking.question.text.lower()
     if quotes := _quote_fact(findings, low):
         return join_answer(ranking, ["This is what the manifests say.", "", *quotes], "strong")
-    if "entry" in low and (entries := _guess_entries(findings)):
-        return join_answer(ranking, ["No entry point is declared; these files look like one.", "", *entries], "weak")
     if "language" in low:
         return join_answer(ranking, _render_layout(findings)[:1], "strong")
     return join_answer(ranking, ["The manifests I read do not say."], "none")

@@ -122,25 +122,13 @@ class Ranking:
         return sorted(scored, key=lambda pair: (-pair[1], len(pair[0]), pair[0]))
 
     def _score_file(self, path: str) -> float:
-        """How well a file matches the question, by its name and its lines."""
-        total = sum(self.weights.values()) or 1.0
+        """How well the name of a file and of its folder match the question."""
         name, _, folder = path.rpartition("/")[::-1]
-        hits = self._by_file.get(path, [])
         score = 0.0
-        for index, concept in enumerate(self.question.concepts):
+        for concept in self.question.concepts:
             named = max(self.match(concept, name.rsplit(".", 1)[0]), 0.5 * self.match(concept, folder))
-            defined = mentioned = 0.0
-            for hit in hits:
-                strength = self._strengths[hit.path, hit.line][index]
-                mentioned += strength
-                if strength and hit.about.is_definition:
-                    defined = max(defined, self.match(concept, hit.about.name))
-            held = 0.5 * named + 0.3 * defined + 0.2 * min(1.0, math.log1p(mentioned) / 3)
-            score += self.weights[concept.word] * held
-        for symbol in self.question.symbols:
-            if any(hit.about.is_definition and fold(hit.about.name) == fold(last_name(symbol)) for hit in hits):
-                score += total
-        return score / total * self.path_weight(path)
+            score += self.weights[concept.word] * named
+        return score / (sum(self.weights.values()) or 1.0) * self.path_weight(path)
 
     def path_weight(self, path: str) -> float:
         """The weight of a path; tests count in full if the question is about tests."""

@@ -3,6 +3,8 @@
 This file must not know tools or phrasing.
 """
 
+import builtins
+import keyword
 import re
 from collections.abc import Iterable
 
@@ -54,40 +56,9 @@ def to_read(findings: Findings, hit: Hit) -> Read:
 
 
 def pick_spots(ranking: Ranking, count: int = 4) -> list[CodeLocation]:
-    """The best locations without duplicates, including functions that contain lines with several concepts."""
-    findings = ranking.findings
-    spots = ranking.spots
-    best = spots[0].score if spots else 0.0
-    picked: list[CodeLocation] = []
-    seen: set[tuple[str, int]] = set()
-    for spot in [*spots[:12], *_lift_mentions(ranking)]:
-        hit = spot.hit
-        inside = any(
-            other.hit.path == hit.path and other.hit.line < hit.line <= findings.end_of(other.hit) and other.is_exact
-            for other in picked
-        )
-        if (hit.path, hit.line) in seen or inside or spot.score < 0.35 * best:
-            continue
-        seen.add((hit.path, hit.line))
-        picked.append(spot)
-    picked.sort(key=lambda spot: -spot.score)
-    return picked[:count]
-
-
-def _lift_mentions(ranking: Ranking) -> list[CodeLocation]:
-    """Functions that contain many of the lines with the question's words."""
-    lifted: dict[tuple[str, int], CodeLocation] = {}
-    for spot in ranking.mentions[:40]:
-        if spot.hit.about.role in ("import", "documentation", "key"):
-            continue
-        home = ranking.findings.enclosing(spot.hit)
-        if home is None or home.about.what == "class" or spot.cover < 0.5:
-            continue
-        key = (home.path, home.line)
-        known = lifted.get(key)
-        score = spot.score * 0.4 if known is None else min(known.score + spot.score * 0.1, spot.score * 0.8)
-        lifted[key] = CodeLocation(home, score, spot.cover)
-    return list(lifted.values())
+    """The best locations, without those that are much worse than the first."""
+    spots = ranking.spots[:count]
+    return [spot for spot in spots if spot.score >= 0.35 * spots[0].score]
 
 
 _CALLED = re.compile(r"(?:([\w$)\]]+)\s*(?:\.|->|::)\s*)?\b([A-Za-z_]\w{3,})\s*\(")
@@ -97,18 +68,7 @@ _SELF = frozenset(("", "self", "this", "cls", "super", "Self"))
 
 
 _COMMON = frozenset(
-    split_words(
-        """
-    print isinstance len range super open list dict tuple getattr setattr hasattr append extend join split
-    format sorted enumerate filter return while switch catch function require console string Error ValueError
-    TypeError KeyError RuntimeError Exception resolve reject push slice replace includes toString assert sizeof
-    malloc free printf fprintf strlen memcpy strcmp memset defined items keys values update startswith endswith
-    strip lower upper encode decode error warn info debug isEmpty equals println Some None Box unwrap expect
-    into clone iter collect make append panic then await typeof Promise Array Object String Number Boolean Math
-    JSON elif with assert_ cast next partial type field property staticmethod classmethod NULL issubclass
-    callable repr tolower toupper exit abort
-    """
-    )
+    (*dir(builtins), *keyword.kwlist, *split_words("switch catch function require sizeof typeof println"))
 )
 
 
@@ -153,24 +113,6 @@ def uses_of(question: OfflineQuestion, findings: Findings) -> list[Hit]:
 def top_files(findings: Findings) -> list[str]:
     listed = [entry for entry in findings.top if not entry.endswith("/")]
     return list(dict.fromkeys([*listed, *(path for path in findings.files if "/" not in path)]))
-
-
-_ENTRY = re.compile(
-    r"(?:^|/)(?:__main__\.py|main\.(?:py|go|rs|c|cc|cpp|js|ts|java)|cli\.(?:py|js|ts|mjs)|index\.(?:js|ts|mjs)|app\.(?:py|js|ts)|manage\.py|server\.(?:js|ts)|__init__\.py|lib\.rs|mod\.ts)$"
-)
-
-
-def find_entries(findings: Findings) -> list[str]:
-    """Files that look like entry points, the shallowest first."""
-    found = [path for path in findings.files if _ENTRY.search(path) and not is_test(path) and not is_vendored(path)]
-    order = {"__main__": 0, "main": 0, "cli": 1, "index": 3, "lib": 3, "mod": 3, "__init__": 4}
-    side = re.compile(r"(?:^|/)(?:docs?|examples?|bench\w*|scripts|tools|\.\w+)/")
-
-    def weigh(path: str) -> tuple[bool, int, str]:
-        rank = order.get(path.rsplit("/", 1)[-1].split(".")[0], 2)
-        return bool(side.search(path)), path.count("/") + rank, path
-
-    return sorted(found, key=weigh)
 
 
 def resolve_paths(question: OfflineQuestion, findings: Findings) -> list[str]:

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from html import unescape
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from msgspec import Struct
@@ -54,38 +54,32 @@ class ProviderAccess(Struct, frozen=True):
     engine: str = ""
 
 
-class SearchProvider(Protocol):
+class SearchProvider(Struct, frozen=True):
     """The request and response format of one search service."""
 
-    @property
-    def label(self) -> str: ...
-
-    @property
-    def needs_key(self) -> bool: ...
-
-    def ask(self, access: ProviderAccess, query: str, count: int) -> HttpRequest: ...
-
-    def read(self, body: bytes) -> list[SearchHit]:
-        """Parse the results. Raises SearchFailed."""
-        ...
+    label: str
+    needs_key: bool
+    ask: Callable[[ProviderAccess, str, int], HttpRequest]
+    """Builds the request for a query and a number of results."""
+    read: Callable[[bytes], list[SearchHit]]
+    """Parses the results. Raises SearchFailed."""
 
 
-def read_rows(body: bytes, find: Callable[[Any], Any], *, may_be_list: bool = False) -> list[Mapping[str, Any]]:
-    """Return the list of results in a JSON response, empty if there is none. Raises SearchFailed."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise SearchFailed("WEB_SEARCH_FAILED", f"the answer is not valid JSON ({str(error)[:100]})") from None
-    if isinstance(value, list) and may_be_list:
-        value = {"results": value}
+def read_rows(value: Any, *names: str) -> list[Mapping[str, Any]]:
+    """Return the list of results under the first of these names, empty if there is none. Raises SearchFailed."""
     if not isinstance(value, dict):
         raise SearchFailed("WEB_SEARCH_FAILED", "the answer is not a JSON object")
-    rows = find(value)
-    if rows is None:
-        return []
+    rows: Any = next((value[name] for name in names if value.get(name) is not None), [])
     if not isinstance(rows, list):
         raise SearchFailed("WEB_SEARCH_FAILED", "the answer has no list of results")
     return [row for row in rows if isinstance(row, dict)]
+
+
+def read_json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise SearchFailed("WEB_SEARCH_FAILED", f"the answer is not valid JSON ({str(error)[:100]})") from None
 
 
 def to_hits(
@@ -109,44 +103,33 @@ def to_text(value: Any, most: int) -> str:
     return " ".join(drop_unseen(value).split())[:most] if isinstance(value, str) else ""
 
 
-class BraveProvider:
-    label = "Brave Search"
-    needs_key = True
-
-    def ask(self, access: ProviderAccess, query: str, count: int) -> HttpRequest:
-        return HttpRequest(access.url, {"x-subscription-token": access.key}, {"q": query, "count": str(count)})
-
-    def read(self, body: bytes) -> list[SearchHit]:
-        rows = read_rows(body, _find_rows)
-        return to_hits(rows, url="url", snippet="description")
+def ask_brave(access: ProviderAccess, query: str, count: int) -> HttpRequest:
+    return HttpRequest(access.url, {"x-subscription-token": access.key}, {"q": query, "count": str(count)})
 
 
-def _find_rows(value: Any) -> Any:
-    web = value.get("web")
-    return web.get("results") if isinstance(web, dict) else None if web is None else ""
+def read_brave(body: bytes) -> list[SearchHit]:
+    value = read_json(body)
+    web = value.get("web", {}) if isinstance(value, dict) else value
+    return to_hits(read_rows(web, "results"), url="url", snippet="description")
 
 
-class DdgsProvider:
-    """Parses the links of the results page."""
+def ask_duckduckgo(access: ProviderAccess, query: str, count: int) -> HttpRequest:
+    return HttpRequest(access.url, {"Accept": "text/html"}, {"q": query})
 
-    label = "DuckDuckGo"
-    needs_key = False
 
-    def ask(self, access: ProviderAccess, query: str, count: int) -> HttpRequest:
-        return HttpRequest(access.url, {"Accept": "text/html"}, {"q": query})
-
-    def read(self, body: bytes) -> list[SearchHit]:
-        found: dict[str, SearchHit] = {}
-        for part in body.decode("utf-8", "replace").split("</a>")[:-1]:
-            attributes, _, inside = part[part.rfind("<a ") + 3 :].partition(">")
-            href = _HREF.search(attributes)
-            url = _unwrap(unescape((href[1] or href[2] or "") if href else ""))
-            title = to_text(unescape(_TAG.sub("", inside)), MAX_TITLE)
-            if url and title and url not in found:
-                found[url] = SearchHit(title, url, source="fallback")
-            if len(found) >= MAX_HITS:
-                break
-        return list(found.values())
+def read_duckduckgo(body: bytes) -> list[SearchHit]:
+    """Parse the links of the results page."""
+    found: dict[str, SearchHit] = {}
+    for part in body.decode("utf-8", "replace").split("</a>")[:-1]:
+        attributes, _, inside = part[part.rfind("<a ") + 3 :].partition(">")
+        href = _HREF.search(attributes)
+        url = _unwrap(unescape((href[1] or href[2] or "") if href else ""))
+        title = to_text(unescape(_TAG.sub("", inside)), MAX_TITLE)
+        if url and title and url not in found:
+            found[url] = SearchHit(title, url, source="fallback")
+        if len(found) >= MAX_HITS:
+            break
+    return list(found.values())
 
 
 def _unwrap(url: str) -> str:
@@ -162,69 +145,55 @@ def _unwrap(url: str) -> str:
     return target.geturl() if target.scheme in ("http", "https") and host and not is_own else ""
 
 
-class OpenSerpProvider:
-    label = "OpenSERP"
-    needs_key = True
-
-    def ask(self, access: ProviderAccess, query: str, count: int) -> HttpRequest:
-        headers = {"authorization": f"Bearer {access.key}", "x-api-key": access.key}
-        return HttpRequest(access.url, headers, {"q": query, "num": str(count)})
-
-    def read(self, body: bytes) -> list[SearchHit]:
-        # A self-hosted server returns the list itself, with other field names.
-        rows = read_rows(body, lambda value: value.get("organic_results") or value.get("results"), may_be_list=True)
-        return to_hits(rows, url="url", snippet="snippet", other="description")
+def ask_openserp(access: ProviderAccess, query: str, count: int) -> HttpRequest:
+    headers = {"authorization": f"Bearer {access.key}", "x-api-key": access.key}
+    return HttpRequest(access.url, headers, {"q": query, "num": str(count)})
 
 
-class SearxngProvider:
-    """Uses the JSON output, which the server's settings must enable."""
-
-    label = "SearXNG"
-    needs_key = False
-
-    def ask(self, access: ProviderAccess, query: str, count: int) -> HttpRequest:
-        url = access.url
-        if urlsplit(url).path in ("", "/"):
-            url = url.rstrip("/") + "/search"
-        fixed = {"format": "json", "pageno": "1", "language": "en", "categories": "general"}
-        return HttpRequest(url, query={"q": query, **fixed, "engines": access.engine, "count": str(count)})
-
-    def read(self, body: bytes) -> list[SearchHit]:
-        rows = read_rows(body, lambda value: value.get("results"))
-        return to_hits(rows, url="url", snippet="content", source="engine")
+def read_openserp(body: bytes) -> list[SearchHit]:
+    value = read_json(body)
+    # A self-hosted server returns the list itself, with other field names.
+    value = {"results": value} if isinstance(value, list) else value
+    return to_hits(read_rows(value, "organic_results", "results"), url="url", snippet="snippet", other="description")
 
 
-class SerperProvider:
-    label = "Serper"
-    needs_key = True
-
-    def ask(self, access: ProviderAccess, query: str, count: int) -> HttpRequest:
-        body = json.dumps({"q": query, "num": count}).encode()
-        return HttpRequest(access.url, {"x-api-key": access.key}, body=body)
-
-    def read(self, body: bytes) -> list[SearchHit]:
-        return to_hits(read_rows(body, lambda value: value.get("organic")), url="link", snippet="snippet")
+def ask_searxng(access: ProviderAccess, query: str, count: int) -> HttpRequest:
+    """Ask for the JSON output, which the server's settings must enable."""
+    is_root = urlsplit(access.url).path in ("", "/")
+    url = access.url.rstrip("/") + "/search" if is_root else access.url
+    fixed = {"format": "json", "pageno": "1", "language": "en", "categories": "general"}
+    return HttpRequest(url, query={"q": query, **fixed, "engines": access.engine, "count": str(count)})
 
 
-class TavilyProvider:
-    label = "Tavily"
-    needs_key = True
+def read_searxng(body: bytes) -> list[SearchHit]:
+    return to_hits(read_rows(read_json(body), "results"), url="url", snippet="content", source="engine")
 
-    def ask(self, access: ProviderAccess, query: str, count: int) -> HttpRequest:
-        body = {"api_key": access.key, "query": query, "max_results": count}
-        return HttpRequest(access.url, body=json.dumps(body).encode())
 
-    def read(self, body: bytes) -> list[SearchHit]:
-        return to_hits(read_rows(body, lambda value: value.get("results")), url="url", snippet="content")
+def ask_serper(access: ProviderAccess, query: str, count: int) -> HttpRequest:
+    body = json.dumps({"q": query, "num": count}).encode()
+    return HttpRequest(access.url, {"x-api-key": access.key}, body=body)
+
+
+def read_serper(body: bytes) -> list[SearchHit]:
+    return to_hits(read_rows(read_json(body), "organic"), url="link", snippet="snippet")
+
+
+def ask_tavily(access: ProviderAccess, query: str, count: int) -> HttpRequest:
+    body = {"api_key": access.key, "query": query, "max_results": count}
+    return HttpRequest(access.url, body=json.dumps(body).encode())
+
+
+def read_tavily(body: bytes) -> list[SearchHit]:
+    return to_hits(read_rows(read_json(body), "results"), url="url", snippet="content")
 
 
 PROVIDERS: Mapping[str, SearchProvider] = {
-    "tavily": TavilyProvider(),
-    "serper": SerperProvider(),
-    "brave": BraveProvider(),
-    "openserp": OpenSerpProvider(),
-    "searxng": SearxngProvider(),
-    "ddgs": DdgsProvider(),
+    "tavily": SearchProvider("Tavily", True, ask_tavily, read_tavily),
+    "serper": SearchProvider("Serper", True, ask_serper, read_serper),
+    "brave": SearchProvider("Brave Search", True, ask_brave, read_brave),
+    "openserp": SearchProvider("OpenSERP", True, ask_openserp, read_openserp),
+    "searxng": SearchProvider("SearXNG", False, ask_searxng, read_searxng),
+    "ddgs": SearchProvider("DuckDuckGo", False, ask_duckduckgo, read_duckduckgo),
 }
 
 
