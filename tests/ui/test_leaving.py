@@ -133,3 +133,14 @@ async def test_durable_agents_may_continue(tmp_path, work, agent_dir):
         await stage.app.link.crew.sessions.open(str(file))
         await stage.wait(lambda: [run.status for run in stage.app.link.crew.lookout.runs] == [Status.RUNNING])
         stage.app.link.crew.abort()
+
+
+def test_usage_limit_is_shown_with_keys(mocked):
+    error = {"message": "limit", "kind": "rate", "status": 429, "retry_after_s": 1.5, "times": 1}
+    with mocked({"text": "at last", "error": error}) as world:
+        (world.agent_dir / "settings.json").write_text(json.dumps({"retry": {"maxAgentDelayMs": 500}}))
+        with world.tmux(columns=120) as tmux:
+            tmux.say("go")
+            screen = tmux.see("1 agent waiting · f7: use the fallback · esc: stop")
+            assert "mock: limit until" in screen
+            assert "limit until" not in tmux.see("at last")

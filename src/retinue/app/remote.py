@@ -17,6 +17,7 @@ from retinue.core.diagnostics import Item
 from retinue.core.environment import MARKS, WORKER_DIR, select
 from retinue.core.errors import RetinueError, UsageError
 from retinue.engine.build import build_judged
+from retinue.engine.clock import SystemClock
 from retinue.engine.rights import RevokedToolsHook
 from retinue.engine.run_config import REMOTE, Origin, RemoteRequest
 from retinue.engine.runner import LiveRun
@@ -149,6 +150,7 @@ class _RemoteChildGuards:
 
 async def start_worker(wish: WorkerOptions, stop: asyncio.Event, say: Callable[[str], None]) -> None:
     """Run a worker until `stop` is set. Raises RetinueError."""
+    from retinue.durable.cluster.shared_gates import DatabaseGates
     from retinue.durable.cluster.worker_host import run_worker
 
     url, folder = name_database(wish.database, os.environ), find_worker_dir(os.environ)
@@ -176,6 +178,7 @@ async def start_worker(wish: WorkerOptions, stop: asyncio.Event, say: Callable[[
                 refusals=assignment.refusals,
                 tell_missing=tell_missing,
                 source=source,
+                gates=DatabaseGates(job.budget.database, SystemClock()),
             ),
             output_transcript=False,  # transcripts would be in the workspace and be returned as its changes
         )

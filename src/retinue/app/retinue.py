@@ -132,6 +132,28 @@ class Retinue:
         return await self._here.prompt(None, settle=True, waits=wait)
 
     @property
+    def limits(self) -> list[tuple[str, int, int]]:
+        """The usage limits that runs wait for: provider, until when in milliseconds, number of waiting agents."""
+        subagents, own = self._here.subagents, self._main.limit_wait
+        if subagents is not None:
+            return subagents.manager.count_pauses()
+        return [(own.pause.provider, own.pause.until_ms, 1)] if own.is_waiting and own.pause is not None else []
+
+    def use_fallbacks(self) -> int:
+        """Let the runs that wait for a usage limit ask their fallback models now; returns how many can."""
+        if self._here.subagents is not None:
+            return self._here.subagents.manager.fall_back()
+        if not self._main.limit_wait.can_fall_back:
+            return 0
+        self._main.limit_wait.fall_back()
+        return 1
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the main agent or a run waits for a usage limit, or did when the session was last open."""
+        return self._here.is_paused
+
+    @property
     def is_interrupted(self) -> bool:
         """Whether there is work that an earlier process left unfinished; `go_on` continues it."""
         return self._here.is_interrupted

@@ -90,6 +90,7 @@ class LimitWait:
                 self._gates.give_up(passage)
                 raise
             is_refused = self.leave(passage, model.info, reply.failure)
+            await self._gates.share(passage, model.info)
             if not is_refused or draft.has_content:
                 return reply
 

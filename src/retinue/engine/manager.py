@@ -327,6 +327,22 @@ class Manager:
         """The runs that wait for a usage limit, and what they wait for."""
         return self._pauses
 
+    def count_pauses(self) -> list[tuple[str, int, int]]:
+        """Return each provider whose usage limit is waited for, until when, and how many agents wait for it."""
+        waits = [(event.provider, event.until_ms) for event in self._pauses.values()]
+        if self.root.limit_wait.is_waiting and (own := self.root.limit_wait.pause) is not None:
+            waits.append((own.provider, own.until_ms))
+        until = {provider: until_ms for provider, until_ms in sorted(waits)}
+        return [(each, until[each], sum(provider == each for provider, _ in waits)) for each in until]
+
+    def fall_back(self) -> int:
+        """Let all runs that wait for a usage limit use their fallback models now; returns how many can."""
+        lives = [self.root, *(live for run_id in self._pauses if (live := self._live.get(run_id)) is not None)]
+        waits = [live.limit_wait for live in lives if live.limit_wait.can_fall_back]
+        for wait in waits:
+            wait.fall_back()
+        return len(waits)
+
     @property
     def is_stalled(self) -> bool:
         """Whether a usage limit keeps everything from working."""

@@ -134,7 +134,8 @@ class Gates:
         The caller must pass the result to `leave`.
         """
         name = name_gate(info)
-        if self._shared is not None and (until_ms := await self._shared.read(name)) > self._clock.now_ms():
+        # A row stays after its reset time until a probe has succeeded.
+        if self._shared is not None and (until_ms := await self._shared.read(name)):
             self._close(LimitPause(name, info.provider, until_ms))
         told = 0
         while (gate := self._gates.get(name)) is not None:
@@ -143,10 +144,17 @@ class Gates:
                     return self._pass(gate)
             elif gate.until_ms <= self._clock.now_ms() and not gate.asking:
                 passage = self._pass(gate, is_probe=True)
-                if self._shared is None or await self._shared.claim(name, gate.until_ms):
+                if self._shared is None:
                     return passage
+                try:
+                    if await self._shared.claim(name, gate.until_ms):
+                        return passage
+                    await self._ask_shared(gate)
+                except asyncio.CancelledError:
+                    self.give_up(passage)
+                    raise
                 gate.asking -= 1
-                await self._ask_shared(gate)
+                gate.wake(max(1, gate.width))
                 continue
             patience_s = None if may_leave is None else may_leave(gate.pause)
             if patience_s is not None and patience_s <= 0:
@@ -251,7 +259,7 @@ class Gates:
         if until_ms > gate.until_ms:
             self._close(LimitPause(gate.name, gate.provider, until_ms))
         elif not until_ms:
-            gate.width = max(1, gate.width)
+            gate.width = max(1, gate.width)  # it has succeeded
             self._tell()
 
     def _tell(self) -> None:

@@ -13,7 +13,7 @@ from retinue.ui.formats import SPINNER, clean_line, color_percent, find_percent
 RICH_COLUMNS = 88
 _LEAST_WORDS = 24
 """Minimum columns for name and activity of a run; figures are left out until there is room."""
-_RANKS = {Status.RUNNING: 0, Status.QUEUED: 1}
+_RANKS = {Status.RUNNING: 0, Status.WAITING: 1, Status.QUEUED: 1}
 _WRAPPED = (Reason.TURN_LIMIT_WRAPPED, Reason.LENGTH)
 
 
@@ -67,7 +67,7 @@ def render_heading(runs: Sequence[Run], options: RowOptions, hint: str = "") -> 
     line = Text()
     line.append("● " if any(run.status is Status.RUNNING for run in runs) else "○ ", style=options.color("accent"))
     line.append("Agents", style="bold")
-    counts = {word: 0 for word in ("running", "queued", "finished")}
+    counts = {word: 0 for word in ("running", "waiting", "queued", "finished")}
     for run in runs:
         counts["finished" if run.status.is_final else str(run.status)] += 1
     facts = [f"{count} {word}" for word, count in counts.items() if count]
@@ -155,8 +155,8 @@ def find_sign(run: Run, frame: int) -> tuple[str, str]:
         return "?", "warning"
     if run.status is Status.RUNNING:
         return SPINNER[frame % len(SPINNER)], "accent"
-    if run.status is Status.QUEUED:
-        return "◦", "dim"
+    if run.status in (Status.QUEUED, Status.WAITING):
+        return "◦", "dim" if run.status is Status.QUEUED else "warning"
     if run.status is Status.COMPLETED:
         is_wrapped = run.outcome is not None and run.outcome.reason in _WRAPPED
         return "✓", "warning" if is_wrapped else "success"

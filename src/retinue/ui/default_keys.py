@@ -23,6 +23,7 @@ _TABLE: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("app.message.followUp", "alt+enter", "send; while the agent works: deliver when it has finished"),
         ("app.message.dequeue", "alt+up", "move queued messages back into the editor"),
         ("app.interrupt", "escape", "stop the agent; again: its subagents too; twice while idle: session tree"),
+        ("app.limit.fallback", "f7", "at a provider's usage limit: use the fallback models now"),
         ("app.resend", "f9", "stop the agent and send queued messages now"),
         ("app.clear", "ctrl+c", "clear the editor, or stop the agent; twice while idle: exit"),
         ("app.exit", "ctrl+d", "exit, if the editor is empty"),

@@ -81,7 +81,12 @@ UPDATE retinue.runs r SET heard = finished, home = finished WHERE finished IS NO
 """
 """Whether a front end has the results of a run; earlier versions deleted the events once they had the outcome."""
 
-STEPS: Final = (_FIRST, _CASES, _GUARD + _SECTIONS, _HOME)
+_GATES = """
+CREATE TABLE retinue.gates (name text PRIMARY KEY, until_ms bigint NOT NULL, probed timestamptz);
+"""
+"""Usage limits of providers."""
+
+STEPS: Final = (_FIRST, _CASES, _GUARD + _SECTIONS, _HOME, _GATES)
 """The migration from each version to the next; the first one creates the tables."""
 
 VERSION: Final = len(STEPS)

@@ -53,6 +53,10 @@ class RemainingBudget:
         self.rest = (0.0, 0.0)
         """Tokens and dollars that were free before the last reservation."""
 
+    @property
+    def database(self) -> Database:
+        return self._database
+
     def join(self, leases: Sequence[str]) -> "RemainingBudget | None":
         """Return a copy with these additional leases; None if there are none at all."""
         joined = {*self._leases, *leases}

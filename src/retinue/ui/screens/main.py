@@ -81,6 +81,7 @@ class MainScreen(Screen[None]):
                 "edit_outside": "app.editor.external",
                 "paste": "app.clipboard.pasteImage",
                 "resend": "app.resend",
+                "use_fallback": "app.limit.fallback",
                 "page(-1)": "tui.altScreen.pageUp",
                 "page(1)": "tui.altScreen.pageDown",
                 "read('turn_half', -1)": "tui.altScreen.halfPageUp",
@@ -356,6 +357,11 @@ class MainScreen(Screen[None]):
             chosen = self._link.crew.selection.cycle(step)
             few = "there is only one model to cycle through; change that with /scoped-models"
             self._link.note(f"model: {chosen.model.ref}" if chosen is not None else few)
+
+    def action_use_fallback(self) -> None:
+        """Use the fallback models until the usage limit ends."""
+        if self._link.is_open and self._link.crew.limits and not self._link.crew.use_fallbacks():
+            self._link.note("no fallback model can be asked; name some with the setting fallbackModels")
 
     def action_cycle_thinking(self) -> None:
         if self._link.is_open:

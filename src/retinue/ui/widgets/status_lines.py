@@ -1,6 +1,7 @@
 """The status lines of the main screen: what the agent is doing, and the footer."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from rich.text import Text
 from textual.widgets import Static
 
 from retinue.core.events import RetryScheduled
-from retinue.core.figures import format_cost, format_duration, format_tokens
+from retinue.core.figures import count_noun, format_cost, format_duration, format_limit, format_tokens
 from retinue.ui.formats import FRAME_S, SPINNER, clean_line, color_percent, cut_words, find_percent
 from retinue.ui.state import State
 
@@ -37,7 +38,11 @@ class WorkingLine(Static):
 
     def show(self, state: State, now_ms: int, scope: str) -> None:
         """Draw the line; `scope` says which key stops what."""
-        self.set_class(state.is_busy, "-busy")
+        limits = self.app.link.crew.limits if self.app.link.is_open else []
+        self.set_class(state.is_busy or bool(limits), "-busy")
+        if limits:
+            self.update(self._draw_limits(limits, now_ms), layout=False)
+            return
         if not state.is_busy:
             return
         frame = SPINNER[int(now_ms / 1000 / FRAME_S) % len(SPINNER)]
@@ -56,6 +61,16 @@ class WorkingLine(Static):
             line.append(f" · {format_duration(max(0, now_ms - state.started_ms))}", style="dim")
         line.append(f" · {scope}", style="dim")
         self.update(line, layout=False)
+
+    def _draw_limits(self, limits: Sequence[tuple[str, int, int]], now_ms: int) -> Text:
+        """`anthropic: limit until 14:05, 12 agents waiting · f7: use the fallback · esc: stop`; no key: wait."""
+        facts = [
+            f"{format_limit(clean_line(provider, 40), until_ms, now_ms)}, {count_noun(count, 'agent')} waiting"
+            for provider, until_ms, count in limits
+        ]
+        show = self.app.keys.show
+        keys = f" · {show('app.limit.fallback')}: use the fallback · {show('app.interrupt')}: stop"
+        return Text.assemble(("; ".join(facts), self.app.theme_variables.get("text-warning", "")), (keys, "dim"))
 
     def _draw_retry(self, retry: RetryScheduled, now_ms: int, frame: str) -> Text:
         """`Overloaded. Trying again in 7 s (2 of 5) · esc: stop`; a long error is shortened."""

@@ -1,0 +1,57 @@
+"""A usage limit that one worker has reached holds for all that use the key."""
+
+import asyncio
+
+from retinue.core.model import Failure, ModelInfo
+from retinue.durable.cluster.database import Database
+from retinue.durable.cluster.shared_gates import DatabaseGates
+from retinue.models.gate import Gates
+from retinue.models.retry import RetryPolicy
+from retinue.testing.clock import FakeClock
+
+INFO = ModelInfo("mock", "m", "mine", account="key-1")
+OTHER = ModelInfo("mock", "m", "mine", account="key-2")
+LIMIT = Failure("rate", "x", retryable=True, retry_after_s=3600)
+
+
+class Worker:
+    def __init__(self, clock, database, opens_ms):
+        self.clock, self.opens_ms = clock, opens_ms
+        self.gates = Gates(clock, DatabaseGates(database, clock))
+        self.asked: list[int] = []
+
+    async def ask(self, info=INFO):
+        while True:
+            passage = await self.gates.enter(info)
+            self.asked.append(self.clock.now_ms())
+            await self.clock.sleep(1.0)
+            failure = LIMIT if info is INFO and self.clock.now_ms() < self.opens_ms else None
+            is_refused = self.gates.leave(passage, info, failure, RetryPolicy())
+            await self.gates.share(passage, info)
+            if not is_refused:
+                return
+
+
+async def drive(clock, tasks, seconds):
+    end_s = clock.steady_s() + seconds
+    while clock.steady_s() < end_s and not all(task.done() for task in tasks):
+        await clock.advance(20)
+        await asyncio.sleep(0.005)
+
+
+async def test_limit_of_one_worker_holds_for_all(database):
+    clock = FakeClock()
+    async with Database(database) as opened, asyncio.TaskGroup() as group:
+        workers = [Worker(clock, opened, clock.now_ms() + 3_600_000) for _ in range(3)]
+        first = group.create_task(workers[0].ask())
+        await drive(clock, [first], 100)
+        tasks = [first, *(group.create_task(worker.ask()) for worker in workers for _ in range(2))]
+        other = group.create_task(workers[1].ask(OTHER))
+        await drive(clock, [other], 200)
+        assert other.done() and sum(len(worker.asked) for worker in workers) == 2
+        await drive(clock, tasks, 20_000)
+        assert all(task.done() for task in tasks)
+        asked = sorted(moment for worker in workers for moment in worker.asked)
+        assert len(asked) == 1 + 1 + 7  # the refused one, the one with another key, and one for each
+        assert asked[2] >= workers[0].opens_ms and asked[3] > asked[2]
+        assert await opened.fetch("SELECT * FROM retinue.gates") == []
