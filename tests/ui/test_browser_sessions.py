@@ -6,7 +6,6 @@ import os
 import signal
 import ssl
 import subprocess
-import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
