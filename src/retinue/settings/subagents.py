@@ -112,7 +112,7 @@ class RunLimits(Struct, frozen=True):
     tool_seconds: Annotated[float | None, amount()] = 600
     """Maximum time of one tool call of a background run."""
     answer_seconds: Annotated[float | None, amount()] = _BOUNDS.answer_s
-    """Maximum time that an agent waits for the answer to its question; then it is told to decide itself."""
+    """Maximum time that an agent waits for the answer to its question; then it decides itself."""
 
     def to_limits(self) -> Limits:
         return Limits(wall_s=self.wall_seconds, idle_s=self.idle_seconds, tool_s=self.tool_seconds)
