@@ -11,6 +11,7 @@ BASEDPYRIGHT=1.40.1
 XLLAMACPP=2026.10.11549
 SMOLLM2=0.1.2
 LITELLM=1.106.2
+ACP=2.4.0
 AGENTS='pi-subagents@0.67.0 get-shit-done-cc@1.32.0 oh-my-claude-sisyphus@5.5.0 claude-flow@3.43.0'
 
 export PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 npm_config_yes=true
@@ -99,6 +100,12 @@ install_litellm() {
     install_python "$RETINUE_LITELLM_DIR" "litellm[proxy]==$LITELLM"
 }
 
+# The client library of the Agent Client Protocol for TypeScript.
+install_acp() {
+    RETINUE_ACP_DIR=$cache/acp-$ACP
+    install_npm "$RETINUE_ACP_DIR" "@agentclientprotocol/sdk@$ACP" && command -v node >/dev/null
+}
+
 # Each in turn: the command that installs it, the variable that tells the tests where it is, its name.
 while read -r install variable name; do
     if "$install" </dev/null; then
@@ -113,5 +120,6 @@ install_servers - pyright
 fetch_agents RETINUE_AGENTS_DIR the collection of published agents
 install_llama RETINUE_LLAMA_DIR llama.cpp
 install_litellm RETINUE_LITELLM_DIR LiteLLM
+install_acp RETINUE_ACP_DIR the ACP library
 LIST
 exec "$@"

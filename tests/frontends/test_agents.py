@@ -61,7 +61,14 @@ def test_listing_has_the_contract_shape(place, agents):
         "maxTurns": None,
         "completion": "text",
         "shadows": [],
+        "fields": [
+            {"field": "name", "status": "kept", "note": ""},
+            {"field": "description", "status": "kept", "note": ""},
+            {"field": "tools", "status": "approximated", "note": row["fields"][2]["note"]},
+            {"field": "readonly", "status": "approximated", "note": row["fields"][3]["note"]},
+        ],
     }
+    assert "lss" in row["fields"][2]["note"]
     told = [(item["path"], item["line"], item["severity"], item["code"]) for item in found["diagnostics"]]
     assert [set(item) for item in found["diagnostics"]] == [{"path", "line", "severity", "code", "message"}] * len(told)
     assert (str(path), 4, "warning", "unknown-tool") in told
@@ -156,7 +163,7 @@ def test_show_explains_each_tool(place):
     write(place.agent_dir / "agents", "finder.md")
     done = place.run("agents", "show", "finder")
     assert "  + read\n  + grep\n  - lss: there is no tool 'lss' here (did you mean 'ls'?)" in done.stdout
-    assert "   5  readonly: yes  ← see below" in done.stdout
+    assert "   5  readonly: yes  [approximated]\n        readonly: found 'yes'" in done.stdout
     about = json.loads(place.run("agents", "show", "finder", "--json").stdout)
     refused = [(item["name"], item["code"]) for item in about["refused"]]
     assert (about["prompt"], refused, about["fields"][0]["line"]) == ("Find it.", [("lss", "unknown")], 2)

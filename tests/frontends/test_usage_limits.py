@@ -109,3 +109,41 @@ def test_nothing_to_continue_is_usage_error(place):
         done = ask(place, "-c")
         assert (done.status, done.stdout) == (2, "")
         assert "no interrupted work" in done.stderr
+
+
+def test_process_child_waits_and_continues(place):
+    (place.agent_dir / "subagents.json").write_text(json.dumps({"runner": "process"}))
+    child = {"match": {"last_user": "look around"}}
+    replies = [
+        {"calls": [SPAWN]},
+        {**limit(1.5, "Child report."), **child},
+        {"text": "Started."},
+        {"text": "All done."},
+    ]
+    with serve(place, *replies):
+        done = ask(place, "--mode", "json", "--wait", "Delegate")
+        names = [record["type"] for record in done.lines if record["type"].startswith("subagents:")]
+        assert done.status == 0, done.stderr
+        assert names == [
+            "subagents:created",
+            "subagents:started",
+            "subagents:waiting",
+            "subagents:continued",
+            "subagents:completed",
+        ]
+        ends = [record for record in done.lines if record["type"] == "subagents:completed"]
+        assert "Child report." in ends[0]["result"]
+
+
+def test_fallback_model_answers_and_is_left(place):
+    others = {"replies": [FIRST, FIRST, {"text": "From the other."}]}
+    with MockServer.in_thread(others) as other, serve(place, limit(3600, "x", 9)) as server:
+        models = json.loads((place.agent_dir / "models.json").read_text())
+        models["providers"] |= other.models_json(provider="second", model="n")["providers"]
+        (place.agent_dir / "models.json").write_text(json.dumps(models))
+        settings = {"fallbackModels": ["second/n"], "fallbackAfterSeconds": 0}
+        (place.agent_dir / "subagents.json").write_text(json.dumps(settings))
+        done = ask(place, "--wait", "How many files?")
+        assert (done.status, done.stdout) == (0, "From the other.\n")
+        assert (len(server.requests), len(other.requests)) == (1, 3)
+        assert "continuing with second/n" in done.stderr

@@ -31,6 +31,7 @@ async def test_main_agent_has_the_tool(world):
         "agent": 1,
         "task": 1,
         "sessionId": None,
+        "output_schema": None,
     }
     assert "- explorer (read-only): " in tools["subagent"]["description"]
     assert {"Agent", "subagent_finalize"} & set(tools) == set()

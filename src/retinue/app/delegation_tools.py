@@ -89,13 +89,15 @@ class DelegationTools:
         from retinue.engine.clock import make_uuid
         from retinue.settings.run_config import find_own_depth
         from retinue.settings.subagent_call import SubagentRequest, make_session_dir, prepare_run
+        from retinue.surfaces.base import read_output_schema
         from retinue.surfaces.subagent.result import SubagentPorts, SubagentSettings
 
         config = self.parts.config
         own = config.crew.settings.subagents
 
         def prepare(call: "SubagentCall") -> "tuple[Definition, RunRequest, str]":
-            asked = SubagentRequest(call.agent, call.task, call.session_id, call.write, model, call.call_id)
+            schema = read_output_schema(call.output_schema, self._find_cwd(run_id))
+            asked = SubagentRequest(call.agent, call.task, call.session_id, call.write, model, call.call_id, schema)
             prepared = prepare_run(config.roster, asked, new_id=make_uuid)
             path = prepared[1].session_file
             if folder := Path(path).parent if path else self._find_session_dir(run_id):
@@ -113,6 +115,10 @@ class DelegationTools:
             home=str(config.paths.home or ""),
         )
         return SubagentPorts(self.open_caller(run_id), settings, prepare)
+
+    def _find_cwd(self, run_id: str) -> Path:
+        manager = self.find().manager
+        return (manager.live(run_id) or manager.root).setup.cwd
 
     def _find_allowed(self, run_id: str) -> tuple[str, ...] | None:
         """Return the agents that a run's definition lets it start; None means all."""

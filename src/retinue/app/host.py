@@ -56,6 +56,8 @@ class CallerObjects(Struct, frozen=True):
     """Added to the built-in tools; one with the name of a built-in tool replaces it."""
     extensions: Sequence[str | Path] = ()
     """Added to the discovered extensions."""
+    wrap_tool: Callable[[Tool], Tool] = lambda tool: tool
+    """Wraps each built-in tool of the main agent and its children; it keeps the tool's name and effect."""
 
 
 class SentRun(Struct, frozen=True):

@@ -12,7 +12,7 @@ from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Model
 from retinue.core.run import Run
 from retinue.core.tool import Tool
-from retinue.core.tool_table import ASK, BUILTIN_TOOLS, DISPATCH, FINALIZE, find_surfaces
+from retinue.core.tool_table import ASK, BUILTIN_TOOLS, DISPATCH, FINALIZE, SUBMIT, find_surfaces
 from retinue.engine.budget import BudgetedModel, Lease
 from retinue.engine.build import RunHost, build_run
 from retinue.engine.prompt import build_sections, choose_role
@@ -58,12 +58,14 @@ class MainTools:
 
     def build(self, names: list[str], delegation: Mapping[str, Tool], additions: Additions) -> dict[str, Tool]:
         """Create the tools of these names, without denied ones; `delegation` are those of the surfaces."""
-        made = build_tools(self._parts.tool_options, [name for name in names if name in BUILTIN_TOOLS])
+        built = build_tools(self._parts.tool_options, [name for name in names if name in BUILTIN_TOOLS])
+        made = {name: self._host.own.wrap_tool(tool) for name, tool in built.items()}
         given = {**made, **self._extra, **self._beside, **additions.tools, **self._host.own.tools}
-        if FINALIZE in names:
-            from retinue.features.finalise import FinalizeTool
+        if FINALIZE in names or SUBMIT in names:
+            from retinue.features.finalise import Delivery, FinalizeTool, SubmitTool
 
-            given[FINALIZE] = FinalizeTool()
+            delivery = Delivery.unpack(self._host.request.result)
+            given |= {FINALIZE: FinalizeTool(delivery), SUBMIT: SubmitTool(delivery)}
         given.update(delegation)
         return self._rename(self.drop_denied({name: given[name] for name in names}, additions))
 
@@ -152,6 +154,8 @@ class _MainBuilder:
             policy=Policy() if request.agent is None else self._build_policy(),
             extend=self._extend,
             main=main,
+            fallback_models=config.crew.settings.fallback_models,
+            fallback_after_s=config.crew.settings.fallback_after_seconds,
         )
 
     async def _extend(self, definition: Definition, request: RunRequest) -> Additions:

@@ -44,7 +44,7 @@ class McpServers:
         learn: Callable[..., None] = lambda *secrets: None,
     ) -> None:
         """`tell` receives one line per problem, `learn` each secret in an entry."""
-        self._found = load_servers(config.paths, environment, trusted=config.is_trusted)
+        self._found = load_servers(config.paths, environment, trusted=config.is_trusted, given=request.mcp_servers)
         learn(*(secret for item in self._found.found for secret in item.server.secrets))
         for text in (*(each.message for each in self._found.diagnostics), *(item.notice for item in self._found.found)):
             if text:

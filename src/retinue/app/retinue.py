@@ -3,22 +3,26 @@
 The OpenSession holds what belongs to the open session, the Host what all sessions share.
 """
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from msgspec.structs import asdict
+
 from retinue.app.host import CallerObjects, Host, SentRun
 from retinue.app.open_session import OpenSession, open_session, wait_until_idle
 from retinue.app.session_switch import Listeners, Sessions, resolve_session
 from retinue.core.amounts import check_task, check_texts
 from retinue.core.clock import Clock
-from retinue.core.errors import ModelError, RetinueError
+from retinue.core.errors import ModelError, RetinueError, UsageError
 from retinue.core.events import Event
 from retinue.core.messages import UserContent
 from retinue.core.model import Model, ModelInfo
-from retinue.core.run import Outcome, Question
+from retinue.core.output_schema import INVALID
+from retinue.core.run import Outcome, Question, Reason, Status, TypedOutcome
 from retinue.core.tool import Tool
 from retinue.engine.bus import Listener, Subscription
 from retinue.engine.clock import SystemClock
@@ -66,13 +70,14 @@ class Retinue:
         clock: Clock | None = None,
         say: Callable[[str], None] = ignore_message,
         sent: SentRun | None = None,
+        wrap_tool: Callable[[Tool], Tool] = lambda tool: tool,
         **settings: Any,
     ) -> None:
         """`model` is a name or a Model; `models`, `tools` and `extensions` are added to the configured ones.
 
-        `say` receives one-line notes; `sent` is what comes with a run from another machine. `settings` win over all
-        files, such as `max_concurrent=8` or `limits={"wall_seconds": 60}`. Raises UsageError for an unknown or invalid
-        setting.
+        `say` receives one-line notes; `sent` is what comes with a run from another machine; `wrap_tool` wraps each
+        built-in tool and keeps its name and effect. `settings` win over all files, such as `max_concurrent=8` or
+        `limits={"wall_seconds": 60}`. Raises UsageError for an unknown or invalid setting.
         """
         where = os.environ if environment is None else environment
         asked = inherit(request or Request(), where)
@@ -85,7 +90,7 @@ class Retinue:
             clock or SystemClock(),
             PendingQuestions(lambda event: self._here.main.bus.publish(event)),
             say,
-            own=CallerObjects(own, models, {tool.spec.name: tool for tool in tools}, extensions),
+            own=CallerObjects(own, models, {tool.spec.name: tool for tool in tools}, extensions, wrap_tool),
             sent=sent or SentRun(),
             settings=read_overrides({**settings, **scope}),
         )
@@ -143,6 +148,10 @@ class Retinue:
 
         check_task(task)
         check_texts(agent=agent or "", description=description, model=model, thinking=options.get("thinking"))
+        if options.get("output_schema") is not None:
+            from retinue.core.output_schema import check_schema
+
+            check_schema(options["output_schema"])
         subagents = await self._here.need_subagents()
         definition = self._here.config.roster.find_runnable(agent or "", "fleet")
         fields = {
@@ -159,6 +168,33 @@ class Retinue:
         run = subagents.manager.spawn(to_request(fields, limits))
         subagents.reactions.spare(run.id)
         return Handle(subagents.manager, run)
+
+    async def run(
+        self, agent: str, task: str, *, output: Any = None, description: str = "", **options: Any
+    ) -> TypedOutcome:
+        """Start a run, wait for it and return its outcome. Options are those of `spawn`.
+
+        `output` is the type of the result: a dataclass, msgspec Struct or pydantic model, or a JSON Schema. A valid
+        result is `structured` of the outcome as data, and `output` as an object of that type.
+        """
+        from retinue.core.output_schema import convert_result, derive_schema
+
+        if output is not None:
+            options["output_schema"] = derive_schema(output)
+        handle = await self.spawn(agent, task, description=description, **options)
+        try:
+            outcome = await handle.wait()
+        except asyncio.CancelledError:
+            await handle.stop()
+            raise
+        known = asdict(outcome)
+        if output is not None and outcome.status is Status.COMPLETED:
+            try:
+                known["output"] = convert_result(outcome.structured, output)
+            except UsageError as error:
+                # The agent's file has a schema of its own, which the type contradicts.
+                known |= {"status": Status.FAILED, "reason": Reason.INVALID_RESULT, "error": f"[{INVALID}] {error}"}
+        return TypedOutcome(**known)
 
     async def resume(self, run_id: str, task: str) -> "Handle":
         """Continue a finished run with a new task and its earlier context. Raises RetinueError."""
@@ -497,7 +533,13 @@ class Retinue:
         return LifecycleRecords(self._here.subagents.manager.find)
 
     async def call_subagent(
-        self, agent: str, task: str, *, write: bool = False, session_id: str | None = None
+        self,
+        agent: str,
+        task: str,
+        *,
+        write: bool = False,
+        session_id: str | None = None,
+        output_schema: dict[str, Any] | str | None = None,
     ) -> dict[str, Any]:
         """Call the `subagent` surface once and return its result, even if it fails.
 
@@ -510,7 +552,8 @@ class Retinue:
         subagents = await self._here.need_subagents()
         model = self._main.setup.model.info.ref if self._host.request.model else None
         ports = subagents.tools.open_subagent(self.run_id, model)
-        return await make_call(SubagentCall(agent or "", task or "", session_id, write), ports)
+        call = SubagentCall(agent or "", task or "", session_id, write, output_schema=output_schema)
+        return await make_call(call, ports)
 
     async def open_delegation(self) -> "Delegation":
         """Return the delegation tools for a caller that is not our agent."""

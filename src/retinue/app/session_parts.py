@@ -62,8 +62,9 @@ class SessionParts:
     @cached_property
     def child_tools(self) -> dict[str, Tool]:
         """All tools for children, without those of surfaces."""
+        wrap = self.host.own.wrap_tool
         return {
-            **build_tools(self.tool_options),
+            **{name: wrap(tool) for name, tool in build_tools(self.tool_options).items()},
             **build_extra_tools(),
             **self.web.build(),
             **self.languages.build(for_main=False),
@@ -148,7 +149,7 @@ def _find_servers(host: Host, config: Config) -> "McpServers | None":
     """Return the MCP servers; None if no file names any, without loading the MCP code."""
     from retinue.settings.paths import has_files
 
-    if not has_files(config.paths, trusted=config.is_trusted):
+    if not (host.request.mcp_servers or has_files(config.paths, trusted=config.is_trusted)):
         return None
     from retinue.app.mcp import McpServers
 

@@ -206,7 +206,9 @@ def _list(roster: "Roster", *, as_json: bool) -> int:
 def _render_facts(row: dict[str, Any], elsewhere: dict[str, Any]) -> str:
     tools = [*row["tools"], *(["tools of extensions or servers"] if row["name"] in elsewhere else [])]
     facts = ["read-only" if row["readonly"] else "read/write", row["dialect"], row["model"] or ""]
-    facts += [", ".join(tools) or "no tools", "" if row["enabled"] else "disabled"]
+    ignored = sum(field["status"] == "ignored" for field in row["fields"])
+    facts += [", ".join(tools) or "no tools", f"{ignored} ignored field{'s' * (ignored > 1)}" if ignored else ""]
+    facts.append("" if row["enabled"] else "disabled")
     facts.append(f"on {', '.join(row['surfaces'])}" if row.get("surfaces") else "")
     return " · ".join(fact for fact in facts if fact)
 

@@ -41,10 +41,18 @@ def run_detached(options: Options) -> int:
 
         return run_screen(options, process_id, first)
     os.close(log)
+    status = 0
+
+    def is_running() -> bool:
+        nonlocal status
+        ended, status = os.waitpid(child, os.WNOHANG)
+        return not ended
+
     try:
-        record = asyncio.run(processes.wait_until_open(process_id, lambda: os.waitpid(child, os.WNOHANG)[0] == 0))
-    except RetinueError:
+        record = asyncio.run(processes.wait_until_open(process_id, is_running))
+    except RetinueError as error:
         processes.forget(process_id)
+        error.exit_status = os.waitstatus_to_exitcode(status) or 1
         raise
     if record.note:
         say(record.note)

@@ -1,4 +1,4 @@
-"""`retinue --mode rpc` and `retinue mcp`: serve another program over lines on standard input and output.
+"""`retinue --mode rpc`, `retinue mcp` and `retinue acp`: serve another program over lines on standard input and output.
 
 They serve until the caller closes standard input. Signals end them like a headless run: SIGINT 130, SIGTERM 143,
 SIGHUP 129.
@@ -18,6 +18,19 @@ def run_rpc(options: Options) -> int:
     if options.prompts or options.files:
         raise UsageError('--mode rpc takes no prompts and no @files: send {"type": "prompt", …} on standard input')
     return run_until_done(_Rpc(options))
+
+
+def run_acp(options: Options) -> int:
+    """Be the agent of an editor that speaks the Agent Client Protocol."""
+    try:
+        import acp  # noqa: F401 - the extra may be missing
+    except ImportError as error:
+        raise UsageError("retinue acp needs an optional package: pip install 'retinue[acp]'") from error
+    import logging
+
+    # The protocol's library logs a traceback for each bad message; the client gets the error itself.
+    logging.getLogger().addHandler(logging.NullHandler())
+    return run_until_done(_Acp(options))
 
 
 def run_mcp(options: Options) -> int:
@@ -68,3 +81,22 @@ class _Mcp(_LineServer):
         await server.serve(self._lines)
         await self._drain()
         return 0
+
+
+class _Acp(_LineServer):
+    async def run(self) -> int:
+        """Serve an editor: it opens the sessions, each in a folder of its own."""
+        from importlib.metadata import version
+
+        from retinue.serve.acp.agent import AcpAgent
+
+        self._catch_signals()
+        await AcpAgent(self._to_request(), self._lines, self._outlet, self._say, version("retinue")).serve()
+        await self._drain()
+        return self.ended_by
+
+    def _end(self, status: int) -> None:
+        if self.ended_by:
+            self._leave()
+        self.ended_by = status
+        self._lines.close()

@@ -77,6 +77,11 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
         f"{_MODEL} --no-session",
         (("", "serve the delegation tools to an MCP host, such as another coding agent"),),
     ),
+    "acp": (
+        "line_server.run_acp",
+        f"{_MODEL} --no-session --session-dir",
+        (("", "be the agent of an editor that speaks the Agent Client Protocol"),),
+    ),
     "worker": (
         "worker.run_worker",
         "--database --slots --total --drain",

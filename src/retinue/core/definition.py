@@ -4,11 +4,15 @@ All dialects produce it, so this file must not depend on a dialect. A definition
 decided elsewhere and is never more.
 """
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
-Dialect: TypeAlias = Literal["pi", "codingcode", "sticky"]
+Foreign: TypeAlias = Literal["claude", "codex", "opencode", "cursor", "copilot", "gemini"]
+"""Dialects of other tools, in order of precedence."""
+Dialect: TypeAlias = Literal["pi", "codingcode", "sticky", "claude", "codex", "opencode", "cursor", "copilot", "gemini"]
+FOREIGN: tuple[Foreign, ...] = get_args(Foreign)
+FieldStatus: TypeAlias = Literal["kept", "approximated", "ignored"]
 Source: TypeAlias = Literal["builtin", "user", "project"]
 Selection: TypeAlias = bool | tuple[str, ...]
 """True: all; False: none; otherwise exactly these names."""
@@ -36,6 +40,17 @@ class DeclaredTools(Struct, frozen=True):
     """`ext:name` and `ext:name/tool`. If there is any, extension tools become an allow-list."""
     aliases: dict[str, str] = {}
     """Name that the model sees → name of the tool, for files that use their own names."""
+
+
+class FieldReport(Struct, frozen=True):
+    """What became of one field of an agent file."""
+
+    field: str
+    """Its name in the file."""
+    status: FieldStatus
+    note: str = ""
+    """How it is approximated, or why it is ignored."""
+    line: int | None = None
 
 
 class Definition(Struct, frozen=True, kw_only=True):
@@ -71,6 +86,9 @@ class Definition(Struct, frozen=True, kw_only=True):
     """None: not set. 0: no limit, and the caller cannot set one."""
     max_tokens_total: int | None = None
     max_cost: float | None = None
+    max_seconds: float | None = None
+    fallback_models: tuple[str, ...] | None = None
+    """Models to ask while a usage limit of its own lasts; None for those of the settings."""
     isolated: bool | None = None
     """No extensions and no skills. For this and the following fields: None leaves it to the caller, a value is
     final."""
@@ -84,8 +102,16 @@ class Definition(Struct, frozen=True, kw_only=True):
     runner: Runner | None = None
     completion: Literal["text", "finalize"] = "text"
     """A run ends successfully with its last text, or with a call of `subagent_finalize`."""
+    output_schema: dict[str, Any] | None = None
+    """The JSON Schema that its result must match."""
+    schema_file: str = ""
+    """The file with the schema, as written."""
     color: str | None = None
     shadows: tuple[str, ...] = ()
     """Files with the same agent name that this file overrides, nearest first."""
     lines: dict[str, int] = {}
     """The line of each field in the file, for messages."""
+    fields: tuple[FieldReport, ...] = ()
+    """What became of each field, in the order of the file."""
+    faults: tuple[str, ...] = ()
+    """Restrictions that cannot be expressed; with any, the agent is disabled."""

@@ -45,6 +45,8 @@ class ToolSpec(Struct, frozen=True):
     description: str
     parameters: dict[str, Any]
     """A JSON schema of type object."""
+    checks_itself: bool = False
+    """The tool checks its arguments itself, by more of the standard than we do before a call."""
     alias_of: str = ""
     """The tool's own name, if a definition renames it; `name` is then the new name."""
 

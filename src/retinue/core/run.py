@@ -53,6 +53,8 @@ class Reason(StrEnum):
     """A provider's usage limit was reached, and nobody wanted to wait; it can be continued."""
     NOT_FINALIZED = "not_finalized"
     """It had to answer with a call of `subagent_finalize`, and ended without one."""
+    INVALID_RESULT = "invalid_result"
+    """It delivered no result that matches its schema."""
 
 
 Join: TypeAlias = Literal["async", "smart", "group"]
@@ -90,11 +92,19 @@ class Outcome(Struct, frozen=True):
     """Stopped before its first reply, with nothing done: when resumed, it starts with its task."""
     exit_code: int | None = None
     """Exit status of its process, if it had its own and that ended by itself."""
+    structured: Any = None
+    """Its result as data, if it had to match a schema and does."""
 
     @property
     def cost(self) -> float:
         """US dollars."""
         return self.usage.cost.total
+
+
+class TypedOutcome(Outcome, frozen=True):
+    """The outcome of a run with its result as an object of the caller's type."""
+
+    output: Any = None
 
 
 class Grant(Struct, frozen=True, omit_defaults=True):

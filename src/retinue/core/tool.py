@@ -146,6 +146,19 @@ class Waiting(Protocol):
     waits: bool
 
 
+@runtime_checkable
+class SharedTool(Protocol):
+    """A tool that a run in a process of its own has there, and whose state is here."""
+
+    def pack(self) -> str:
+        """What the tool in the other process needs, as JSON."""
+        ...
+
+    def hear(self, arguments: Any) -> None:
+        """Receive a call that was made there. MUST NOT raise."""
+        ...
+
+
 ELSEWHERE = {
     "Glob": "find",
     "MultiEdit": "edit",

@@ -51,6 +51,7 @@ TOOLS = (
     ToolRow("dispatch_agent", "dispatch", Effect.DELEGATE, "callers", "surfaces/dispatch/tool", "DispatchTool"),
     ToolRow("tool_search", "search", Effect.READ, "deferred", "features/deferred", "SearchTool"),
     ToolRow("subagent_finalize", "finalize", Effect.READ, "internal", "features/finalise", "FinalizeTool"),
+    ToolRow("submit_result", "finalize", Effect.READ, "internal", "features/finalise", "SubmitTool"),
 )
 """In display order."""
 
@@ -76,6 +77,8 @@ SEARCH = "tool_search"
 """In a list it asks for all deferred tools. It is added with them; if there are none, its absence is not an error."""
 FINALIZE = "subagent_finalize"
 """The tool with which an agent gives its final answer; only children have it."""
+SUBMIT = "submit_result"
+"""The tool with which an agent delivers a result that must match a schema."""
 
 
 def list_surface_tools(surfaces: Iterable[str]) -> list[str]:

@@ -10,15 +10,22 @@ import shlex
 import stat
 import time
 from collections.abc import Callable, Collection, Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from retinue.core.definition import Definition, Dialect, Source
+from retinue.core.definition import FOREIGN, Definition, Dialect, Foreign, Source
 from retinue.core.diagnostics import Diagnostic
-from retinue.core.errors import quote
+from retinue.core.errors import UsageError, quote
+from retinue.core.output_schema import check_schema, parse_schema
 from retinue.definitions.dialects import codingcode, pi, sticky
 from retinue.definitions.fields import show_place
+
+if TYPE_CHECKING:
+    from retinue.definitions.denials import Denial
 
 MARKDOWN = (".md", ".markdown")
 _PACKAGED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "builtin")
@@ -26,6 +33,7 @@ _PACKAGED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "builtin")
 
 class Root(Struct, frozen=True):
     path: str
+    """A folder, or for the agents of OpenCode also a file that lists them."""
     dialect: Dialect
     source: Source
     suffixes: tuple[str, ...] = (".md",)
@@ -33,6 +41,49 @@ class Root(Struct, frozen=True):
     """The directory in which its files must really be; empty: anywhere, if they belong to the user."""
     hidden: tuple[str, ...] = ()
     """Real paths that must not be read, whatever link leads there."""
+    is_deep: bool = False
+    """Its folders are searched, too."""
+
+
+class ForeignPlace(NamedTuple):
+    """Where another tool keeps agents, relative to the project or to the home directory."""
+
+    dialect: Foreign
+    path: str
+    is_users: bool = False
+    suffixes: tuple[str, ...] = (".md",)
+    is_deep: bool = False
+
+
+_OPENCODE = ("opencode.json", "opencode.jsonc")
+FOREIGN_PLACES = (
+    ForeignPlace("claude", ".claude/agents", is_deep=True),
+    ForeignPlace("claude", ".claude/agents", is_users=True, is_deep=True),
+    ForeignPlace("codex", ".codex/agents", suffixes=(".toml",)),
+    ForeignPlace("codex", ".codex/agents", is_users=True, suffixes=(".toml",)),
+    *(ForeignPlace("opencode", f".opencode/{name}", is_deep=True) for name in ("agents", "agent")),
+    *(ForeignPlace("opencode", path) for name in _OPENCODE for path in (name, f".opencode/{name}")),
+    *(ForeignPlace("opencode", f".config/opencode/{name}", True, is_deep=True) for name in ("agents", "agent")),
+    *(ForeignPlace("opencode", f".config/opencode/{name}", is_users=True) for name in _OPENCODE),
+    ForeignPlace("cursor", ".cursor/agents"),
+    ForeignPlace("cursor", ".cursor/agents", is_users=True),
+    ForeignPlace("copilot", ".github/agents"),
+    ForeignPlace("copilot", ".copilot/agents", is_users=True),
+    ForeignPlace("gemini", ".gemini/agents"),
+    ForeignPlace("gemini", ".gemini/agents", is_users=True),
+)
+"""Within one level, in order of precedence."""
+RULE_FILES = (
+    ForeignPlace("claude", ".claude/settings.json"),
+    ForeignPlace("claude", ".claude/settings.local.json"),
+    ForeignPlace("claude", ".claude/settings.json", is_users=True),
+    *(ForeignPlace("opencode", path) for name in _OPENCODE for path in (name, f".opencode/{name}")),
+    *(ForeignPlace("opencode", f".config/opencode/{name}", is_users=True) for name in _OPENCODE),
+)
+"""Files whose rules restrict the agents of a tool."""
+PLUGINS = ".claude/plugins/installed_plugins.json"
+MAX_FOLDERS = 500
+"""Maximum number of folders searched below one root."""
 
 
 class AgentFolders(Struct, frozen=True):
@@ -45,10 +96,13 @@ class AgentFolders(Struct, frozen=True):
     """The project's configuration folders that may be read."""
     hidden: tuple[str, ...] = ()
     """Real paths that are hidden from agents."""
+    sources: tuple[Dialect, ...] = FOREIGN
+    """The tools whose agents are read besides our own."""
 
 
 def find_roots(places: AgentFolders, nearest: str) -> list[Root]:
-    """All roots, highest precedence first: project, user, builtin; within a level pi, codingcode, sticky.
+    """All roots, highest precedence first: project, user, builtin; within a level pi, codingcode, sticky, then other
+    tools.
 
     `nearest` is the project's folder of agents, as returned by `find_nearest`.
     """
@@ -60,6 +114,8 @@ def find_roots(places: AgentFolders, nearest: str) -> list[Root]:
     own = [make_project_root(nearest, places)]
     if ".codingcode" in places.configs:
         own.append(make_project_root(os.path.join(project, ".codingcode", "agents"), places))
+    own += [make_project_root(path, places) for path in _list_foreign(places)] if places.project != home else []
+    user += _list_user_roots(places)
     taken = {root.path for root in user}
     builtin = [
         Root(os.path.join(_PACKAGED, "pi"), "pi", "builtin"),
@@ -72,10 +128,108 @@ def find_roots(places: AgentFolders, nearest: str) -> list[Root]:
 
 def make_project_root(folder: str, places: AgentFolders) -> Root:
     """A folder of the project's agents; its location determines the dialect."""
+    for place in FOREIGN_PLACES:
+        at = os.path.join(places.project, place.path)
+        if not place.is_users and (folder == at or folder.startswith(f"{at}/")):
+            bounds = str(places.project), places.hidden
+            return Root(folder, place.dialect, "project", place.suffixes, *bounds, place.is_deep)
     is_codingcode = os.path.basename(os.path.dirname(folder)) == ".codingcode"
     dialect: Dialect = "codingcode" if is_codingcode else "pi"
     suffixes = (".md",) if is_codingcode else MARKDOWN
     return Root(folder, dialect, "project", suffixes, str(places.project), places.hidden)
+
+
+def _list_foreign(places: AgentFolders) -> list[str]:
+    """The places of other tools' agents in the project."""
+    return [
+        os.path.join(places.project, place.path)
+        for place in FOREIGN_PLACES
+        if not place.is_users and place.dialect in places.sources and place.path.partition("/")[0] in places.configs
+    ]
+
+
+def _list_user_roots(places: AgentFolders) -> list[Root]:
+    """The places of other tools' agents in the home directory; agents of plugins come after the tool's own."""
+    if places.home is None:
+        return []
+    found: list[Root] = []
+    for dialect in (name for name in FOREIGN if name in places.sources):
+        own = [place for place in FOREIGN_PLACES if place.is_users and place.dialect == dialect]
+        plugins = _list_plugins(places.home) if dialect == "claude" else []
+        found += [
+            Root(
+                os.path.join(places.home, place.path), dialect, "user", place.suffixes, "", places.hidden, place.is_deep
+            )
+            for place in own
+        ]
+        found += [Root(path, dialect, "user", hidden=places.hidden, is_deep=True) for path in plugins]
+    return found
+
+
+def _list_plugins(home: Path) -> list[str]:
+    """The folders of agents of Claude Code's plugins, except those that its settings switch off."""
+    installed = _load_object(os.path.join(home, PLUGINS)).get("plugins")
+    enabled = _load_object(os.path.join(home, ".claude/settings.json")).get("enabledPlugins")
+    switched = enabled if isinstance(enabled, dict) else {}
+    found: list[str] = []
+    for name, entry in installed.items() if isinstance(installed, dict) else ():
+        entries = entry if isinstance(entry, list) else [entry]
+        paths = [item.get("installPath") for item in entries if isinstance(item, dict) and not item.get("projectPath")]
+        if switched.get(name, True) is True:
+            found += [os.path.join(path, "agents") for path in paths if isinstance(path, str) and os.path.isabs(path)]
+    return list(dict.fromkeys(found))
+
+
+def _load_object(path: str) -> dict[str, object]:
+    from retinue.core.strictjson import JsonError, parse_json
+
+    try:
+        return parse_json(_read(path)[0], where=path, comments=True) if os.path.isfile(path) else {}
+    except (OSError, JsonError):
+        return {}
+
+
+def list_rule_files(places: AgentFolders) -> list[Root]:
+    """The files whose rules restrict agents of other tools. They are read in untrusted folders, too."""
+    found: list[Root] = []
+    for place in RULE_FILES:
+        base = places.home if place.is_users else places.project
+        if base is not None and place.dialect in places.sources and (place.is_users or base != places.home):
+            bounds = "" if place.is_users else str(base)
+            source: Source = "user" if place.is_users else "project"
+            found.append(Root(os.path.join(base, place.path), place.dialect, source, (), bounds, places.hidden))
+    return found
+
+
+def load_rules(root: Root) -> "list[Denial]":
+    """The rules of one file that restrict agents; none if there is no such file."""
+    from retinue.definitions.denials import Denial, parse_claude, parse_opencode
+
+    if not os.path.lexists(root.path):
+        return []
+    try:
+        if not os.path.isfile(root.path):
+            return [Denial(root.path, "the file", fault="is not a regular file")]
+        data, status, real = _read(root.path)
+    except OSError as error:
+        return [Denial(root.path, "the file", fault=_explain(error))]
+    if real != root.path and (fault := _find_link_fault(real, status, root)):
+        return [Denial(root.path, "the file", fault=fault)]
+    return (parse_claude if root.dialect == "claude" else parse_opencode)(data, root.path)
+
+
+def list_deep(root: Root) -> list[Root]:
+    """The root and, if it is deep, the folders in it, without links."""
+    found = [root]
+    if root.is_deep and not os.path.islink(root.path):
+        for place, names, _ in os.walk(root.path):
+            names[:] = sorted(
+                name for name in names if name[0] != "." and not os.path.islink(os.path.join(place, name))
+            )
+            found += [replace(root, path=os.path.join(place, name)) for name in names]
+            if len(found) >= MAX_FOLDERS:
+                break
+    return found[:MAX_FOLDERS]
 
 
 def find_nearest(places: AgentFolders) -> str:
@@ -99,7 +253,23 @@ _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _ABSENT = {errno.ENOENT, errno.ENOTDIR}
 
 Parse = Callable[..., tuple[Definition | None, list[Diagnostic]]]
-PARSERS: Mapping[Dialect, Parse] = {"pi": pi.parse, "codingcode": codingcode.parse, "sticky": sticky.parse}
+
+
+def _import_parser(dialect: Dialect) -> Parse:
+    def parse(*args: Any, **options: Any) -> tuple[Definition | None, list[Diagnostic]]:
+        # Most users have files of few tools.
+        found: Parse = import_module(f"retinue.definitions.dialects.{dialect}").parse
+        return found(*args, **options)
+
+    return parse
+
+
+PARSERS: Mapping[Dialect, Parse] = {
+    "pi": pi.parse,
+    "codingcode": codingcode.parse,
+    "sticky": sticky.parse,
+    **{dialect: _import_parser(dialect) for dialect in FOREIGN},
+}
 Stamp = tuple[int, int, int, int]
 _UNSETTLED: Stamp = (0, 0, 0, 0)
 
@@ -127,6 +297,8 @@ def load_root(root: Root, known_tools: Collection[str], before: Mapping[str, Fou
     if root.source == "project" and os.path.islink(root.path):
         text = "is a link, so nothing in it is read; put a real folder there"
         return Listing(root, stamp, (), (_tell(root.path, text, "link"),))
+    if root.path.endswith((".json", ".jsonc")):
+        return Listing(root, stamp, _load_config(root))
     try:
         with os.scandir(root.path) as entries:
             found = sorted(
@@ -145,6 +317,23 @@ def load_root(root: Root, known_tools: Collection[str], before: Mapping[str, Fou
         else:
             files.append(_load_entry(entry, root, known_tools))
     return Listing(root, stamp, tuple(files))
+
+
+def _load_config(root: Root) -> tuple[FoundAgent, ...]:
+    """The agents that one file of OpenCode lists."""
+    from retinue.definitions.dialects.opencode import parse_config
+
+    path = root.path
+    if not os.path.isfile(path):
+        return ()
+    try:
+        data, status, real = _read(path)
+    except OSError as error:
+        return (_refuse(path, find_stamp(path), f"cannot be read: {_explain(error)}", "unreadable"),)
+    if real != path and (fault := _find_link_fault(real, status, root)):
+        return (_refuse(path, _to_stamp(status), fault, "link"),)
+    stamp = _to_stamp(status) if time.time_ns() - status.st_mtime_ns > _SETTLE_NS else None
+    return tuple(FoundAgent(path, stamp, item, tuple(told)) for item, told in parse_config(data, path, root.source))
 
 
 def load_accepted(root: Root, known_tools: Collection[str], accepted: Mapping[str, str]) -> Listing:
@@ -233,7 +422,31 @@ def _load(
     if problem is not None:
         return FoundAgent(path, stamp, None, (problem,))
     definition, diagnostics = PARSERS[root.dialect](text, path, root.source, known_tools=known_tools)
+    if definition is not None and definition.schema_file:
+        stamp = None  # the schema may change without its agent
+        definition, more = _add_schema(definition, root, is_accepted=digest is not None)
+        diagnostics += more
     return FoundAgent(path, stamp, definition, tuple(diagnostics))
+
+
+def _add_schema(definition: Definition, root: Root, *, is_accepted: bool) -> tuple[Definition, list[Diagnostic]]:
+    """Read the schema of an agent from its file; if that fails, the agent is disabled."""
+    path = os.path.join(os.path.dirname(definition.path), os.path.expanduser(definition.schema_file))
+    try:
+        if is_accepted:
+            raise UsageError("only the agent's file was accepted; write the schema into it, or trust the folder")
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise UsageError("not a regular file")
+        data, status, real = _read(path)
+        if fault := _find_link_fault(real, status, root):
+            raise UsageError(fault)
+        return replace(definition, output_schema=check_schema(parse_schema(data))), []
+    except (OSError, UsageError) as error:
+        reason = _explain(error) if isinstance(error, OSError) else str(error)
+    line = definition.lines.get("output_schema")
+    text = f"{show_place(definition.path, line)}: output_schema: {quote(definition.schema_file, 200)}: {reason}"
+    problem = Diagnostic(f"{text}; the agent is disabled", definition.path, line, code="field", field="output_schema")
+    return replace(definition, enabled=False), [problem]
 
 
 def _refuse(path: str, stamp: Stamp | None, text: str, code: str) -> FoundAgent:

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.definitions.fields import AgentFields, show_place
-from retinue.definitions.frontmatter import BlockError, Fences, parse_block
+from retinue.definitions.frontmatter import BlockError, Fences, FrontmatterBlock, parse_block
 
 MAX_CHARS = 128
 _DEVICES = (f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10))
@@ -83,6 +83,12 @@ def open_document(
         text = f"{show_place(path, error.line)}: {error}"
         return None, [Diagnostic(text, path, error.line, code=error.code)]
     fields = AgentFields(block, path, known, meaningless)
+    find_hidden(fields, block)
+    return fields, fields.problems
+
+
+def find_hidden(fields: AgentFields, block: FrontmatterBlock) -> None:
+    """Report invisible characters in the instructions, and their length."""
     body, line = block.body, block.body_line
     if found := _HIDDEN.search(body):
         at = line + body.count("\n", 0, found.start())
@@ -91,7 +97,6 @@ def open_document(
     if len(body) > LONG_BODY_CHARS:
         about = f"the instructions are {len(body)} characters long and may not fit a model's context"
         fields.report(about, "", line, "long-body", "warning")
-    return fields, fields.problems
 
 
 def read_name(fields: AgentFields, *, stem_counts: bool) -> str | None:

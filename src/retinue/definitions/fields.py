@@ -9,19 +9,20 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from retinue.core.amounts import is_amount, is_number
-from retinue.core.definition import Selection
+from retinue.core.definition import FieldReport, FieldStatus, Selection
 from retinue.core.diagnostics import Diagnostic, suggest
-from retinue.core.errors import quote
+from retinue.core.errors import UsageError, quote
+from retinue.core.output_schema import MAX_CHARS, check_schema
 from retinue.definitions.frontmatter import FrontmatterBlock, FrontmatterField, Items, Scalar, Value, YamlTable
 
 # Fields that restrict an agent: a typo must not disable them.
 LIMITING = frozenset((
     "tools", "approved_tools", "allowed_tools", "disallowed_tools", "disabled", "readonly", "enabled", "isolated",
-    "extensions", "exclude_extensions", "isolation", "max_turns", "max_tokens_total", "max_cost", "allowed_subagents",
-    "hooks",
+    "extensions", "exclude_extensions", "isolation", "max_turns", "max_tokens_total", "max_cost", "max_seconds",
+    "allowed_subagents", "hooks", "output_schema",
 ))  # fmt: skip
 # Names of these fields in other programs and dialects, folded.
 _FOREIGN = {
@@ -54,6 +55,7 @@ class AgentFields:
         """A limit cannot be parsed, and the agent must not run without it."""
         self.lines: dict[str, int] = {}
         self._written: dict[str, str] = {}
+        self._reports: dict[str, FieldReport] = {}
         self._values: dict[str, Value] = {}
         self._known = known
         for note in block.notes:
@@ -64,14 +66,17 @@ class AgentFields:
     def _place(self, entry: FrontmatterField, meaningless: Mapping[str, str]) -> None:
         key = entry.key
         field = self._known.get(key)
+        self.note(key, "kept", line=entry.line)
         if field is None:
             if key in meaningless:
+                self.note(key, "ignored", meaningless[key])
                 if meaningless[key]:
                     text = f"{quote(key, 60)} has no meaning here; {meaningless[key]}"
                     self.report(text, key, entry.line, "unknown-key", "warning")
                 return
             field, hint = _match_key(key, tuple(self._known.items()))
             end = f"read as {quote(field)}, since it limits the agent" if field else "ignored"
+            self.note(key, "approximated" if field else "ignored", f"unknown field{hint}" if field is None else end)
             self.report(f"unknown field {quote(key, 60)}{hint}: {end}", key, entry.line, "unknown-key", "warning")
             if field is None:
                 return
@@ -89,6 +94,16 @@ class AgentFields:
         else:
             self.report(f"{twice}; the last one counts", field, entry.line, "duplicate-key", "warning")
 
+    def note(self, key: str, status: FieldStatus, text: str = "", line: int | None = None) -> None:
+        """Record what becomes of a field, by its name in the file; a worse status replaces a better one."""
+        known = self._reports.get(key) or FieldReport(key, "kept", line=line)
+        worst = max(known.status, status, key=get_args(FieldStatus).index)
+        texts = dict.fromkeys(filter(None, (known.note, text)))
+        self._reports[key] = FieldReport(key, worst, "; ".join(texts), known.line)
+
+    def list_reports(self) -> tuple[FieldReport, ...]:
+        return tuple(self._reports.values())
+
     def report(
         self,
         text: str,
@@ -99,6 +114,8 @@ class AgentFields:
     ) -> None:
         line = self.lines.get(field) if line is None else line
         place = show_place(self.path, line)
+        if field in self._written:
+            self.note(self._written[field], "ignored" if text.endswith("; ignored") else "approximated", text)
         self.problems.append(Diagnostic(f"{place}: {text}", self.path, line, severity, code, field))
 
     def name(self, field: str) -> str:
@@ -238,6 +255,21 @@ class AgentFields:
         self.reject(field, "a list of objects", "nothing passes until this is fixed")
         return ({},)
 
+    def read_schema(self) -> tuple[dict[str, Any] | None, str]:
+        """The schema of the agent's results, or the file that has it; anything unusable disables the agent."""
+        value = self._values.get("output_schema")
+        if value is None or (isinstance(value, Scalar) and value.is_null):
+            return None, ""
+        if isinstance(value, Scalar) and not value.text.lstrip().startswith("{"):
+            return None, value.text.strip()
+        try:
+            schema = json.loads(value.text) if isinstance(value, Scalar) else to_data(value)
+            return check_schema(schema), ""
+        except (ValueError, RecursionError, UsageError) as error:
+            self.is_disabled = True
+            self.report(f"{self.name('output_schema')}: {error}; the agent is disabled", "output_schema")
+            return None, ""
+
 
 def show_place(path: str, line: int | None) -> str:
     """`path:line` for the start of a message, always on one line."""
@@ -276,6 +308,24 @@ def to_plain(value: Value, depth: int = 0) -> Any:
         is_long = len(value.values) > 100
         return "a list of more than 100" if is_long else [to_plain(item, depth + 1) for item in value.values]
     return {key: to_plain(item, depth + 1) for key, item in list(value.values.items())[:100]}
+
+
+def to_data(value: Value) -> Any:
+    """Convert a value to Python objects without losing anything. Raises ValueError if it is too large."""
+    left = MAX_CHARS
+
+    def convert(part: Value) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:  # aliases may repeat a part often
+            raise ValueError(f"has more than {MAX_CHARS} values")
+        if isinstance(part, Scalar):
+            return to_plain(part)
+        if isinstance(part, Items):
+            return [convert(each) for each in part.values]
+        return {key: convert(each) for key, each in part.values.items()}
+
+    return convert(value)
 
 
 def fold_key(key: str) -> str:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.collector import paused_collector
-from retinue.core.definition import Definition
+from retinue.core.definition import FOREIGN, Definition
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.core.tool_table import KNOWN_TOOLS, SURFACES
@@ -27,8 +27,11 @@ from retinue.definitions.discover import (
     find_roots,
     find_stamp,
     is_same,
+    list_deep,
+    list_rule_files,
     load_accepted,
     load_root,
+    load_rules,
     make_project_root,
 )
 from retinue.definitions.document import find_skeleton, fold_name
@@ -133,17 +136,22 @@ class DefinitionRegistry:
         self._hide_defaults = hide_defaults
         self._nearest: str | None = None
         self._listings: list[Listing] = []
+        self._rule_files = list_rule_files(places)
+        self._rule_stamps: tuple[Stamp | None, ...] = ()
         self._current: Definitions | None = None
 
     def read(self) -> Definitions:
         """The agents on disk now; the same object as before if nothing has changed."""
         seen = find_nearest(self._places), find_stamp(self._accepted_file) if self._accepted_file else None
+        stamps = tuple(find_stamp(root.path) for root in self._rule_files)
         if (
             self._current is None
+            or stamps != self._rule_stamps
             or seen != (self._nearest, self._accepted_stamp)
             or not all(map(is_same, self._listings))
         ):
             nearest, _ = self._nearest, self._accepted_stamp = seen
+            self._rule_stamps = stamps
             self._current = self._load(find_roots(self._places, nearest))
         return self._current
 
@@ -160,7 +168,8 @@ class DefinitionRegistry:
         others = [root for root in roots if root not in used and os.path.lexists(root.path)]
         before = {found.path: found for listing in self._listings for found in listing.files}
         with paused_collector():
-            self._listings = [load_root(root, self._known_tools, before) for root in used]
+            every = [deep for root in used for deep in list_deep(root)]
+            self._listings = [load_root(root, self._known_tools, before) for root in every]
             self._listings = [*self._load_accepted({root.path for root in used}), *self._listings]
         return self._merge(others)
 
@@ -183,8 +192,24 @@ class DefinitionRegistry:
             for found in listing.files
             if found.definition is not None and not self._is_hidden(found)
         ]
+        candidates, rules_told = self._restrict(candidates)
+        diagnostics += rules_told
         winners, told = choose_winners(candidates)
         return Definitions(tuple(winners), (*diagnostics, *told))
+
+    def _restrict(self, candidates: Agents) -> tuple[Agents, Sequence[Diagnostic]]:
+        """Apply the rules that other tools keep beside their agents."""
+        if not any(item.dialect in FOREIGN for item in candidates) or not any(self._rule_stamps):
+            return candidates, []
+        from retinue.definitions.denials import apply_denials
+
+        rules = [(root.dialect, rule) for root in self._rule_files for rule in load_rules(root)]
+        found: Agents = []
+        for item in candidates:
+            own = [rule for dialect, rule in rules if dialect == item.dialect]
+            found.append(apply_denials(item, own) if own else item)
+        old = {fault for item in candidates for fault in item.faults}
+        return found, [_tell_restricted(item, fault) for item in found for fault in item.faults if fault not in old]
 
     def _is_hidden(self, found: FoundAgent) -> bool:
         item = found.definition
@@ -262,6 +287,10 @@ def _tell_clash(item: Definition, other: Definition, how: str) -> Diagnostic:
     line = item.lines.get("name", 1)
     text = f"{show_place(item.path, line)}: the names {quote(item.name)} and {quote(other.name)} ({other.path}) {how}"
     return Diagnostic(text, item.path, line, "warning", "clash", "name")
+
+
+def _tell_restricted(item: Definition, fault: str) -> Diagnostic:
+    return Diagnostic(f"{show_place(item.path, None)}: {fault}", item.path, None, "error", "restriction")
 
 
 def _tell_untrusted(root: Root) -> Diagnostic:

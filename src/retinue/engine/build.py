@@ -23,6 +23,7 @@ from retinue.core.tool import Tool
 from retinue.engine.budget import BudgetedModel, Leases
 from retinue.engine.calls import CallHook
 from retinue.engine.fork import take_fork
+from retinue.engine.limit_wait import Fallbacks
 from retinue.engine.limits import Limits, choose_limits, fill_limits
 from retinue.engine.model_choice import ModelSource, NamedModel, choose_level, choose_model, find_model, unwrap
 from retinue.engine.prompt import (
@@ -123,12 +124,14 @@ async def build_run(
         if parent is not None:
             host.revoked.place(run.id, run.parent_id)
         find_tool = partial(_find_own_name, plan.rights)
+        charge = _find_charge(config, plan, parent, run)
         return RunSetup(
             **_begin_talk(config, plan, parent, run, warn),
             run_id=run.id,
             cwd=cwd,
             name="" if parent is None else f"{definition.name}#{run.id[:8]}",
-            model=_charge_model(config, plan, parent, run),
+            model=charge(plan.model),
+            fallbacks=_find_fallbacks(host, config, definition, charge, warn),
             thinking=plan.thinking,
             tools=tools,
             refusals=plan.rights.refusals if definition.name else config.find_main().refusals,
@@ -299,6 +302,8 @@ class RunBuilder:
             named = find_model(definition, request, self._host.models)
         except RetinueError:
             return False  # reported when the run is built
+        if config.fallback_models if definition.fallback_models is None else definition.fallback_models:
+            return False
         info = parent.setup.model.info if named.found is None else named.found.info
         if info.ref != parent.setup.model.info.ref:
             # Only an opened model knows its key.
@@ -428,13 +433,39 @@ def _find_own_name(rights: Rights, name: str) -> str:
     return rights.targets.get(name, name)
 
 
-def _charge_model(config: RunConfig, plan: RunPlan, parent: ParentRun | None, run: Run) -> Model:
+def _find_charge(config: RunConfig, plan: RunPlan, parent: ParentRun | None, run: Run) -> Callable[[Model], Model]:
+    """Return what charges the use of a model to the run's budget."""
     if parent is None:
-        return config.find_main().charge(plan.model)
+        return config.find_main().charge
     # A scheduled run is not part of the last prompt.
     above = None if plan.request.skips_queue else run.parent_id
     lease = parent.tree.leases.open(run.id, above, plan.limits.tokens, plan.limits.cost_usd)
-    return BudgetedModel(plan.model, lease) if lease.is_limited else plan.model
+    return lambda model: BudgetedModel(model, lease) if lease.is_limited else model
+
+
+def _find_fallbacks(
+    host: RunHost,
+    config: RunConfig,
+    definition: Definition,
+    charge: Callable[[Model], Model],
+    warn: Callable[[str], None],
+) -> Fallbacks:
+    """Return the models that may replace the run's own; a name that cannot be used is reported when it is needed."""
+    names, faults = definition.fallback_models, set[str]()
+    # Like a model in a file of the user or of a trusted project: only an exact name may leave the provider.
+    is_choice = definition.source != "builtin" or names is None
+
+    def open_model(name: str) -> Model | None:
+        try:
+            return charge(host.models.open(host.models.resolve(name, is_choice=is_choice).info))
+        except RetinueError as error:
+            if name not in faults:
+                warn(f"fallbackModels: {error}")
+            faults.add(name)
+            return None
+
+    asked = config.fallback_models if names is None else names
+    return Fallbacks([partial(open_model, name) for name in asked], config.fallback_after_s)
 
 
 def _build_environment(config: RunConfig, request: RunRequest, parent: ParentRun | None, run: Run) -> Mapping[str, str]:

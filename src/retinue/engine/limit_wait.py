@@ -3,15 +3,27 @@
 The loop does not notice: it gets the reply when there is one. MUST NOT know other runs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
 
 from retinue.core.clock import Clock
-from retinue.core.events import Event, RunContinued, RunPaused
-from retinue.core.model import Draft, Model, ModelRequest, Reply
+from retinue.core.events import Event, ModelChanged, RunContinued, RunPaused, Warned
+from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Reply
 from retinue.core.run import Reason
+from retinue.engine.model_choice import LastingWrapper
 from retinue.engine.scope import Scope
 from retinue.models.gate import Gates, LimitPause, Passage
 from retinue.models.retry import RetryPolicy
+
+
+class Fallbacks(Struct, frozen=True):
+    """Models that a run asks while the limit of its own model lasts."""
+
+    models: Sequence[Callable[[], Model | None]] = ()
+    """Open the models, in the order of preference; None if one cannot be used."""
+    after_s: float = 300.0
+    """How long the run waits first."""
 
 
 class LimitWait:
@@ -25,6 +37,7 @@ class LimitWait:
         clock: Clock,
         publish: Callable[[Event], None],
         find_policy: Callable[[], RetryPolicy],
+        fallbacks: Fallbacks | None = None,
     ) -> None:
         self._find_policy = find_policy
         self._run_id = run_id
@@ -33,6 +46,10 @@ class LimitWait:
         self._clock = clock
         self._publish = publish
         self._is_held = False
+        self._fallbacks = fallbacks or Fallbacks()
+        self._since_ms = 0
+        """When it began to wait; 0 if its own model answers."""
+        self._substitute = ""
         self.pause: LimitPause | None = None
         """What the run waits for, or waited for when its last process ended."""
 
@@ -40,14 +57,29 @@ class LimitWait:
     def is_waiting(self) -> bool:
         return self._is_held
 
+    @property
+    def can_fall_back(self) -> bool:
+        return self._is_held and self._find_fallback() is not None
+
+    def fall_back(self) -> None:
+        """Ask a fallback model now, until the own model can be asked again."""
+        if self.pause is not None:
+            self._since_ms = -1
+            self._gates.wake(self.pause.provider)
+
     async def ask(self, model: Model, request: ModelRequest, draft: Draft) -> Reply:
         """Ask a model as soon as it accepts requests. MUST NOT raise."""
+        own = model
         while True:
-            info = model.info
-            try:
-                passage = await self._gates.enter(info, self._begin) or Passage()
-            finally:
-                self._release()
+            passage = await self.enter(own.info, self._measure_patience)
+            model = own
+            if passage is None:
+                model = self._find_fallback() or own
+                passage = await self.enter(model.info) or Passage()
+                if isinstance(own, LastingWrapper):
+                    model = own.rewrap(model)
+            self._tell_substitute("" if model is own else model.info.ref, own)
+            draft.info = model.info
             if self.pause is not None:
                 draft.started_ms = self._clock.now_ms()
                 if not passage.is_probe:
@@ -57,11 +89,52 @@ class LimitWait:
             except BaseException:
                 self._gates.give_up(passage)
                 raise
-            is_refused = self._gates.leave(passage, info, reply.failure, self._find_policy())
+            is_refused = self.leave(passage, model.info, reply.failure)
             if not is_refused or draft.has_content:
-                if not is_refused:
-                    self._end()
                 return reply
+
+    async def enter(
+        self, info: ModelInfo, may_leave: Callable[[LimitPause], float | None] | None = None
+    ) -> Passage | None:
+        """Wait until a model may be asked; None if the run would rather ask a fallback model."""
+        try:
+            return await self._gates.enter(info, self._begin, may_leave)
+        finally:
+            self._release()
+
+    def leave(self, passage: Passage, info: ModelInfo, failure: Failure | None) -> bool:
+        """Record the result of a call; returns whether a limit refused it."""
+        is_refused = self._gates.leave(passage, info, failure, self._find_policy())
+        if not is_refused:
+            self._end()
+        return is_refused
+
+    def give_up(self, passage: Passage) -> None:
+        self._gates.give_up(passage)
+
+    def _measure_patience(self, pause: LimitPause) -> float | None:
+        """Seconds until the run asks a fallback model; None if there is none that can be asked."""
+        if not self._fallbacks.models or self._find_fallback() is None:
+            return None
+        now_ms = self._clock.now_ms()
+        self._since_ms = self._since_ms or now_ms
+        return 0.0 if self._since_ms < 0 else self._fallbacks.after_s - (now_ms - self._since_ms) / 1000
+
+    def _find_fallback(self) -> Model | None:
+        models = (open_model() for open_model in self._fallbacks.models)
+        return next((each for each in models if each is not None and self._gates.find_pause(each.info) is None), None)
+
+    def _tell_substitute(self, ref: str, own: Model) -> None:
+        """Show and record which model answers, if that has changed."""
+        if not ref:
+            self._since_ms = 0
+        if ref == self._substitute:
+            return
+        self._substitute = ref
+        provider, _, model_id = (ref or own.info.ref).partition("/")
+        self._publish(ModelChanged(run_id=self._run_id, provider=provider, model_id=model_id))
+        again = f"{own.info.ref} can be asked again" if not ref else f"{own.info.provider}: limit reached"
+        self._publish(Warned(run_id=self._run_id, text=f"{again}; continuing with {ref or own.info.ref}"))
 
     def _begin(self, pause: LimitPause) -> None:
         self.pause = pause

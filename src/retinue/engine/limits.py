@@ -100,6 +100,7 @@ def choose_limits(definition: Definition, asked: Limits, default: Limits, *, is_
     return replace(
         asked.lower(definition.max_tokens_total, definition.max_cost),
         max_turns=turns or None,
+        wall_s=find_smaller(asked.wall_s, definition.max_seconds),
         grace_turns=default.grace_turns,
         cleanup_s=ISOLATED_CLEANUP_S if is_isolated else CLEANUP_S,
     )
@@ -112,6 +113,7 @@ def fill_limits(limits: Limits, definition: Definition) -> Limits:
     return replace(
         limits,
         max_turns=limits.max_turns or definition.max_turns or None,
+        wall_s=find_smaller(limits.wall_s, definition.max_seconds),
         tokens=limits.tokens or definition.max_tokens_total,
         cost_usd=limits.cost_usd or definition.max_cost,
     )

@@ -54,6 +54,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     """A limit in addition to the rights of the parent, if another run requested it earlier."""
     extra_depth: int = 0
     """Added to the depth of the run."""
+    output_schema: dict[str, Any] | None = None
+    """The JSON Schema that its result must match, unless its definition has one."""
 
 
 def store_request(request: RunRequest) -> dict[str, Any]:

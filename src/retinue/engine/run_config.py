@@ -211,6 +211,10 @@ class RunConfig(Struct, frozen=True):
     extend: Callable[[Definition, RunRequest], Awaitable[Additions]] = add_nothing
     lease: Lease = field(default_factory=Lease)
     """The budget of one main prompt, shared by all runs it starts."""
+    fallback_models: Sequence[str] = ()
+    """Models to ask while a usage limit lasts, for definitions that name none."""
+    fallback_after_s: float = 300.0
+    """How long a run waits before it asks one of them."""
     runner: Runner = "inprocess"
     """The runner for definitions that name none."""
     asks: Callable[[], bool] = lambda: False

@@ -82,7 +82,9 @@ class LiveRun:
         self._conversation = StoredConversation(setup.run_id, session, self.journal, self._publish)
         self._window = RunWindow(lambda: self.setup.model.info, self._warn)
         self.limit_wait = LimitWait(
-            setup.run_id, setup.gates or Gates(clock), self._scope, clock, self._publish, lambda: self.setup.retry
+            *(setup.run_id, setup.gates or Gates(clock), self._scope, clock, self._publish),
+            lambda: self.setup.retry,
+            setup.fallbacks,
         )
         self._compactor = self._open_compactor()
         self._attempts = Attempts(setup.run_id, self._publish)

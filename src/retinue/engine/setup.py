@@ -21,6 +21,7 @@ from retinue.core.tool import Tool
 from retinue.engine.calls import CallHook
 from retinue.engine.fork import Fork
 from retinue.engine.inbox import Delivery
+from retinue.engine.limit_wait import Fallbacks
 from retinue.engine.limits import Limits
 from retinue.engine.loop import Ending
 from retinue.engine.scope import run_shielded
@@ -80,6 +81,8 @@ class RunSetup(Struct, frozen=True):
     plan: "RunPlan | None" = None
     session_id: str = ""
     """Id of the session that records the run; set by the run."""
+    fallbacks: Fallbacks = Fallbacks()
+    """Models to ask while a usage limit of its own lasts."""
     gates: Gates | None = None
     """Where it waits for usage limits; None for gates of its own."""
     patience: Callable[[], AbstractContextManager[None]] = nullcontext

@@ -56,6 +56,8 @@ def build_features(plan: RunPlan, grounds: ConfigFolders) -> list[Feature]:
     if definition.skills is not False and not is_isolated:
         roots = find_skill_roots(grounds.project, grounds.agent_dir, grounds.home, configs=grounds.configs)
         features.append(Skills(definition.skills, roots, grounds.glance))
-    if definition.completion == "finalize":
-        features.append(FinalizeFeature())
+    schema = definition.output_schema or plan.request.output_schema
+    if definition.completion == "finalize" or schema is not None:
+        finalises = definition.completion == "finalize"
+        features.append(FinalizeFeature(schema, finalises=finalises, has_tool=plan.runner != "pi"))
     return features

@@ -126,7 +126,7 @@ class Gates:
         self,
         info: ModelInfo,
         tell: Callable[[LimitPause], None] = lambda pause: None,
-        may_leave: Callable[[LimitPause], float] | None = None,
+        may_leave: Callable[[LimitPause], float | None] | None = None,
     ) -> Passage | None:
         """Wait until the model may be asked; `tell` is called for each reset time that is waited for.
 
@@ -148,13 +148,13 @@ class Gates:
                 gate.asking -= 1
                 await self._ask_shared(gate)
                 continue
-            if told != gate.until_ms:
-                told = gate.until_ms
-                tell(gate.pause)
             patience_s = None if may_leave is None else may_leave(gate.pause)
             if patience_s is not None and patience_s <= 0:
                 gate.wake()
                 return None
+            if told != gate.until_ms:
+                told = gate.until_ms
+                tell(gate.pause)
             await self._wait(gate, patience_s)
         return Passage()
 

@@ -67,8 +67,12 @@ SECRETS = (
 ENGINES = ("/var/lib/lxd/unix.socket", "/var/lib/incus/unix.socket", "/var/snap/lxd/common/lxd/unix.socket")
 """Sockets of container engines outside /run; access to one means control of the machine."""
 
-PROTECTED_DIRS = (".pi", ".agents", ".codingcode", ".claude", ".vscode", ".idea")
+PROTECTED_DIRS = (
+    *(".pi", ".agents", ".codingcode", ".claude", ".codex", ".opencode", ".cursor", ".gemini", ".vscode", ".idea"),
+)
 PROTECTED_FILES = (".mcp.json",)
+_IF_THERE = (".github/agents", "opencode.json", "opencode.jsonc")
+"""Protected only if they exist: a placeholder for them would confuse other programs."""
 """In a workspace: files that start programs or define agents when the workspace is opened."""
 SHELL_FILES = (".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv", ".zprofile")
 """Protected if the workspace is a home directory."""
@@ -262,6 +266,7 @@ def list_worktree_parts(git: GitDirs) -> tuple[str, ...]:
 def list_protected(workspace: str, git: GitDirs, wishes: SandboxSettings) -> tuple[str, ...]:
     """Return what later runs outside the sandbox: hooks, configuration, agents, editor tasks."""
     found = [os.path.join(workspace, name) for name in (*PROTECTED_DIRS, *PROTECTED_FILES)]
+    found += [path for name in _IF_THERE if os.path.lexists(path := os.path.join(workspace, name))]
     if git.own:
         found += [os.path.join(folder, name) for folder in (git.own, git.common) for name in ("hooks", "config")]
         found.append(os.path.join(git.own, "config.worktree"))

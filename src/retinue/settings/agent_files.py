@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from retinue.core.definition import Definition, Dialect
+from retinue.core.definition import FOREIGN, Definition, Dialect
 from retinue.core.errors import ConfigError, UsageError, quote
 from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.discover import PARSERS
@@ -135,11 +135,19 @@ class AgentFiles:
         return definition.path
 
     def disable(self, name: str, *, in_project: bool) -> str:
-        """Disable an agent in its file, or a packaged one by a stub file; returns that file. Raises RetinueError."""
-        definition = self._find_changeable(name)
+        """Disable an agent in its file, or a packaged or foreign one by a stub file; returns that file.
+
+        Raises RetinueError.
+        """
+        definition = self._roster.find(name)
+        if definition.dialect in FOREIGN:
+            # A file of ours at the same level hides the other tool's.
+            in_project = definition.source == "project"
+        else:
+            definition = self._find_changeable(name)
         if not definition.enabled:
             raise UsageError(f"{quote(definition.name)} is already disabled")
-        if definition.source != "builtin":
+        if definition.source != "builtin" and definition.dialect not in FOREIGN:
             self._change(definition.path, lambda: set_enabled(definition, enabled=False))
             return definition.path
         if definition.dialect == "codingcode":
@@ -162,6 +170,9 @@ class AgentFiles:
 
     def _find_changeable(self, name: str) -> Definition:
         definition = self._roster.find(name)
+        if definition.dialect in FOREIGN:
+            remedy = f"change it there, or run: retinue agents convert {definition.name} --to pi"
+            raise UsageError(f"{quote(definition.name)} is an agent of another tool ({definition.path}); {remedy}")
         if definition.source == "project":
             self._check_trust()
         return definition

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from retinue.core.environment import BUDGET_FD, QUESTION_FD
+from retinue.core.environment import BUDGET_FD, QUESTION_FD, RESULT
 from retinue.core.errors import UsageError, quote
 from retinue.core.messages import THINKING_LEVELS
 from retinue.features.extensions.candidates import WantedExtensions
@@ -40,6 +40,7 @@ def inherit(request: Request, environment: Mapping[str, str]) -> Request:
         session=replace(request.session, is_alone=True),
         inherited_provider=environment.get("PI_PROVIDER") or None,
         inherited_model=environment.get("PI_MODEL") or None,
+        result=environment.get(RESULT, ""),
         inherited_thinking=next((known for known in THINKING_LEVELS if known == level), None),
     )
 

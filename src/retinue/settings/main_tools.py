@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from retinue.core.errors import UsageError, quote
-from retinue.core.tool_table import BUILTIN_TOOLS, FINALIZE, SURFACES, list_surface_tools
+from retinue.core.tool_table import BUILTIN_TOOLS, FINALIZE, SUBMIT, SURFACES, list_surface_tools
 from retinue.settings.request import Request
 from retinue.settings.subagents import SubagentsConfig
 
@@ -47,7 +47,7 @@ def choose_main_tools(
     wanted = [name for name in named if name not in request.exclude_tools]
     known = [*BUILTIN_TOOLS, *available.on_request, *available.beside, *list_surface_tools(available.surfaces)]
     if is_child:
-        known.append(FINALIZE)
+        known += [FINALIZE, SUBMIT]
     # Tools of MCP servers are added when the server has answered.
     wanted = [name for name in wanted if not available.is_served(name)]
     missing = [name for name in wanted if name not in known] if request.is_child else []

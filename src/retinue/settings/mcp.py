@@ -57,10 +57,15 @@ class Servers(Struct, frozen=True):
         return next((item for item in self.found if item.server.name == name), None)
 
 
-def load_servers(paths: Paths, environment: Mapping[str, str], *, trusted: bool) -> Servers:
-    """Load all servers from files. A broken file or entry is reported and left out, without affecting others."""
+def load_servers(
+    paths: Paths, environment: Mapping[str, str], *, trusted: bool, given: Mapping[str, Any] | None = None
+) -> Servers:
+    """Load all servers from files, and those that the caller has given, which win over files.
+
+    A broken file or entry is reported and left out, without affecting others.
+    """
     problems: list[Diagnostic] = []
-    chosen: dict[str, list[McpEntry]] = {}
+    chosen = {fold_name(name): [McpEntry(name, entry, "the caller", "user")] for name, entry in (given or {}).items()}
     changes: list[McpEntry] = []
     for path, level in list_files(paths, trusted=trusted):
         bound = bind_project(paths) if level == "project" else None

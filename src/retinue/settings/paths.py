@@ -14,7 +14,14 @@ from retinue.core.environment import EXPOSED, PASSWORD_FILES, WORKER_DIR
 from retinue.core.errors import ConfigError, UsageError, quote
 from retinue.sandbox.stubs import is_stub
 
-CONFIG_FOLDERS = (".pi", ".agents", ".codingcode")
+_OWN = (".pi", ".agents", ".codingcode")
+_FOREIGN = (
+    *(".claude/agents", ".claude/commands", ".claude/skills", ".codex/agents", ".opencode/agents", ".opencode/agent"),
+    *(".opencode/opencode.json", ".opencode/opencode.jsonc", "opencode.json", "opencode.jsonc"),
+    *(".cursor/agents", ".github/agents", ".gemini/agents"),
+)
+"""What other tools keep in a project and we read."""
+CONFIG_FOLDERS = (*_OWN, *dict.fromkeys(name.partition("/")[0] for name in _FOREIGN))
 _IN_PI = (
     "settings.json",
     "mcp.json",
@@ -28,9 +35,9 @@ _IN_PI = (
     "APPEND_SYSTEM.md",
     "agent-tool-description.md",
 )
-PROTECTED = (*(f".pi/{name}" for name in _IN_PI), ".agents", ".codingcode")
+PROTECTED = (*(f".pi/{name}" for name in _IN_PI), ".agents", ".codingcode", *_FOREIGN)
 """Files of a clone that can change what an agent is, does or starts."""
-PROJECT_MARKS = (*CONFIG_FOLDERS, ".git")
+PROJECT_MARKS = (*_OWN, ".git")
 
 
 class Paths(Struct, frozen=True):

@@ -63,6 +63,8 @@ class Request:
     """The whole prompt, instead of one built from the fields above and from files."""
     context_files: bool = True
     skills: bool = True
+    mcp_servers: Mapping[str, Any] = field(default_factory=dict)
+    """Servers that the caller brings along, in the form of `mcp.json`; they count as the user's."""
     approve: bool | None = None
     offline: bool = False
     limits: Limits = field(default_factory=Limits)
@@ -78,3 +80,5 @@ class Request:
     inherited_model: str | None = None
     """The parent's; used if neither the request nor the session names a model."""
     inherited_thinking: ThinkingLevel | None = None
+    result: str = ""
+    """What the parent says about the result to deliver."""

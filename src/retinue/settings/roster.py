@@ -36,7 +36,7 @@ MOST_SHOWN = 60
 """Maximum number of names in a message; `retinue agents` lists them all."""
 Kind: TypeAlias = Literal["builtin", "overridden", "custom"]
 """Origin of an agent: packaged, a file that overrides a packaged one, or a file of its own."""
-_SWITCHES = ("enabled", "disabled", "runner", "max_turns", "max_tokens_total", "max_cost")
+_SWITCHES = ("enabled", "disabled", "runner", "max_turns", "max_tokens_total", "max_cost", "max_seconds")
 """Fields of an agent file that disable the agent if they are invalid."""
 
 
@@ -50,8 +50,8 @@ class AgentDetails(Struct, frozen=True):
     """Descriptions of its tools from extensions and servers."""
     surfaces: tuple[dict[str, Any], ...]
     """For each surface: the agent that the name means there, and its rights or why it has none."""
-    lines: tuple[tuple[int, str, str], ...]
-    """Line, name and value of each field in its file."""
+    lines: dict[str, str]
+    """The line of each field in its file."""
     diagnostics: tuple[Diagnostic, ...]
     model: str | None = None
     """The model it uses; None for its caller's."""
@@ -69,7 +69,16 @@ class AgentDetails(Struct, frozen=True):
             "modelWish": definition.is_model_wish,
             "promptMode": definition.prompt_mode,
             "prompt": definition.prompt,
-            "fields": [{"line": line, "field": field, "text": text} for line, field, text in self.lines],
+            "fields": [
+                {
+                    "line": item.line,
+                    "field": item.field,
+                    "text": self.lines.get(item.field, item.field),
+                    "status": item.status,
+                    "note": item.note,
+                }
+                for item in definition.fields
+            ],
             **to_tools(rights, self.elsewhere),
             "diagnostics": [{**to_problem(item), "field": item.field} for item in self.diagnostics],
         }
@@ -259,7 +268,7 @@ class Roster:
 def open_registry(paths: Paths, crew: SubagentsConfig, *, trusted: bool) -> DefinitionRegistry:
     """Open the definitions of one folder; a changed file is read again."""
     hidden = list_hidden(paths, crew.sandbox.hidden).hidden
-    places = AgentFolders(paths.project, paths.agent_dir, paths.home, paths.configs, hidden)
+    places = AgentFolders(paths.project, paths.agent_dir, paths.home, paths.configs, hidden, crew.agent_sources)
     return DefinitionRegistry(
         places,
         trusted=trusted,
@@ -286,7 +295,7 @@ def find_runnable(found: Definitions, name: str, surface: str | None, *, fallbac
     if not definition.enabled:
         own = [item for item in found.diagnostics if item.path == definition.path and item.field in _SWITCHES]
         own += [item for item in found.diagnostics if item.code == "switches" and not item.field]
-        reasons = "".join(f"\n{item.message}" for item in own)
+        reasons = "".join(f"\n{text}" for text in definition.faults or [item.message for item in own])
         raise DisabledAgent(f"Agent {quote(definition.name)} is disabled ({definition.path}){reasons}")
     return definition
 
@@ -317,6 +326,7 @@ def to_row(definition: Definition, rights: Rights, elsewhere: Sequence[str], mod
         "maxTurns": definition.max_turns,
         "completion": definition.completion,
         "shadows": list(definition.shadows),
+        "fields": [{"field": item.field, "status": item.status, "note": item.note} for item in definition.fields],
     }
 
 
@@ -339,11 +349,11 @@ def to_problem(item: Diagnostic) -> dict[str, Any]:
     }
 
 
-def _read_lines(definition: Definition) -> tuple[tuple[int, str, str], ...]:
+def _read_lines(definition: Definition) -> dict[str, str]:
     try:
         with open(definition.path, encoding="utf-8", errors="replace") as file:
             text = file.read(1_000_000).splitlines()
     except OSError:
-        return ()
-    ordered = sorted(definition.lines.items(), key=lambda item: item[1])
-    return tuple((line, field, text[line - 1].strip()) for field, line in ordered if 0 < line <= len(text))
+        return {}
+    placed = ((item.field, item.line or 0) for item in definition.fields)
+    return {field: text[line - 1].strip() for field, line in placed if 0 < line <= len(text)}

@@ -57,6 +57,8 @@ def build_run_config(
         policy=structs.replace(build_policy(crew, environment), judge=roster.boundaries.judge),
         context_files=[(file.path, file.text) for file in files.context],
         orphan_dir=find_session_dir(paths, environment, setting=settings.session_dir) / "runs",
+        fallback_models=crew.fallback_models,
+        fallback_after_s=crew.fallback_after_seconds,
     )
 
 

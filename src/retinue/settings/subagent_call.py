@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from retinue.core.definition import Definition
 from retinue.core.errors import SessionError, UsageError, quote
@@ -33,6 +34,7 @@ class SubagentRequest:
     """Allows the agent's write tools for this run, whatever the settings say."""
     model: str | None = None
     call_id: str = ""
+    output_schema: dict[str, Any] | None = None
 
 
 def prepare_run(
@@ -59,6 +61,7 @@ def prepare_run(
         session_file=path,
         call_id=asked.call_id,
         limits=roster.crew.limit_call(),
+        output_schema=asked.output_schema,
     )
     return definition, request, session_id or ""
 

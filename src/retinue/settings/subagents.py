@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct, structs
 
-from retinue.core.definition import Runner
+from retinue.core.definition import FOREIGN, Dialect, Runner
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.run import Join
 from retinue.core.tool_table import SURFACES
@@ -112,7 +112,7 @@ class RunLimits(Struct, frozen=True):
     tool_seconds: Annotated[float | None, amount()] = 600
     """Maximum time of one tool call of a background run."""
     answer_seconds: Annotated[float | None, amount()] = _BOUNDS.answer_s
-    """Maximum time that an agent waits for the answer to its question; then it decides itself."""
+    """Maximum time that an agent waits for the answer to its question; then it has to decide itself."""
 
     def to_limits(self) -> Limits:
         return Limits(wall_s=self.wall_seconds, idle_s=self.idle_seconds, tool_s=self.tool_seconds)
@@ -143,10 +143,17 @@ class ClusterSettings(Struct, frozen=True):
 class SubagentsConfig(Struct, frozen=True):
     """Everything subagents.json decides."""
 
+    fallback_models: Annotated[tuple[str, ...], names()] = ()
+    """Models (`provider/id`, in this order) that a run asks while a usage limit of its own model lasts. The field
+    `fallback_models` of an agent file wins."""
+    fallback_after_seconds: Annotated[int, between(0, 604_800)] = 300
+    """How long a run waits for the end of a usage limit before it asks a fallback model."""
     surfaces: Annotated[tuple[Surface, ...], some_of(*SURFACES)] = ("fleet",)
     """The surfaces whose delegation tools the main agent has."""
     fallback_subagent: Annotated[str | None, optional(trimmed(), False, "none")] = None
     """The agent to use for an unknown name instead of an error."""
+    agent_sources: Annotated[tuple[Dialect, ...], some_of(*get_args(Dialect)), USER_ONLY] = FOREIGN
+    """The tools whose agents are read; `pi`, `codingcode` and `sticky` are always read."""
     max_spawns_per_tree: Annotated[int, between(1, 100_000)] = _BOUNDS.max_spawns
     """Maximum number of runs that one main prompt may start."""
     max_concurrent_scheduled: Annotated[int, between(1, 1024)] = 4

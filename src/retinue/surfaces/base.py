@@ -3,13 +3,18 @@
 MUST NOT contain texts of a particular surface. Tools keep no state of their own.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
+from retinue.core.errors import UsageError, quote
 from retinue.core.events import Warned
 from retinue.core.model import ModelInfo
+from retinue.core.output_schema import check_schema, parse_schema
 from retinue.core.run import Grant, Run
 from retinue.core.tool import Tool
 from retinue.core.tool_table import SURFACE_TOOLS
@@ -86,6 +91,35 @@ class Caller:
     def warn(self, text: str) -> None:
         """Warn the user; the model does not see it."""
         self.manager.root.bus.publish(Warned(run_id=self.run_id, text=text))
+
+
+OUTPUT_SCHEMA = {
+    "type": ["object", "string"],
+    "description": "JSON Schema that the result must match, or the path of a file with it; the answer is then JSON",
+}
+"""The parameter of the tools that start agents."""
+
+
+def read_output_schema(given: Any, cwd: Path) -> dict[str, Any] | None:
+    """Return the schema that a call asks for: an object, JSON, or a file below the working directory.
+
+    Raises UsageError. A regular expression of a model could block the program, so it is accepted in files only.
+    """
+    if given is None or given == "":
+        return None
+    try:
+        if not isinstance(given, str):
+            return check_schema(given, patterns=False)
+        if given.lstrip().startswith("{"):
+            return check_schema(parse_schema(given), patterns=False)
+        path = Path(os.path.realpath(cwd / given))
+        if not path.is_relative_to(os.path.realpath(cwd)) or not path.is_file():
+            raise UsageError(f"there is no file {quote(given, 200)} below the working directory")
+        return check_schema(parse_schema(path.read_bytes()), patterns=False)
+    except OSError as error:
+        raise UsageError(f"output_schema: {error.strerror}") from None
+    except UsageError as error:
+        raise UsageError(f"output_schema: {error}") from None
 
 
 class ChildTools(Feature):

@@ -96,6 +96,8 @@ class RetinueApp(App[int], inherit_bindings=False):
         self.crash: Exception | None = None
         """The unhandled exception that ended the program."""
         self.is_asking_trust = False
+        self.is_ready = False
+        """Whether the session is open and has got the first prompts."""
         self._ending: ShutdownWatch | None = None
         self._early: list[Event] | None = []
         """Keys and pastes that arrived before the editor existed; None afterwards."""
@@ -174,6 +176,7 @@ class RetinueApp(App[int], inherit_bindings=False):
         for words in self._first_words:
             self.speech.take(words) if isinstance(words, str) else self.speech.pass_on(words)
         self.speech.take_early()
+        self.is_ready = True
 
     async def _read_habits(self) -> None:
         """Read the user's theme, keys and history; reads nothing from the project."""
@@ -289,6 +292,8 @@ class RetinueApp(App[int], inherit_bindings=False):
     async def on_unmount(self) -> None:
         if self.link.is_open and (self.return_value == 0 or self.windows is not None):
             self.parting = render_parting(self)
+        if self.windows is not None:
+            self.windows.begin_end()
         await self.link.close()
         if self.windows is not None:
             error = self.ended_badly or (f"internal error: {self.crash}" if self.crash else "")

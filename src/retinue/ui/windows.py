@@ -113,6 +113,7 @@ class SessionWindows:
         self._alone_s = self._idle_s = time.monotonic()
         self._started_ms = self._changed_ms = round(time.time() * 1000)
         self._written: wire.ProcessRecord | None = None
+        self._last: wire.ProcessRecord | None = None
         self._trouble = ""
         self._listening: socket.socket | None = None
         self._server: asyncio.Server | None = None
@@ -132,8 +133,12 @@ class SessionWindows:
         self._driver = driver
         driver.send_message(events.Resize(self._size, self._size))
 
+    def begin_end(self) -> None:
+        """Keep what the record says while the session is still open."""
+        self._last = self.describe()
+
     async def close(self, answer: str, hint: str, error: str, status: int) -> None:
-        """Say goodbye to all windows and leave the last record."""
+        """Close all windows and leave the last record."""
         record = structs.replace(
             self.describe(),
             state="lost" if error else "finished",
@@ -192,9 +197,9 @@ class SessionWindows:
             if self._connections > MOST_CONNECTIONS:
                 writer.write(wire.write_line(wire.Refused("this session has too many windows; close some of them")))
                 return
-            while not self.is_deaf and (line := await reader.readline()):
+            while line := await reader.readline():
                 message = wire.read_request(line)
-                if isinstance(message, wire.Open) and window is None:
+                if isinstance(message, wire.Open) and window is None and not self.is_deaf:
                     window = _Window(writer, message.kind, Size(message.width, message.height))
                     self._add(window)
                 elif window is not None:
@@ -220,8 +225,10 @@ class SessionWindows:
             case wire.Resize(width, height):
                 window.size = Size(width, height)
                 self._fit()
-            case wire.Focus(is_focused):
+            case wire.Focus(is_focused) if not self.is_deaf:
                 self._driver.send_message(events.AppFocus() if is_focused else events.AppBlur())
+            case wire.Focus():
+                pass
             case _:
                 raise ValueError("unexpected message of a window")
 
@@ -237,6 +244,7 @@ class SessionWindows:
         try:
             match message:
                 case wire.Report():
+                    self.check()
                     writer.write(wire.write_line(self.describe()))
                 case wire.Say(text):
                     app.speech.take(text)
@@ -275,10 +283,14 @@ class SessionWindows:
             self._driver.send_message(events.Resize(size, size))
         elif not always:
             return
-        self.write(_CLEAR)
         self._app.call_later(self._repaint)
 
     def _repaint(self) -> None:
+        """Paint everything, as soon as the screen has its size: what is painted before may lie outside of it."""
+        if self._app.size != self._size or self._app.screen.outer_size != self._size:
+            self._app.set_timer(0.02, self._repaint)
+            return
+        self.write(_CLEAR)
         self._app.refresh(layout=True)
 
     def check(self) -> None:
@@ -313,14 +325,14 @@ class SessionWindows:
     def _is_working(self) -> bool:
         """Whether there is something to do or to answer."""
         app, link = self._app, self._app.link
-        if not link.is_open:
+        if not link.is_open or not app.is_ready:
             return app.return_code is None
         groups = ("prompt", "shell")
         return (
             link.state.is_busy
             or bool(link.state.questions)
             or count_working(link.crew.lookout.runs) > 0
-            or any(worker.is_running and worker.group in groups for worker in app.workers)
+            or any(not worker.is_finished and worker.group in groups for worker in app.workers)
         )
 
     def _write(self, record: wire.ProcessRecord) -> None:
@@ -334,6 +346,8 @@ class SessionWindows:
     def describe(self) -> wire.ProcessRecord:
         """The present record."""
         app, link = self._app, self._app.link
+        if self._last is not None:
+            return self._last
         record = wire.ProcessRecord(
             id=self.id,
             pid=os.getpid(),
@@ -344,7 +358,7 @@ class SessionWindows:
             windows=len(self._windows),
             note=self._trouble,
         )
-        if not link.is_open:
+        if not link.is_open or not app.is_ready:
             if not app.is_asking_trust:
                 return record
             note = "asks whether to use this folder's own configuration; open it to answer"

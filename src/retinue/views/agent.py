@@ -20,10 +20,10 @@ def render_portrait(about: dict[str, Any]) -> str:
         lines.append("  disabled: it cannot be run")
     lines += [f"  listed together with {', '.join(about['aliases'])}"] if about["aliases"] else []
     lines += ["", "fields"]
-    told = {item["field"]: item["message"] for item in about["diagnostics"] if item["field"]}
     for field in about["fields"]:
-        remark = "  ← see below" if field["field"] in told else ""
-        lines.append(f"  {field['line']:>4}  {escape_line(field['text'], 100)}{remark}")
+        lines.append(f"  {field['line'] or '':>4}  {escape_line(field['text'], 100)}  [{field['status']}]")
+        if field["note"]:
+            lines.append(f"        {escape_line(field['note'], 300)}")
     for surfaces, answer in _group_surfaces(about):
         lines += ["", *_render_tools(surfaces, answer, about)]
     wish = about["wishedModel"]

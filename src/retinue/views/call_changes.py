@@ -61,6 +61,24 @@ def find_change(question: Question) -> CallChange | None:
     )
 
 
+def read_texts(question: Question) -> tuple[str, str | None, str] | None:
+    """Return the path and the whole text before and after the call in question; None if that is unknown."""
+    from retinue.tools.files.replacement import apply_edits
+
+    if not question.folder:
+        return None
+    try:
+        arguments = json.loads(question.text)
+        path = arguments["path"]
+        place = os.path.normpath(os.path.join(question.folder, os.path.expanduser(path)))
+        old = _read(place)
+        new = arguments.get("content")
+        new = apply_edits(old or "", parse_edits(arguments), path).text if new is None else new
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError, OSError, RetinueError):
+        return None
+    return (place, old, new) if isinstance(new, str) else None
+
+
 def _read(path: str) -> str | None:
     """Read a small regular file; None if there is none. Raises OSError for anything else."""
     try:

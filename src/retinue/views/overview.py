@@ -155,20 +155,25 @@ def refresh_models(request: Request, say: Callable[[str], None]) -> bool:
     return not any(isinstance(found, str) for found in results)
 
 
-def list_sessions(request: Request, *, everything: bool) -> list[dict[str, Any]]:
-    """The sessions of this folder, newest first; with `everything`, of all folders and of subagents too."""
+def list_sessions(
+    request: Request, *, everything: bool, folder: str = ".", children: bool | None = None
+) -> list[dict[str, Any]]:
+    """The sessions of a folder, newest first; with `everything`, of all folders and of subagents too.
+
+    `children` says whether those of subagents are listed.
+    """
     from retinue.sessions.entry import TimestampFormat
     from retinue.sessions.search import list_directories
     from retinue.sessions.search import list_sessions as find_sessions
 
-    paths = find_paths(".", os.environ)
+    paths = find_paths(folder, os.environ)
     settings = load_settings(paths, os.environ, approve=request.approve).settings
     flag = request.session.directory or None
     directory = find_session_dir(paths, os.environ, flag=flag, setting=settings.session_dir)
     folders = [directory, *(list_directories(paths.agent_dir) if everything and flag is None else ())]
     found = find_sessions(
         dict.fromkeys(folders),
-        children=everything,
+        children=everything if children is None else children,
         cache=paths.own_dir / "sessions.json",
         cwd=None if everything else str(paths.cwd),
     )

@@ -37,7 +37,7 @@ def test_arguments_are_understood(arguments, expected):
     ("arguments", "message"),
     [
         (["--modell", "x"], "unknown option '--modell'; did you mean --model?"),
-        (["--wat"], "unknown option '--wat'; see retinue --help"),
+        (["--zzz"], "unknown option '--zzz'; see retinue --help"),
         (["--model"], "--model needs a value"),
         (["--model", "-p"], "--model needs a value"),
         (["--model", " "], "--model needs a value that is not blank"),

@@ -2,15 +2,17 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic
 from retinue.definitions.discover import PARSERS
 
 
 def parse(front: str, body: str = "Do it.", dialect: Any = "pi", **options: Any) -> tuple[Definition | None, list[str]]:
-    """The definition in a file of these fields, and the codes of what was told about it."""
+    """The definition in a file without the report on its fields, and the codes of what was told about it."""
     definition, told = inspect(front, body, dialect, **options)
-    return definition, [item.code for item in told]
+    return definition and replace(definition, fields=()), [item.code for item in told]
 
 
 def inspect(

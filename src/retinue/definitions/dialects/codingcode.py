@@ -20,9 +20,9 @@ FIELDS = {
     for name in (
         *("name", "description", "systemPrompt", "tools", "mcpServers", "readonly", "model", "hooks", "disabled"),
         # Not CodingCode's fields, but accepted, since they only restrict the agent.
-        *("disallowed_tools", "enabled"),
+        *("disallowed_tools", "enabled", "output_schema"),
     )
-} | {"maxSteps": "max_turns"}
+} | {"maxSteps": "max_turns", "outputSchema": "output_schema"}
 
 
 def parse(
@@ -44,6 +44,7 @@ def parse(
         fields.reject("mcpServers", "a list of server names", "none")
     model = fields.read_text("model")
     enabled = _read_enabled(fields)
+    schema, schema_file = fields.read_schema()
     own_prompt = fields.read_text("systemPrompt")
     hooks = fields.read_objects("hooks")
     max_turns = fields.read_count("max_turns")
@@ -63,7 +64,10 @@ def parse(
         hooks=hooks,
         model=model or None,
         max_turns=max_turns,
+        output_schema=schema,
+        schema_file=schema_file,
         lines=fields.lines,
+        fields=fields.list_reports(),
     ), problems
 
 

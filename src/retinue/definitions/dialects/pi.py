@@ -22,9 +22,10 @@ FIELDS = {
         *("name", "description", "display_name", "color", "enabled", "readonly", "tools", "disallowed_tools"),
         *("extensions", "exclude_extensions", "skills", "memory", "model", "thinking", "max_turns", "prompt_mode"),
         *("context", "inherit_context", "isolated", "isolation", "persist_session", "session_dir", "output_transcript"),
-        *("allowed_subagents", "runner", "max_tokens_total", "max_cost"),
+        *("allowed_subagents", "runner", "max_tokens_total", "max_cost", "max_seconds", "output_schema"),
+        "fallback_models",
     )
-} | {"inherit_extensions": "extensions", "inherit_skills": "skills"}
+} | {"fallbackModels": "fallback_models", "inherit_extensions": "extensions", "inherit_skills": "skills"}
 _RIGHTS = "an agent's rights are `tools`, `disallowed_tools` and `readonly`"
 MEANINGLESS = {
     "disabled": "write `enabled: false` to switch the agent off",
@@ -61,6 +62,7 @@ def parse(
     values = {**_read_scope(fields), **_read_limits(fields), **_read_running(fields)}
     _check_pairs(fields, values)
     model = fields.read_text("model")
+    schema, schema_file = fields.read_schema()
     enabled = _read_enabled(fields) and not fields.is_disabled
     if name is None or fields.is_refused:
         return None, problems
@@ -80,7 +82,10 @@ def parse(
         # The model of a packaged file is only a preference: nobody on this machine chose it.
         is_model_wish=source == "builtin" and model is not None,
         color=fields.read_text("color"),
+        output_schema=schema,
+        schema_file=schema_file,
         lines=fields.lines,
+        fields=fields.list_reports(),
         **values,
     ), problems
 
@@ -133,7 +138,18 @@ def _read_limits(fields: AgentFields) -> dict[str, Any]:
         "max_turns": fields.read_count("max_turns"),
         "max_tokens_total": fields.read_count("max_tokens_total", least=1),
         "max_cost": fields.read_amount("max_cost", "an amount in US dollars above 0"),
+        "max_seconds": fields.read_amount("max_seconds", "a number of seconds above 0"),
+        "fallback_models": _read_fallbacks(fields),
     }
+
+
+def _read_fallbacks(fields: AgentFields) -> tuple[str, ...] | None:
+    if not fields.has("fallback_models"):
+        return None
+    words = fields.read_words("fallback_models")
+    if words is None:
+        fields.reject("fallback_models", "a list of models such as provider/id", "none")
+    return _without_none(words or ())
 
 
 def _read_running(fields: AgentFields) -> dict[str, Any]:

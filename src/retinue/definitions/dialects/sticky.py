@@ -19,7 +19,7 @@ FIELDS = {
     for name in (
         *("name", "description", "approved_tools", "allowed_tools"),
         # Not fields of this dialect, but accepted, since they only restrict the agent.
-        *("tools", "readonly", "enabled", "max_turns"),
+        *("tools", "readonly", "enabled", "max_turns", "output_schema"),
     )
 } | {"denied_tools": "disallowed_tools"}
 MEANINGLESS = dict.fromkeys(("disabled", "disable"), "write `enabled: false` to switch the agent off")
@@ -38,6 +38,7 @@ def parse(
     readonly = bool(fields.read_switch("readonly", doubt=True, absent=False))
     enabled = fields.read_switch("enabled", doubt=False, absent=True)
     max_turns = fields.read_count("max_turns")
+    schema, schema_file = fields.read_schema()
     if tools is None or name is None or fields.is_refused:
         return None, problems
     check_readonly(fields, tools, readonly=readonly, field="approved_tools")
@@ -53,7 +54,10 @@ def parse(
         tools=tools,
         max_turns=max_turns,
         completion="finalize",
+        output_schema=schema,
+        schema_file=schema_file,
         lines=fields.lines,
+        fields=fields.list_reports(),
     ), problems
 
 

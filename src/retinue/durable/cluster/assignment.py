@@ -100,6 +100,8 @@ class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether the front end has guards for children."""
     finalises: bool = False
     """Whether the run gives its answer by a tool call."""
+    output_schema: dict[str, Any] | None = None
+    """The JSON Schema that its result must match."""
     parcel: dict[str, Any] = {}
     """The workspace; empty for none."""
     digest: str = ""

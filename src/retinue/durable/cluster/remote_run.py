@@ -42,6 +42,7 @@ from retinue.engine.runner import LiveRun
 from retinue.engine.scope import run_shielded
 from retinue.engine.setup import RunSetup
 from retinue.features.approvals.gate import is_consent
+from retinue.features.finalise import check_result
 from retinue.features.worktree.feature import RULE, render_kept
 from retinue.features.worktree.saved_work import KeptCopy
 from retinue.sessions.entry import check_session_id
@@ -83,7 +84,8 @@ class RemoteRun(LiveRun):
         super().__init__(setup.change(features=features, limits=limits), memory, clock=clock)
         self._limits = setup.limits
         self._home = SenderSession(remote_request.session_file, is_shared=bool(remote_request.request.session_file))
-        self._finalises = any(feature.name == "finalising" for feature in setup.features)
+        self._finalises = remote_request.definition.completion == "finalize"
+        self._schema = remote_request.definition.output_schema or remote_request.request.output_schema
         self._request = remote_request
         self._purpose = ProcessPurpose(remote_request, setup.model.info.ref, setup.thinking)
         self._context = ports.build_premises(setup.cwd)
@@ -148,7 +150,7 @@ class RemoteRun(LiveRun):
             # First, because packing and the first connection take a while.
             self._publish(RunPlaced(run_id=self.setup.run_id))
             sent = await cluster.send(sent, remote_request.lease, self.setup.cwd, remote_request.branch, past)
-            self._ended = await self._accompany(sent, judge)
+            self._ended = check_result(await self._accompany(sent, judge), self._schema)
             await self._bring_home(sent)
         except asyncio.CancelledError:
             await run_shielded(judge.close(), RULED_S)
@@ -191,6 +193,7 @@ class RemoteRun(LiveRun):
             judged_below=self._cluster_ports.guards_below(),
             tells_below=True,
             finalises=self._finalises,
+            output_schema=self._schema,
         )
 
     async def _accompany(self, sent: Assignment, judge: ApprovalJudge) -> Outcome:

@@ -127,7 +127,9 @@ class HostedRun:
         )
         # Even without any approvals: the front end may return with rules.
         judged = RemoteApprovalFeature(self._appeals, wants=self._appeals.wants)
-        features: list[Feature] = [*([FinalizeFeature()] if assignment.finalises else []), job.recorded, judged]
+        features: list[Feature] = [job.recorded, judged]
+        if assignment.finalises or assignment.output_schema is not None:
+            features.insert(0, FinalizeFeature(assignment.output_schema, finalises=assignment.finalises))
         budget = SharedBudget(lambda keys: job.budget.join(cluster.find_shared(keys)), is_limit=bool(assignment.leases))
         self._retinue = open_agent(job, cluster, self._appeals, features, self._tell_missing, budget)
         self._relay: ChildEvents | None = None

@@ -13,11 +13,13 @@ from retinue.core.events import RunFinished
 from retinue.core.messages import Usage
 from retinue.core.run import Run, Status
 from retinue.engine.backend import Arrange, LocalBackend, keep_setup
+from retinue.engine.clock import SystemClock, make_uuid
 from retinue.engine.recovery import StoredRuns, read_past
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import REMOTE, Runner
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import find_file
+from retinue.sessions.log import Session
 
 if TYPE_CHECKING:  # most main agents start no durable run
     from retinue.durable.local.records import RunRecords
@@ -94,7 +96,7 @@ class DurableBackend(LocalBackend):
         """Record that a durable run begins. Raises RecordError."""
         is_durable = run.id in self.returning or self._find_runner(run, request) == "durable"
         if run.id in self.paused and run.id not in self.returning:
-            return partial(self._take_up, run)
+            return partial(self._take_up, run, find_file(self._main.session.tree, run.id, request))
         if self._main.session.path is None or not is_durable:
             return keep_setup
         return await self._need_records().prepare(run, request)
@@ -113,9 +115,12 @@ class DurableBackend(LocalBackend):
         if self._writer is not None:
             await self._writer.close()
 
-    def _take_up(self, run: Run, live: LiveRun) -> None:
+    def _take_up(self, run: Run, path: Path | None, live: LiveRun) -> None:
         self.paused -= {run.id}
-        if (past := read_past(live.session, run.started_ms)) is not None:
+        session = live.session
+        if session.path is None and path is not None and path.exists():
+            session = Session.open(path, clock=SystemClock(), new_id=make_uuid, read_only=True)  # of its own process
+        if (past := read_past(session, run.started_ms)) is not None:
             live.take_up(past)
             self._charge(run.id, past.usage)
 

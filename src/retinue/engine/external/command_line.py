@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from retinue.core.tool import Effect
+from retinue.core.environment import RESULT
+from retinue.core.tool import Effect, SharedTool
 from retinue.core.tool_table import ASK
 from retinue.engine.external.program import ProcessContext
 from retinue.engine.run_config import RemoteRequest
@@ -97,6 +98,9 @@ class ProcessPurpose:
             marks["RETINUE_READONLY"] = "1"
         if setup.is_fork:
             marks["RETINUE_FORK"] = "1"
+        for tool in setup.tools.values():
+            if isinstance(tool, SharedTool):
+                marks[RESULT] = tool.pack()
         if limits.max_turns is not None:
             marks["RETINUE_MAX_TURNS"] = str(limits.max_turns)
             marks["RETINUE_GRACE_TURNS"] = str(limits.grace_turns)

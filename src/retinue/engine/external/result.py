@@ -1,5 +1,6 @@
 """Collects the answer, the errors and the usage from the records of a child process. Pure."""
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -67,7 +68,7 @@ class ProcessReport:
 
     def _hear(self, message: Mapping[str, Any]) -> None:
         self.last_stop = str(message.get("stopReason") or "")
-        for call in _list_parts(message, "toolCall"):
+        for call in list_calls(message):
             if call.get("name") == FINALIZE:
                 self.finalized = read_finalized(call.get("arguments")) or self.finalized
         text = read_text(message)
@@ -112,11 +113,16 @@ def read_usage(raw: Any) -> Usage | None:
     return Usage(into, out, read, written, total, Cost(*prices))
 
 
-def read_finalized(arguments: Any) -> Finalized | None:
-    """Return the answer in a call of `subagent_finalize`; None if it is invalid."""
+def read_finalized(arguments: Any, *, is_data: bool = False) -> Finalized | None:
+    """Return the answer in a call of `subagent_finalize`; None if it is invalid.
+
+    With `is_data` the result may be any JSON value, which becomes text.
+    """
     if not isinstance(arguments, dict):
         return None
     result, error = (value if isinstance(value := arguments.get(key), str) else "" for key in ("result", "error"))
+    if is_data and not isinstance(arguments.get("result"), str | None):
+        result = json.dumps(arguments["result"], ensure_ascii=False)
     if arguments.get("status") == "SUCCESS" and result.strip():
         return Finalized("SUCCESS", result, error)
     if arguments.get("status") == "ERROR" and error.strip():
@@ -126,6 +132,10 @@ def read_finalized(arguments: Any) -> Finalized | None:
 
 def _is_amount(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LARGEST
+
+
+def list_calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return _list_parts(message, "toolCall")
 
 
 def _list_parts(message: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:

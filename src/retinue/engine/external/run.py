@@ -14,8 +14,9 @@ from retinue.core.environment import BUDGET_FD, QUESTION_FD
 from retinue.core.errors import RetinueError, quote
 from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
 from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage
-from retinue.core.model import ModelInfo
+from retinue.core.model import Failure, ModelInfo
 from retinue.core.run import Outcome, Reason, Status
+from retinue.core.tool import SharedTool
 from retinue.core.tool_table import ASK
 from retinue.engine.clock import make_uuid
 from retinue.engine.external.budget_socket import ProcessReservations, open_draws
@@ -25,12 +26,13 @@ from retinue.engine.external.input_files import open_papers
 from retinue.engine.external.output import Stream
 from retinue.engine.external.program import ProcessContext
 from retinue.engine.external.question_socket import open_asking
-from retinue.engine.external.result import ProcessReport, read_usage
+from retinue.engine.external.result import ProcessReport, list_calls, read_usage
 from retinue.engine.loop import Ending
 from retinue.engine.prompt import render_prompt
 from retinue.engine.run_config import RemoteRequest, Runner
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
+from retinue.models.gate import Passage
 from retinue.models.registry import OutOfReach
 from retinue.sessions.files import make_private
 from retinue.sessions.log import Session
@@ -38,6 +40,8 @@ from retinue.tools.ask_parent import Ask, ask_nobody
 from retinue.tools.process import Exit, ProcessCommand, run_process
 from retinue.tools.process_tree import TreeProbe
 
+LIMIT_STATUS = 75
+"""Exit status of our program when it has ended at a usage limit."""
 GRACE_S = 5.0
 """Seconds for a child that exceeded a limit to exit."""
 HURRY_S = 0.3
@@ -45,6 +49,7 @@ HURRY_S = 0.3
 MAX_ERROR_CHARS = 16_000
 ACTIVITY = frozenset({"message_end", "tool_result_end", "turn_end"})
 """Records that restart the idle time; a child can print others forever."""
+_ANSWERED = ("stop", "toolUse", "length")
 _TREES = TreeProbe(kind="supervisor")
 _CONFINED: dict[Runner, str] = {
     "process": "its own process confines its commands by the same settings",
@@ -69,6 +74,9 @@ class ExternalRun(LiveRun):
         self._draws: ProcessReservations | None = None
         """What our child process has reserved of the budget; None for pi, whose usage is counted after each reply."""
         self._report = ProcessReport()
+        self._refusal: Failure | None = None
+        """The usage limit that the child has reached."""
+        self._passage: Passage | None = None
         self._stream = self._open_stream()
 
     @property
@@ -91,15 +99,46 @@ class ExternalRun(LiveRun):
         text = "\n\n".join((_join(blocks), *self._said))
         self._said = []
         run_id = self.setup.run_id
+        self._taken_up = None
         self._publish(AttemptStarted(run_id=run_id))
-        self._publish(MessageFinished(run_id=run_id, message=UserMessage([TextContent(text)], self._clock.now_ms())))
+        if text:
+            said = UserMessage([TextContent(text)], self._clock.now_ms())
+            self._publish(MessageFinished(run_id=run_id, message=said))
         try:
-            async with AsyncExitStack() as sockets:
-                ended = await self._run(text, await self._open_sockets(sockets))
+            while (ended := await self._pass_gate(text)) is None:
+                text = ""  # the child has its task in its session
         except (OSError, ValueError, RetinueError) as error:
             name = "pi" if self._post.remote_request.runner == "pi" else "retinue"
             return Ending(Reason.ERROR, error=f"Failed to spawn {name}: {error}")
         return self._conclude(ended)
+
+    async def _pass_gate(self, text: str) -> Exit | None:
+        """Start the process as soon as its provider accepts requests; None if it has ended at a usage limit.
+
+        Without a task it continues the work in its session.
+        """
+        info = self.setup.model.info
+        self._refusal, self._passage = None, await self.limit_wait.enter(info)
+        try:
+            ended = await self._draw(text)
+        except BaseException:
+            self._settle_passage(None)
+            raise
+        if ended.code == LIMIT_STATUS and self._refusal is not None:
+            self._settle_passage(self._refusal)
+            return None
+        self._settle_passage(None)
+        return ended
+
+    def _settle_passage(self, failure: Failure | None) -> None:
+        """Tell the other runs what the child has learnt about the limit of its provider."""
+        passage, self._passage = self._passage, None
+        if failure is not None or passage is not None:
+            self.limit_wait.leave(passage or Passage(), self.setup.model.info, failure)
+
+    async def _draw(self, text: str) -> Exit:
+        async with AsyncExitStack() as sockets:
+            return await self._run(text, await self._open_sockets(sockets))
 
     async def _open_sockets(self, stack: AsyncExitStack) -> dict[str, int]:
         """Open what the process needs of this one; returns the descriptors by the variables that name them."""
@@ -129,9 +168,9 @@ class ExternalRun(LiveRun):
         environment = premises.build_environment(setup.model.info, marks, setup.cwd, ours)
         with open_papers(render_prompt(setup.sections), post.render_task(text)) as papers:
             flags = post.render_flags(setup, tools, papers.prompt, trusted=premises.trusted)
-            command = [*program, *flags, *papers.words]
+            words = papers.words if text else ()
             return await run_process(
-                ProcessCommand(command, str(setup.cwd), environment, tuple(descriptors.values())),
+                ProcessCommand([*program, *flags, *words], str(setup.cwd), environment, tuple(descriptors.values())),
                 on_output=self._stream.feed,
                 on_error=self._stream.feed_error,
                 tree=await _TREES.find(),
@@ -146,6 +185,8 @@ class ExternalRun(LiveRun):
             if str(record.get("type")) in ACTIVITY:
                 self._scope.touch()
             telling.tell(record)
+            self._share(record)
+            self._note_limit(record)
             self._check(record)
 
         def show(kind: str, line: bytes) -> None:
@@ -157,6 +198,26 @@ class ExternalRun(LiveRun):
     def _show(self, event: Event) -> None:
         # Not with `_publish`, which restarts the idle time.
         self.bus.publish(event)
+
+    def _share(self, record: dict[str, Any]) -> None:
+        """Tell our side of a tool about the calls of the child."""
+        message = record.get("message")
+        if record.get("type") != "message_end" or not isinstance(message, dict) or message.get("role") != "assistant":
+            return
+        for call in list_calls(message):
+            tool = self.setup.tools.get(str(call.get("name")))
+            if isinstance(tool, SharedTool):
+                tool.hear(call.get("arguments"))
+
+    def _note_limit(self, record: dict[str, Any]) -> None:
+        """Remember the usage limit that the child has reached; its first reply shows that there is none."""
+        until_ms, message = record.get("until"), record.get("message")
+        if record.get("type") == "subagents:waiting" and isinstance(until_ms, int):
+            wait_s = max(1.0, (until_ms - self._clock.now_ms()) / 1000, self.setup.retry.max_agent_delay_ms / 1000 + 1)
+            text = f"{record.get('provider')}: usage limit"
+            self._refusal = Failure("rate", text, retryable=True, retry_after_s=wait_s)
+        elif record.get("type") == "turn_end" and isinstance(message, dict) and message.get("stopReason") in _ANSWERED:
+            self._settle_passage(None)
 
     def _check(self, record: dict[str, Any]) -> None:
         """Count what a reply used, and stop the child if a limit is exceeded."""

@@ -39,6 +39,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_turns: int | None = None
     isolated: bool | None = None
     isolation: str | None = None
+    output_schema: dict[str, Any] | None = None
     max_tokens_total: int | None = None
     max_cost: float | None = None
     grant: Grant | None = field(name="retinueGrant", default=None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from retinue.core.definition import Definition
-from retinue.core.errors import RetinueError
+from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import Event, RunFinished, RunStarted
 from retinue.core.model import ModelInfo, ToolSpec
 from retinue.core.run import Reason, Run
@@ -23,7 +23,7 @@ from retinue.features.hooks.hook_table import HookTable
 from retinue.features.hooks.points import SPAWN
 from retinue.models.registry import OutOfReach
 from retinue.models.resolve import ModelChoice
-from retinue.surfaces.base import Caller
+from retinue.surfaces.base import OUTPUT_SCHEMA, Caller, read_output_schema
 from retinue.surfaces.dispatch.words import FAILED, DispatchFailed, describe_profile, explain_failure, render_result
 
 META = "retinue.dispatched"
@@ -39,6 +39,7 @@ _PARAMETERS: dict[str, Any] = {
     "properties": {
         "agent": {"type": "string", "minLength": 1, "description": "Name of the subagent"},
         "prompt": {"type": "string", "minLength": 1, "description": "The whole task, and what to report"},
+        "output_schema": OUTPUT_SCHEMA,
     },
     "required": ["agent", "prompt"],
 }
@@ -76,7 +77,10 @@ class DispatchTool:
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         try:
             definition = self._find(arguments["agent"])
-            request = self._to_request(definition, arguments["prompt"], context)
+            schema = read_output_schema(arguments.get("output_schema"), context.cwd)
+            request = self._to_request(definition, arguments["prompt"], context, schema)
+        except UsageError as error:
+            return DispatchFailed(FAILED, str(error)).to_result()
         except DispatchFailed as failure:
             return failure.to_result()
         board, profile = self._ports.board(), describe_profile(definition)
@@ -105,7 +109,9 @@ class DispatchTool:
             raise DispatchFailed(FAILED, f"Subagent '{definition.name}' is disabled")
         return definition
 
-    def _to_request(self, definition: Definition, prompt: str, context: ToolContext) -> RunRequest:
+    def _to_request(
+        self, definition: Definition, prompt: str, context: ToolContext, schema: dict[str, Any] | None
+    ) -> RunRequest:
         """Step 4: choose the model and build the request."""
         if not prompt.strip():
             raise DispatchFailed(FAILED, "prompt: expected a task, found nothing")
@@ -121,6 +127,7 @@ class DispatchTool:
             context=definition.context or "none",
             is_background=False,
             call_id=context.call_id,
+            output_schema=schema,
             limits=Limits(
                 max_turns=definition.max_turns or self._ports.max_steps,
                 tokens=definition.max_tokens_total,

@@ -73,6 +73,8 @@ def render_result(run: Run, max_steps: int) -> ToolResult:
         "toolUses": outcome.tool_calls,
         "sessionFile": outcome.session_file,
     }
+    if outcome.structured is not None:
+        details["structured"] = outcome.structured
     cut = cut_text(outcome.text)
     notes = f"\n\n{outcome.notes.strip()}" if outcome.notes.strip() else ""
     if cut.notice:

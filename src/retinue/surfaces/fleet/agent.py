@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from msgspec.structs import replace
+
 from retinue.core.definition import ContextMode, Definition
 from retinue.core.errors import IsolationFailed, ModelError, RetinueError, UsageError, quote
 from retinue.core.messages import THINKING_LEVELS, TextContent
@@ -13,6 +15,7 @@ from retinue.core.model import ToolSpec
 from retinue.core.run import Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.engine.admission import SpawnRefused
+from retinue.surfaces.base import OUTPUT_SCHEMA, read_output_schema
 from retinue.surfaces.fleet.describe import choose_agent, describe_agent, pick_available
 from retinue.surfaces.fleet.ports import FailedCalls, FleetPorts, Refusal, ScheduleRequest, tell_missing
 from retinue.surfaces.fleet.request import (
@@ -85,7 +88,7 @@ class AgentTool:
 
     async def _call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         try:
-            asked = self._merge(arguments)
+            asked = self._merge(arguments, context.cwd)
             _show_prompt(asked.call, context)
             definition, note = self._find_definition(asked)
             pick = self._pick_model(asked, definition)
@@ -97,7 +100,7 @@ class AgentTool:
         except Refusal as refusal:
             return refusal.to_result()
 
-    def _merge(self, arguments: Mapping[str, Any]) -> _ResolvedCall:
+    def _merge(self, arguments: Mapping[str, Any], cwd: Path) -> _ResolvedCall:
         given = {name: value for name, value in arguments.items() if value is not None}
         handle = str(given.pop("retry", "")).strip() or None
         if handle is not None:
@@ -108,6 +111,10 @@ class AgentTool:
         call = AgentCall.of(given)
         if not call.prompt.strip():
             raise Refusal("Missing required argument: prompt.")
+        try:
+            call = replace(call, output_schema=read_output_schema(call.output_schema, cwd))
+        except UsageError as error:
+            raise Refusal(str(error)) from error
         return _ResolvedCall(call, given, handle)
 
     def _find_definition(self, asked: _ResolvedCall) -> tuple[Definition, str]:
@@ -164,6 +171,7 @@ class AgentTool:
             max_turns=call.max_turns,
             isolated=call.isolated,
             isolation=call.isolation if call.isolation == "worktree" else None,
+            output_schema=call.output_schema,
             max_tokens_total=call.max_tokens_total,
             max_cost=call.max_cost,
             grant=self._caller.grant,
@@ -226,6 +234,8 @@ class AgentTool:
         lines = [f"Agent {'queued' if is_full else 'started'} in background.", *_introduce(run)]
         if run.output_file:
             lines.append(f"Output file: {run.output_file}")
+        if asked.call.output_schema is not None and definition.output_schema is not None:
+            lines.append(f"Note: {definition.name} has an output_schema of its own, which is used.")
         notes = (note, pick.note, explain_context(request, asked.call, definition, caller.model))
         return self._answer(run, [*lines, *filter(None, notes)], is_full=is_full)
 
@@ -291,6 +301,7 @@ def _list_parameters(scheduling: bool) -> dict[str, Any]:
         },
         "inherit_context": {"type": "boolean", "description": "true: the same as context summary"},
         "isolation": {**text, "enum": ["off", "worktree"], "description": "worktree: work on a copy of the repository"},
+        "output_schema": OUTPUT_SCHEMA,
     }
     if scheduling:
         parameters["schedule"] = {**text, "description": "Start later: cron with seconds, 5m, +10m or an ISO time"}

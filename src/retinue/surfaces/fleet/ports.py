@@ -69,6 +69,7 @@ class ScheduleRequest(Struct, frozen=True, kw_only=True):
     max_turns: int | None = None
     isolated: bool | None = None
     isolation: str | None = None
+    output_schema: dict[str, Any] | None = None
     max_tokens_total: int | None = None
     max_cost: float | None = None
     grant: Grant | None = None

@@ -45,6 +45,7 @@ class AgentCall(Struct, frozen=True, kw_only=True):
     context: ContextMode | None = None
     isolation: Literal["off", "worktree"] | None = None
     schedule: str = ""
+    output_schema: Any = None
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> "AgentCall":
@@ -154,6 +155,7 @@ def to_request(
         session_dir=find_session_dir(definition, settings.grounds),
         keeps_session=definition.persist_session is not False,
         transcript_dir=settings.transcript_dir if writes else "",
+        output_schema=call.output_schema,
         limits=dataclass_replace(
             settings.limits.lower(definition.max_tokens_total, definition.max_cost).lower(
                 call.max_tokens_total, call.max_cost

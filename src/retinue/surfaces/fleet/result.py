@@ -153,7 +153,14 @@ class ResultTool:
 
     def _detail(self, run: Run) -> dict[str, Any]:
         place = describe_machine(run.machine) if run.machine else {}
-        return {"agentId": run.id, "status": to_word(run), "description": run.description, **place}
+        details = {"agentId": run.id, "status": to_word(run), "description": run.description, **place}
+        return details | describe_structured(run)
+
+
+def describe_structured(run: Run) -> dict[str, Any]:
+    """Return the result as data, if the run has one."""
+    outcome = run.outcome
+    return {} if outcome is None or outcome.structured is None else {"structured": outcome.structured}
 
 
 def render_result_text(run: Run) -> str:

@@ -43,6 +43,7 @@ class SubagentCall:
     session_id: str | None = None
     write: bool = False
     call_id: str = ""
+    output_schema: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,8 @@ def render_run(finish: FinishedCall, settings: SubagentSettings) -> dict[str, An
         "output": report,
     }
     details: dict[str, Any] = {"mode": "single", "runId": finish.run.id[:RUN_ID_CHARS], "results": [result]}
+    if outcome.structured is not None:
+        result["structured"] = outcome.structured
     if watch.items:
         result["displayItems"] = watch.items
     if outcome.reason in TIMEOUTS:
@@ -200,6 +203,8 @@ def _explain(outcome: Outcome, settings: SubagentSettings) -> str:
 def _choose_code(outcome: Outcome) -> str:
     if outcome.reason is Reason.OUTPUT_LIMIT:
         return TRUNCATED
+    if outcome.reason is Reason.INVALID_RESULT:
+        return "SUBAGENT_INVALID_RESULT"
     return "SUBAGENT_TIMEOUT" if outcome.reason in TIMEOUTS else "SUBAGENT_FAILED"
 
 

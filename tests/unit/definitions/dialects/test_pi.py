@@ -431,7 +431,7 @@ def test_hidden_description_is_told(text: str) -> None:
 
 
 def test_body_may_hold_fences() -> None:
-    assert parse("name: a", "one\n---\ntwo")[0] == read("name: a", body="one\n---\ntwo")
+    assert inspect("name: a", "one\n---\ntwo")[0] == read("name: a", body="one\n---\ntwo")
 
 
 def test_multi_line_description_is_one_line() -> None:

@@ -1,0 +1,445 @@
+"""What the dialects of other tools share: fields, tool lists and models become a Definition with a report. Pure.
+
+Nothing that restricts is dropped: a restriction that cannot be expressed disables the agent and names the field. The
+tables of each tool are in its file in `dialects`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePath
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.core.definition import DeclaredTools, Definition, Dialect, Source
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import quote
+from retinue.core.tool import Effect
+from retinue.core.tool_table import BUILTIN_TOOLS, EFFECTS, KNOWN_TOOLS
+from retinue.definitions.document import choose_prompt, find_fault, find_hidden, read_description, read_name
+from retinue.definitions.fields import AgentFields, find_close, fold_key, show_place
+from retinue.definitions.frontmatter import (
+    BlockError,
+    FrontmatterBlock,
+    FrontmatterField,
+    Items,
+    Scalar,
+    Value,
+    YamlTable,
+    parse_block,
+)
+
+DELEGATION = tuple(name for name, effect in EFFECTS.items() if effect is Effect.DELEGATE)
+WRITERS = frozenset(name for name, effect in EFFECTS.items() if effect is Effect.WRITE)
+WEB = ("fetch_content", "get_search_content", "convert_content")
+_PATTERN = re.compile(r"([^()]+)\((.*)\)\Z", re.DOTALL)
+# Words in the name of an unknown field that say that it restricts the agent.
+_RESTRICTING = re.compile(
+    r"permi|den(y|ied)|allow|forbid|block|restrict|constrain|exclu|readonly|sandbox|tool|approv|limit|max|policy"
+    r"|network|isolat|disab|timeout|budget"
+)
+Parsed = tuple[Definition | None, list[Diagnostic]]
+
+
+class ForeignTables(Struct, frozen=True):
+    """What one tool calls things."""
+
+    dialect: Dialect
+    fields: Mapping[str, str]
+    """Its field → ours."""
+    ignored: Mapping[str, str]
+    """Fields that restrict nothing and have no counterpart → why."""
+    tools: Mapping[str, tuple[str, ...]]
+    """Its tool, in lower case → ours; empty if there is none."""
+    denied: Mapping[str, tuple[str, ...]] = {}
+    """What a denial covers, where that is more."""
+    models: Mapping[str, str] = {}
+    """Its alias → a part of a model's name; empty for the caller's model."""
+
+
+class ForeignFields(AgentFields):
+    """The fields of a file of another tool."""
+
+    def __init__(self, block: FrontmatterBlock, path: str, tables: ForeignTables) -> None:
+        self.faults: list[str] = []
+        self.tables = tables
+        super().__init__(block, path, tables.fields, tables.ignored)
+        for entry in block.entries:
+            key = entry.key
+            is_unknown = key not in tables.fields and key not in tables.ignored and key not in self._written.values()
+            if is_unknown and _RESTRICTING.search(fold_key(key)):
+                self.block(key, "is a field that retinue does not know and that may restrict the agent", entry.line)
+
+    def report(
+        self,
+        text: str,
+        field: str = "",
+        line: int | None = None,
+        code: str = "field",
+        severity: Literal["error", "warning"] = "error",
+    ) -> None:
+        """Report a problem; a warning about a field is in the field's report only."""
+        if severity == "error" or not (field and code in ("unknown-key", "unknown-tool", "field")):
+            super().report(text, field, line, code, severity)
+        elif field in self._written:
+            self.note(self._written[field], "approximated", text)
+
+    def block(self, field: str, why: str, line: int | None = None) -> None:
+        """Disable the agent because of a restriction that cannot be expressed."""
+        key = self.name(field)
+        line = self.lines.get(field) if line is None else line
+        text = f"{show_place(self.path, line)}: {key}: {why}; the agent is disabled"
+        self.note(key, "ignored", f"{why}; the agent is disabled")
+        self.problems.append(Diagnostic(text, self.path, line, code="restriction", field=key))
+        self.faults.append(text)
+        self.is_disabled = True
+
+    def block_value(self, field: str, expected: str) -> None:
+        self.block(field, f"found {show_short(self.get(field))}; expected {expected}")
+
+    def _reject_limit(self, field: str, expected: str) -> None:
+        self.block_value(field, expected)
+
+    def approximate(self, field: str, how: str) -> None:
+        self.note(self.name(field), "approximated", how)
+
+    def drop(self, field: str, why: str) -> None:
+        self.note(self.name(field), "ignored", why)
+
+    def read_flag(self, field: str) -> bool:
+        """A switch that restricts if it is true; an unclear value disables the agent."""
+        value = self.get(field)
+        if value is None or (isinstance(value, Scalar) and (value.is_null or value.text.lower() == "false")):
+            return False
+        if not (isinstance(value, Scalar) and value.text.lower() == "true"):
+            self.block_value(field, "true or false")
+        return True
+
+    def read_mode(self, field: str, known: Iterable[str]) -> str | None:
+        """One of the words that are known to restrict or not; any other value disables the agent."""
+        value = self.get(field)
+        if value is None or (isinstance(value, Scalar) and value.is_null):
+            return None
+        if isinstance(value, Scalar) and value.text in known:
+            return value.text
+        self.block_value(field, f"one of {', '.join(known)}")
+        return None
+
+
+def show_short(value: Value | None) -> str:
+    if isinstance(value, Scalar):
+        return "nothing" if value.is_null else quote(value.text, 60)
+    return "an object" if isinstance(value, YamlTable) else "a list"
+
+
+class AgentDraft:
+    """An agent while its fields are read."""
+
+    def __init__(self, fields: ForeignFields) -> None:
+        self.fields = fields
+        self.names: list[str] | None = None
+        self.denied: list[str] = []
+        self.readonly = False
+        self.enabled = True
+        self.servers: list[str] = []
+        """MCP servers whose tools are all given."""
+        self.selectors: list[str] = []
+        self.patterns: list[tuple[str, str, tuple[str, ...]]] = []
+        """Field, rule and tools of rules about some uses of a tool."""
+        self.values: dict[str, Any] = {}
+
+    def deny(self, *tools: str) -> None:
+        self.denied += tools
+
+    def give(self, *tools: str) -> None:
+        """Add tools to the builtin ones, which an agent without a list has."""
+        self.names = [*(BUILTIN_TOOLS if self.names is None else self.names), *tools]
+
+
+def open_foreign(text: str, path: str, tables: ForeignTables) -> tuple[ForeignFields | None, list[Diagnostic]]:
+    """Parse a Markdown file; None, with the reason, if that fails."""
+    try:
+        block = parse_block(text, "lines")
+    except BlockError as error:
+        return None, [Diagnostic(f"{show_place(path, error.line)}: {error}", path, error.line, code=error.code)]
+    fields = ForeignFields(block, path, tables)
+    find_hidden(fields, block)
+    return fields, fields.problems
+
+
+def to_block(data: Mapping[str, Any], body: str, lines: Mapping[str, int]) -> FrontmatterBlock:
+    """The fields of a TOML or JSON file in the form of frontmatter."""
+    entries = tuple(
+        FrontmatterField(key, to_value(item, lines.get(key, 1)), lines.get(key, 1)) for key, item in data.items()
+    )
+    return FrontmatterBlock(entries, body.strip(), 1)
+
+
+def to_value(data: Any, line: int) -> Value:
+    if isinstance(data, Mapping):
+        return YamlTable({str(key): to_value(item, line) for key, item in data.items()}, line)
+    if isinstance(data, list | tuple):
+        return Items(tuple(to_value(item, line) for item in data), line)
+    if isinstance(data, str):
+        return Scalar(data, line, is_quoted=True)
+    return Scalar("" if data is None else str(data).lower(), line)
+
+
+def build_agent(
+    fields: ForeignFields, source: Source, read_more: Callable[[AgentDraft], None], *, stem: str = ""
+) -> Parsed:
+    """The definition in a file; `read_more` reads what only this tool has."""
+    name = _read_stem(fields, stem) if stem else read_name(fields, stem_counts=True)
+    described = read_description(fields)
+    draft = AgentDraft(fields)
+    _read_tools(draft)
+    _read_denied(draft)
+    _read_plain(draft)
+    read_more(draft)
+    model, is_wish = _read_model(fields)
+    if name is None or fields.is_refused:
+        return None, fields.problems
+    names = None if draft.names is None else tuple(dict.fromkeys(draft.names))
+    denied = tuple(dict.fromkeys(draft.denied))
+    definition = Definition(
+        name=name,
+        dialect=fields.tables.dialect,
+        source=source,
+        path=fields.path,
+        description=described or name,
+        prompt=choose_prompt(fields, name, described),
+        readonly=draft.readonly,
+        tools=DeclaredTools(names, denied=denied, selectors=tuple(draft.selectors)),
+        model=model,
+        is_model_wish=is_wish,
+        mcp_servers=tuple(dict.fromkeys(draft.servers)),
+        lines=fields.lines,
+        **draft.values,
+    )
+    for field, rule, tools in draft.patterns:
+        if find_uses(definition, tools):
+            fields.block(field, f"{quote(rule, 80)} is about some uses of a tool, which retinue cannot tell apart")
+    return replace(
+        definition,
+        enabled=draft.enabled and not fields.is_disabled,
+        fields=fields.list_reports(),
+        faults=tuple(fields.faults),
+    ), fields.problems
+
+
+def _read_stem(fields: ForeignFields, stem: str) -> str | None:
+    if fault := find_fault(stem):
+        fields.report(f"the name {quote(stem, 60)} {fault}; the agent is skipped", "", 1, "name")
+        return None
+    return stem
+
+
+def list_possible(definition: Definition) -> set[str]:
+    """The tools that an agent could get if everything were available."""
+    names = BUILTIN_TOOLS if definition.tools.names is None else definition.tools.names
+    more = DELEGATION if definition.allowed_subagents else ()
+    denied = {word.lower() for word in definition.tools.denied}
+    if {"*", "all"} & denied:
+        return set()
+    lost = WRITERS if definition.readonly else frozenset()
+    return {name for name in (*names, *more) if name.lower() not in denied and name not in lost}
+
+
+def find_uses(definition: Definition, tools: Iterable[str]) -> set[str]:
+    return list_possible(definition).intersection(tools)
+
+
+def split_words(value: Value | None) -> list[str] | None:
+    """The words of a list, or of a text with commas that may have parentheses; None for any other value."""
+    parts = value.values if isinstance(value, Items) else (value,)
+    words: list[str] = []
+    for part in parts:
+        is_text = isinstance(part, Scalar) and (
+            part.is_quoted or not re.fullmatch(r"true|false|[\d.]+", part.text.lower())
+        )
+        if not isinstance(part, Scalar) or not is_text:
+            return None
+        words += [word.strip() for word in re.split(r",(?![^(]*\))", part.text) if word.strip()]
+    return list(dict.fromkeys(words))
+
+
+def split_pattern(word: str) -> tuple[str, str]:
+    """A tool and the uses of it that a word is about; `*` for all."""
+    found = _PATTERN.match(word)
+    return (found[1].strip(), found[2].strip() or "*") if found else (word, "*")
+
+
+def translate(word: str, tables: ForeignTables, *, is_denial: bool = False) -> tuple[str, ...] | None:
+    """Our tools for a word of a list; None if the tool is unknown."""
+    folded = word.lower()
+    if is_denial and folded in tables.denied:
+        return tables.denied[folded]
+    return tables.tools.get(folded, (folded,) if folded in KNOWN_TOOLS else None)
+
+
+def find_server(word: str) -> tuple[str, str] | None:
+    """The server and tool of `mcp__server__tool`, `server/tool` or `mcp__server`; the tool is `*` for all."""
+    if word.startswith("mcp__"):
+        server, _, tool = word.removeprefix("mcp__").partition("__")
+        return (server, tool or "*") if server else None
+    server, slash, tool = word.partition("/")
+    return (server, tool or "*") if slash and server else None
+
+
+def _read_tools(draft: AgentDraft) -> None:
+    fields = draft.fields
+    value = fields.get("tools")
+    if value is None:
+        return
+    words = split_words(value)
+    if isinstance(value, Scalar) and value.is_null:
+        draft.names = []
+        return fields.approximate("tools", "an empty list: no tools")
+    if words is None:
+        draft.names = []
+        return fields.block_value("tools", "a list of tool names")
+    if {"*", "all"} & {word.lower() for word in words}:
+        return fields.approximate("tools", "all builtin tools, and none of extensions and MCP servers")
+    draft.names, missing, mentioned = [], [], []
+    for word in words:
+        tool, use = split_pattern(word)
+        found = translate(tool, fields.tables)
+        if found == ("Agent",):
+            draft.names.append("Agent")
+            if use != "*":
+                draft.values["allowed_subagents"] = tuple(part.strip() for part in use.split(",") if part.strip())
+        elif use != "*":
+            fields.block("tools", f"{quote(word, 80)} allows only some uses of a tool, which retinue cannot tell apart")
+        elif found is None and (served := find_server(word)):
+            mentioned.append(served[0])
+            draft.servers += [served[0]] if "*" in served[1] else []
+            draft.names += [] if "*" in served[1] else [f"{served[0]}:{served[1]}"]
+        elif found:
+            draft.names += found
+        else:
+            missing.append(word)
+    draft.servers += mentioned if draft.servers else []
+    if missing:
+        fields.approximate("tools", f"not given, since retinue has no such tools: {', '.join(missing)}")
+
+
+def _read_denied(draft: AgentDraft) -> None:
+    fields = draft.fields
+    value = fields.get("disallowed_tools")
+    if value is None or (isinstance(value, Scalar) and value.is_null):
+        return
+    words = split_words(value)
+    if words is None:
+        return fields.block_value("disallowed_tools", "a list of tool names")
+    for word in words:
+        deny_word(draft, "disallowed_tools", word)
+
+
+def deny_word(draft: AgentDraft, field: str, word: str) -> None:
+    """Deny what a word of a deny-list means, or remember it as a rule about some uses of a tool."""
+    tool, use = split_pattern(word)
+    tables = draft.fields.tables
+    found = translate(tool, tables, is_denial=True)
+    if use != "*":
+        draft.patterns.append((field, word, found or (tool,)))
+    elif found is not None:
+        draft.deny(*found)
+        if tool.lower() == "skill":
+            draft.values["skills"] = False
+    elif served := find_server(word):
+        deny_server(draft, word, *served)
+    else:
+        meant = find_close(tool.lower(), tables.tools, 0.8)
+        draft.deny(word, *(tables.tools[meant] if meant else ()))
+        how = f"taken as {meant}" if meant else "retinue has no such tool"
+        draft.fields.approximate(field, f"{quote(word, 60)}: {how}")
+
+
+def deny_server(draft: AgentDraft, word: str, server: str, tool: str) -> None:
+    """Take away a tool of an MCP server, or all its tools."""
+    draft.deny(word, f"{server}:{tool}", f"mcp__{server}__{tool}")
+    if "*" in server or "*" in tool:
+        draft.servers = [name for name in draft.servers if "*" not in server and name != server]
+        kept = [
+            name
+            for name in draft.names or ()
+            if ":" not in name or ("*" not in server and not name.startswith(f"{server}:"))
+        ]
+        draft.names = None if draft.names is None else kept
+
+
+def _read_plain(draft: AgentDraft) -> None:
+    """Fields that mean the same here."""
+    fields, values = draft.fields, draft.values
+    draft.readonly = fields.read_flag("readonly")
+    draft.enabled = not fields.read_flag("disabled")
+    if color := fields.read_text("color"):
+        values["color"] = color
+    if fields.has("max_turns"):
+        values["max_turns"] = fields.read_count("max_turns", least=1)
+    if fields.has("thinking"):
+        values["thinking"] = _read_thinking(fields)
+    if fields.has("memory"):
+        values["memory"] = fields.read_choice("memory", ("user", "project", "local"))
+    if fields.has("isolation") and fields.read_mode("isolation", ("worktree",)):
+        values["isolation"] = "worktree"
+    if fields.has("skills") and (skills := fields.read_words("skills")):
+        values["skills"] = skills
+    if shown := fields.read_text("display_name"):
+        values["display_name"] = shown
+
+
+def _read_thinking(fields: ForeignFields) -> str | None:
+    value = fields.read_text("thinking")
+    if value in ("none", "off"):
+        return "off"
+    if value in ("minimal", "low", "medium", "high", "xhigh", "max"):
+        return value
+    fields.drop("thinking", f"unknown level {quote(value or '', 40)}; the caller's is used")
+    return None
+
+
+def _read_model(fields: ForeignFields) -> tuple[str | None, bool]:
+    """The model, and whether it is only wished for. A name without a provider may mean a model that nobody has here."""
+    value = fields.get("model")
+    first = value.values[0] if isinstance(value, Items) and value.values else value
+    if first is None or not isinstance(first, Scalar):
+        if value is not None:
+            fields.drop("model", "not a name; the caller's model is used")
+        return None, False
+    text = first.text.strip()
+    if first.is_null or text in ("", "inherit"):
+        return None, False
+    if first is not value:
+        fields.approximate("model", "the first of several models counts")
+    meant = fields.tables.models.get(text.lower(), text)
+    if not meant:
+        fields.approximate("model", f"{quote(text, 60)} is an alias of another tool; the caller's model is used")
+        return None, False
+    if "/" in meant:
+        return meant, False
+    fields.approximate("model", "searched among the models of the main model's provider; else the caller's is used")
+    return meant, True
+
+
+def read_tables(value: Value | None) -> list[str] | None:
+    """The keys of an object, or the names in a list of names and objects; None for any other value."""
+    if isinstance(value, YamlTable):
+        return list(value.values)
+    if not isinstance(value, Items):
+        return None
+    names: list[str] = []
+    for item in value.values:
+        if isinstance(item, YamlTable):
+            names += item.values
+        elif isinstance(item, Scalar):
+            names.append(item.text)
+        else:
+            return None
+    return names
+
+
+def find_stem(path: str) -> str:
+    """The name of an agent from its file: without `.md`, and without `.agent` before it."""
+    return PurePath(path).stem.removesuffix(".agent")

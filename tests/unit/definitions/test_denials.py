@@ -1,0 +1,133 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retinue.core.definition import Definition
+from retinue.core.tool_table import BUILTIN_TOOLS
+from retinue.definitions.denials import apply_denials, parse_claude, parse_opencode
+from retinue.definitions.dialects import claude, copilot, gemini, opencode
+from retinue.definitions.discover import PARSERS
+from retinue.definitions.foreign import list_possible
+from retinue.tools.policy import BUILTIN_OFFERS, OFFERS, Terms, decide_tools
+
+
+def read(front: str, dialect: Any = "claude") -> Definition:
+    definition, told = PARSERS[dialect](f"---\ndescription: d\n{front}\n---\nDo it.", "/x/file.md", "user")
+    assert definition is not None, told
+    return definition
+
+
+def deny(*rules: str, front: str = "") -> Definition:
+    text = json.dumps({"permissions": {"deny": rules}}).encode()
+    return apply_denials(read(front), parse_claude(text, "/s.json"))
+
+
+@pytest.mark.parametrize(
+    ("rule", "lost"),
+    [
+        ("Write", {"write"}),
+        ("Edit", {"edit", "write"}),
+        ("Read", {"read", "grep", "find", "ls"}),
+        ("Bash", {"bash"}),
+        ("Bash(*)", {"bash"}),
+        ("*", set(BUILTIN_TOOLS)),
+        ("mcp__gh__x", set()),
+        ("WebFetch", set()),
+    ],
+)
+def test_rule_takes_tools_away(rule: str, lost: set[str]) -> None:
+    found = deny(rule)
+    assert found.enabled
+    assert set(BUILTIN_TOOLS) - list_possible(found) == lost
+
+
+def test_rule_about_some_uses_disables() -> None:
+    found = deny("Bash(rm:*)")
+    assert not found.enabled
+    assert "/s.json: permissions.deny: 'Bash(rm:*)'" in found.faults[0]
+    assert deny("Bash(rm:*)", front="tools: Read, Grep").enabled
+    assert not deny("Read(./.env)", front="tools: Grep").enabled
+    assert deny("Edit(src/**)", front="permissionMode: plan\ntools: Read").enabled
+    assert not deny("Agent(file)").enabled
+    assert deny("Agent(other)").enabled
+    assert deny("Skill(x)").skills is False
+
+
+@pytest.mark.parametrize(
+    "text", ['{"permissions": []}', '{"permissions": {"deny": "Bash"}}', "{", '{"permissions": {"ask": [1]}}']
+)
+def test_unreadable_rules_disable(text: str) -> None:
+    found = apply_denials(read(""), parse_claude(text.encode(), "/s.json"))
+    assert not found.enabled and found.faults[0].startswith("/s.json: ")
+
+
+def test_default_mode_counts() -> None:
+    rules = parse_claude(b'{"permissions": {"defaultMode": "plan", "ask": ["Bash"]}}', "/s.json")
+    found = apply_denials(read(""), rules)
+    assert (found.readonly, "bash" in list_possible(found)) == (True, False)
+
+
+def test_opencode_permissions_count() -> None:
+    rules = parse_opencode(b'{"permission": {"edit": "deny", "bash": "ask"}, "tools": {"grep": false}}', "/o.json")
+    found = apply_denials(read("permission: {edit: allow}", "opencode"), rules)
+    assert list_possible(found) == {"read", "find", "ls"}
+    odd = parse_opencode(b'{"permission": {"edit": "perhaps"}}', "/o.json")
+    assert "/o.json: permission.edit" in apply_denials(found, odd).faults[0]
+
+
+# The property: no dialect gives an agent a tool that its file, or a rule beside it, denies.
+def get_given(definition: Definition) -> set[str]:
+    """What a run would get if the machine had every tool."""
+    if not definition.enabled:
+        return set()
+    return set(decide_tools(definition, Terms(available={**BUILTIN_OFFERS, **OFFERS}, is_confined=True)).allowed)
+
+
+CLAUDE = sorted(name for name, tools in claude.TOOLS.items() if tools)
+words = st.lists(st.sampled_from([*CLAUDE, "Bash(git:*)", "mcp__gh__x", "Unknown"]), unique=True, max_size=6)
+
+
+@given(tools=st.none() | words, denied=words, rules=words)
+def test_claude_never_gives_what_is_denied(tools: list[str] | None, denied: list[str], rules: list[str]) -> None:
+    front = "" if tools is None else f"tools: {json.dumps(tools)}\n"
+    text = json.dumps({"permissions": {"deny": rules}}).encode()
+    found = apply_denials(read(f"{front}disallowedTools: {json.dumps(denied)}"), parse_claude(text, "/s.json"))
+    lost = {tool for word in (*denied, *rules) for tool in claude.TOOLS.get(word, ())}
+    lost |= {"bash"} if "Bash(git:*)" in (*denied, *rules) else set()
+    asked = set(BUILTIN_TOOLS) if tools is None else {tool for word in tools for tool in claude.TOOLS.get(word, ())}
+    assert not get_given(found) & lost
+    assert get_given(found) <= asked | {"gh:x"}
+
+
+effects = st.sampled_from(["allow", "ask", "deny"])
+values = effects | st.dictionaries(st.sampled_from(["*", "git *"]), effects, min_size=1)
+keys = st.sampled_from(["*", *opencode.PERMISSIONS])
+
+
+@given(own=st.dictionaries(keys, values), beside=st.dictionaries(keys, values))
+def test_opencode_never_gives_what_is_denied(own: dict[str, Any], beside: dict[str, Any]) -> None:
+    rules = parse_opencode(json.dumps({"permission": beside}).encode(), "/o.json")
+    found = apply_denials(read(f"permission: {json.dumps(own)}", "opencode"), rules)
+    for permissions in (own, beside):
+        for key, value in permissions.items():
+            is_denied = value in ("ask", "deny") or (isinstance(value, dict) and {"ask", "deny"} & set(value.values()))
+            if is_denied and key != "*":
+                assert not get_given(found) & set(opencode.PERMISSIONS[key])
+        if list(permissions.values())[-1:] == ["deny"] and list(permissions)[-1] == "*":
+            assert not get_given(found) & set(BUILTIN_TOOLS)
+
+
+@given(data=st.data())
+def test_lists_never_give_more(data: st.DataObject) -> None:
+    dialect, table = data.draw(st.sampled_from([("copilot", copilot.TOOLS), ("gemini", gemini.TOOLS)]))
+    tools = data.draw(st.lists(st.sampled_from(sorted(table)), unique=True, max_size=5))
+    found = read(f"tools: {json.dumps(tools)}", dialect)
+    assert get_given(found) <= {tool for word in tools for tool in table[word]}
+
+
+@given(readonly=st.sampled_from(["true", "yes", "1", "[true]", "{}", "readonly"]))
+def test_cursor_never_writes_in_doubt(readonly: str) -> None:
+    assert not get_given(read(f"readonly: {readonly}", "cursor")) & {"write", "edit"}
