@@ -1,4 +1,5 @@
 import asyncio
+from contextlib import nullcontext
 
 import pytest
 
@@ -216,3 +217,24 @@ async def test_nested_child_asks_its_own_parent(tmp_path):
         assert (await run.wait(10)).text == "lead done"
         (child,) = [each for each in crew.lookout.runs if each.parent_id == run.id]
         assert (results(crew, child.id), told(crew)) == (["8080"], [])
+
+
+@pytest.mark.parametrize("is_attended", [True, False])
+async def test_only_the_user_answers_blocked_caller(tmp_path, is_attended):
+    (tmp_path / ".pi" / "agents").mkdir(parents=True)
+    asker = "---\nname: asker\ndescription: d\nreadonly: true\ntools: read, ask_parent\n---\nWork.\n"
+    (tmp_path / ".pi" / "agents" / "asker.md").write_text(asker)
+    begin = [to("^begin", calls=[call("subagent", agent="asker", task="look")]), to("^begin", text="done")]
+    model = script(tmp_path, *begin, to("look", calls=[ASK]), to("look", text="found"))
+    async with Retinue(tmp_path, model=model, request=APPROVED, surfaces=["subagent"]) as crew:
+        heard = Heard(crew)
+        with crew.questions.attend() if is_attended else nullcontext():
+            async with asyncio.TaskGroup() as group:
+                prompt = group.create_task(crew.prompt("begin"))
+                if is_attended:
+                    await heard.wait(RunAsked)
+                    assert crew.answer("q1", "80")
+        (run,) = await crew.runs()
+        expected = (["80"], ["RunAsked", "user"]) if is_attended else ([NO_ANSWER], [])
+        assert (results(crew, run.id), heard.words) == expected
+        assert (prompt.result().text, told(crew)) == ("done", [])

@@ -34,7 +34,8 @@ def text_of(result):
 
 
 DELEGATION = [
-    *("Agent", "get_subagent_result", "steer_subagent", "list_subagents", "clear_subagents", "list_models"),
+    *("Agent", "get_subagent_result", "steer_subagent", "answer_subagent"),
+    *("list_subagents", "clear_subagents", "list_models"),
     "subagent",
 ]
 CALL = {"subagent_type": "general-purpose", "prompt": "look", "description": "a look"}
@@ -44,7 +45,7 @@ async def test_tools_of_all_surfaces_are_listed(place):
     async with host(place) as client:
         tools = (await client.list_tools()).tools
         info = client.server_info
-    assert [tool.name for tool in tools][:7] == DELEGATION
+    assert [tool.name for tool in tools][:8] == DELEGATION
     assert all(tool.description and tool.input_schema["type"] == "object" for tool in tools)
     assert info is not None and info.name == "retinue"
 

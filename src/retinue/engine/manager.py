@@ -157,8 +157,8 @@ class Manager:
         With another `session_file` it remembers nothing of its earlier work.
         """
         run, request = self.admission.readmit(run_id, task, session_file)
-        self.questions.withdraw(self._runs[run_id])
-        run = msgspec.structs.replace(run, questions=())
+        if self.questions.withdraw(self._runs[run_id]):
+            run = msgspec.structs.replace(run, questions=())
         self._accept(run, request)
         return run
 
