@@ -38,8 +38,8 @@ down, in at most about 60 lines:
 - conventions that a newcomer would not guess from one file, with an example path.
 
 Leave out what every developer knows, what can be seen by listing a directory, and anything that you have not \
-verified. If there are other files for agents (CLAUDE.md, .cursorrules, .github/copilot-instructions.md), take over \
-what is important."""
+verified. If there are other files for agents (CLAUDE.md, .cursorrules, .github/copilot-instructions.md), include \
+what is important in them."""
 OFFLINE = "What does this project do? How do I build it? How do I run the tests?"
 
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 _PHASES = {"compacting": "summarising the conversation", "waiting": "waiting for subagents"}
 
 
+_LEAST_MODEL = 12
+"""Columns that the model's name needs beside a status message."""
+
+
 class WorkingLine(Static):
     """One line while the agent works or waits for a retry, else hidden."""
 
@@ -135,9 +139,13 @@ class StatusFooter(Static):
         left = clean_line(facts.folder, 60)
         needed = cell_len(status) + 2 if status else 0
         parts, mode = self._draw_parts(), self._draw_approvals()
-        while parts and needed + sum(part.cell_len for part in (*parts, mode)) > width and (needed or len(parts) > 1):
+        while len(parts) > 1 and needed + sum(part.cell_len for part in (*parts, mode)) > width:
             del parts[0]
-        right = Text.assemble(*parts[:-1], mode, *parts[-1:])
+        *parts, model = parts
+        if needed:
+            space = width - needed - mode.cell_len
+            model.truncate(space, overflow="ellipsis") if space > _LEAST_MODEL else model.truncate(0)
+        right = Text.assemble(*parts, mode, model)
         room = width - right.cell_len - 2
         if facts.branch:
             left = _join_branch(left, clean_line(facts.branch, 40), room - needed)
