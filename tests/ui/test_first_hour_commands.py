@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 
 
@@ -61,6 +62,24 @@ def test_commands_show_the_state(mocked):
             tmux.say("/clear")
             tmux.miss("Written.")
             tmux.see("What should I work on?")
+
+
+def test_first_edit_is_not_part_of_the_start(mocked):
+    written = {"name": "write", "arguments": {"path": "kept.txt", "content": "rewritten"}}
+    with mocked({"calls": [written]}, {"text": "Written."}) as world:
+        make_checkout(world.work)
+        go, slow = world.home.parent / "go", world.home.parent / "bin" / "git"
+        slow.parent.mkdir()
+        wait = f"case \"$*\" in *ls-files*) until [ -e '{go}' ]; do sleep 0.05; done;; esac"
+        slow.write_text(f'#!/bin/sh\n{wait}\nexec {shutil.which("git")} "$@"\n')
+        slow.chmod(0o755)
+        world.environment["PATH"] = f"{slow.parent}:{world.environment['PATH']}"
+        with world.tmux() as tmux:
+            tmux.say("rewrite it")
+            tmux.see("Written.")
+            go.touch()
+            tmux.say("/diff")
+            assert "+rewritten" in tmux.see("Edits in this session (git has no snapshot of its start)")
 
 
 def test_init_without_a_language_model_says_what_it_found(world):

@@ -45,7 +45,7 @@ OFFLINE = "What does this project do? How do I build it? How do I run the tests?
 
 async def show_diff(app: "RetinueApp", words: str) -> None:
     """Show what has changed in the working tree since the session began."""
-    await app.speech.settle_start()
+    await app.speech.settle_start(is_change_next=False)
     crew = app.link.crew
     messages: list[Message] = [*crew.chronicle.list_messages()]
     for run in crew.lookout.runs:
