@@ -1,8 +1,8 @@
 """What a new user tries first, in a real terminal: theme, footer, history search, commands, settings, agents."""
 
 import json
+import os
 import re
-import shutil
 import subprocess
 
 
@@ -68,16 +68,16 @@ def test_first_edit_is_not_part_of_the_start(mocked):
     written = {"name": "write", "arguments": {"path": "kept.txt", "content": "rewritten"}}
     with mocked({"calls": [written]}, {"text": "Written."}) as world:
         make_checkout(world.work)
-        go, slow = world.home.parent / "go", world.home.parent / "bin" / "git"
-        slow.parent.mkdir()
-        wait = f"case \"$*\" in *ls-files*) until [ -e '{go}' ]; do sleep 0.05; done;; esac"
-        slow.write_text(f'#!/bin/sh\n{wait}\nexec {shutil.which("git")} "$@"\n')
-        slow.chmod(0o755)
-        world.environment["PATH"] = f"{slow.parent}:{world.environment['PATH']}"
+        pipe = world.work / ".git" / "info" / "exclude"
+        pipe.unlink()
+        os.mkfifo(pipe)  # git waits for what is written to it before it lists the files for the snapshot
         with world.tmux() as tmux:
             tmux.say("rewrite it")
             tmux.see("Written.")
-            go.touch()
+            writer = os.open(pipe, os.O_RDWR)
+            pipe.unlink()
+            pipe.touch()
+            os.close(writer)
             tmux.say("/diff")
             assert "+rewritten" in tmux.see("Edits in this session (git has no snapshot of its start)")
 

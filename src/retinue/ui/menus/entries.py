@@ -9,7 +9,7 @@ from retinue.ui.screens.picker import PickerRow
 from retinue.views.overview import ApprovalEntry, Kind, list_entries
 
 if TYPE_CHECKING:
-    from retinue.settings.entry_approval import EntryApproval
+    from retinue.views.overview import EntryApproval
     from retinue.ui.app import RetinueApp
 
 _MARKS = {"ready": "✓", "disabled": "✕", "unapproved": "?", "changed": "!"}
