@@ -9,8 +9,8 @@ from retinue.ui.screens.picker import PickerRow
 from retinue.views.overview import ApprovalEntry, Kind, list_entries
 
 if TYPE_CHECKING:
-    from retinue.views.overview import EntryApproval
     from retinue.ui.app import RetinueApp
+    from retinue.views.overview import EntryApproval
 
 _MARKS = {"ready": "✓", "disabled": "✕", "unapproved": "?", "changed": "!"}
 _LEGEND = f"✓ ready  ? not approved  ! changed since approval  ✕ disabled · {HINT}"
