@@ -22,6 +22,13 @@ REPLACED = {
     r"(?<!there )(?<!There )is no \w+(?=[;,.:]| here)": "unknown …; choose one of",
     r"enter takes|esc leaves": "enter: select · esc: cancel",
     r"is warned of|are warned of": "you are warned about",
+    r"given up after": "gave up after",
+    r"forbids? to": "cannot … with",
+    r"answered (a|the) (decision|modified\w+)": "returned",
+    r"(is|are) (no schedule|written together)|runs forwards|beyond the calendar|without blanks": "the format",
+    r"work on until|work already|which calls you are asked": "keep working; already running; approval",
+    r"(?<=it )is about (the system|keys|secrets)\w*": "it accesses",
+    r"save nothing|is none of": "what happens instead",
 }
 WORDS = re.compile(
     r"(?<![\w./-])(" + "|".join(f"(?:{pattern})" for pattern in REPLACED) + r")(?![\w/-])", re.IGNORECASE

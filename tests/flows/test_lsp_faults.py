@@ -47,7 +47,7 @@ async def test_crash_at_start_opens_circuit(tmp_path):
     async with World(tmp_path, 'note("begun"); sys.exit("no licence\\nnone at all")').open() as world:
         answers = [await world.define() for _ in range(6)]
     reason = "it exited with status 1: none at all"
-    gone = fail(f"gopls server: given up after 3 restarts: {reason}")
+    gone = fail(f"gopls server: gave up after 3 restarts: {reason}")
     assert answers == [fail(f"gopls server: {reason}")] * 4 + [gone] * 2
     assert world.notes == ["begun"] * 4
 

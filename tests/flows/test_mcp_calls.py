@@ -229,4 +229,4 @@ async def test_same_name_of_two_servers(world):
     async with world.open() as pool:
         tools = await world.list(pool)
     assert [tool.offer.server for tool in tools.values()] == ["a", "a__b"]
-    assert world.told == ["MCP server 'a__b': its tool mcp__a__b__c has the name of another server's: left out"]
+    assert world.told == ["MCP server 'a__b': its tool mcp__a__b__c has the name of another server's tool: skipped"]

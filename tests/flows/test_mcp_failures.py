@@ -98,7 +98,7 @@ async def test_reconnects_back_off_and_end(world):
         assert (clock.slept, begins.read_text()) == ([1.0, 2.0, 4.0], "xxxx")
         await clock.sleep(60)
         await call(tool, world.root)
-    reason = "given up after 3 attempts to reconnect: it exited with status 1: gone for good"
+    reason = "gave up after 3 attempts to reconnect: it exited with status 1: gone for good"
     assert second == third == f"MCP tool 'hi' failed: server 'raw': {reason}"
     assert begins.read_text() == "xxxxx"
 

@@ -93,7 +93,7 @@ def test_replaced_folder_is_another(place):
     place.work.rename(place.root / "old")
     fill(place.work)
     done = place.run("trust")
-    assert f"not trusted ({place.work} is not the folder it was when it was trusted)" in done.stdout
+    assert f"not trusted ({place.work} has been replaced since it was trusted)" in done.stdout
     shutil.rmtree(place.work)
     (place.root / "old").rename(place.work)
     assert is_trusted(place)

@@ -67,3 +67,15 @@ def test_interrupted_command_keeps_its_output(mocked):
             screen = tmux.see("42 kept")
             assert "interrupted by the user after" in screen and "53 mine" in screen
     assert world.wait_until_alone() == []
+
+
+def test_narrow_footer_keeps_the_mode(mocked):
+    with mocked({"text": "done"}) as world, world.tmux(columns=80, rows=24) as tmux:
+        tmux.say("/approvals bypass")
+        tmux.say("go")
+        tmux.see("done")
+        for columns in (80, 60, 40, 24):
+            tmux.resize(columns, 24)
+            tmux.wait(lambda screen: "approvals: bypass" in screen.splitlines()[-1], f"not at {columns} columns")
+        tmux.keys("C-c")
+        tmux.wait(lambda screen: "ctrl" in screen and "approvals: bypass" in screen, "not beside a status message")

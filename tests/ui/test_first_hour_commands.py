@@ -1,6 +1,7 @@
 """What a new user tries first, in a real terminal: theme, footer, history search, commands, settings, agents."""
 
 import json
+import os
 import re
 import subprocess
 
@@ -61,6 +62,24 @@ def test_commands_show_the_state(mocked):
             tmux.say("/clear")
             tmux.miss("Written.")
             tmux.see("What should I work on?")
+
+
+def test_first_edit_is_not_part_of_the_start(mocked):
+    written = {"name": "write", "arguments": {"path": "kept.txt", "content": "rewritten"}}
+    with mocked({"calls": [written]}, {"text": "Written."}) as world:
+        make_checkout(world.work)
+        pipe = world.work / ".git" / "info" / "exclude"
+        pipe.unlink()
+        os.mkfifo(pipe)  # git waits for what is written to it before it lists the files for the snapshot
+        with world.tmux() as tmux:
+            tmux.say("rewrite it")
+            tmux.see("Written.")
+            writer = os.open(pipe, os.O_RDWR)
+            pipe.unlink()
+            pipe.touch()
+            os.close(writer)
+            tmux.say("/diff")
+            assert "+rewritten" in tmux.see("Edits in this session (git has no snapshot of its start)")
 
 
 def test_init_without_a_language_model_says_what_it_found(world):

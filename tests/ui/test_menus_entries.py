@@ -31,6 +31,21 @@ async def test_server_is_approved_and_taken_back(place, home, tmp_path):
         await stage.wait(lambda: read_title(stage) == "MainScreen")
 
 
+async def test_shown_entry_is_approved(place, home, tmp_path):
+    kept = home / ".pi" / "agent" / "retinue" / "trust.json"
+    async with open_stage(tmp_path, approve=True) as stage:
+        stage.app.speech.take("/mcp")
+        await enter(stage, "files")
+        await stage.wait(lambda: read_rows(stage) == ["Back", "Approve it as it is"])
+        other = {"mcpServers": {"files": {**SERVER, "args": ["-m", "other"]}}}
+        (place / ".pi" / "mcp.json").write_text(json.dumps(other))
+        await enter(stage, "Approve it as it is")
+        await stage.wait(lambda: kept.exists() and "files" in kept.read_text())
+        assert ("nothing" in kept.read_text(), "other" in kept.read_text()) == (True, False)
+        await stage.wait(lambda: read_title(stage) == "MCP servers (1)")
+        assert stage.app.screen.shown[0].mark == "!"
+
+
 async def test_hooks_are_listed(place, tmp_path):
     (place / ".codingcode").mkdir()
     hook = "hooks: [{name: guard, point: agent.turn.start, type: observer, command: 'true', enabled: true}]\n"

@@ -45,7 +45,7 @@ def parse_models(
         if fields is None:
             _leave_out(id, path, found)
         elif not id.strip() or "/" in id.strip("/"):
-            fields.complain("", "is not a valid provider id", "an id without blanks or slashes")
+            fields.complain("", "is not a valid provider id", "an id without spaces or slashes")
         else:
             _read_provider(id, fields, found)
     return found, top.diagnostics

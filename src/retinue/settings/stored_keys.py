@@ -70,7 +70,7 @@ class StoredKeys:
         """
         key = check_key(key, f"key for {id}")
         if is_offline(self._environment, offline=offline):
-            raise ModelError(f"{id}: --offline and PI_OFFLINE forbid to ask it")
+            raise ModelError(f"{id}: cannot be reached with --offline or PI_OFFLINE")
         provider = self._registry.providers[id]
         info = provider.default_model
         if info is None:

@@ -166,7 +166,7 @@ def _doubt_consent(paths: Paths, folder: str, bindings: Mapping[str, Binding], p
         return f"the decision for {folder} would trust everything in it"
     bound = bindings.get(EVERY_FOLDER) or bindings.get(folder)
     if bound is not None and bound.identity != identify(Path(folder)):
-        return f"{folder} is not the folder it was when it was trusted"
+        return f"{folder} has been replaced since it was trusted"
     nested = _find_repository(paths.project, Path(folder))
     if nested is not None:
         return f"{nested} is a repository of its own inside {folder}"

@@ -40,7 +40,7 @@ _TABLE: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("app.models.reorderUp", "alt+up", "in /scoped-models: move a model up"),
         ("app.models.reorderDown", "alt+down", "in /scoped-models: move a model down"),
         ("app.thinking.cycle", "shift+tab", "next thinking level"),
-        ("app.approvals.select", "", "choose which calls you are asked about"),
+        ("app.approvals.select", "", "choose which tool calls need your approval"),
         ("app.thinking.save", "ctrl+s", "in the list of thinking levels: save the choice for all sessions"),
         ("app.thinking.toggle", "ctrl+t", "expand or collapse thinking"),
         ("app.tools.expand", "ctrl+o", "expand or collapse everything"),

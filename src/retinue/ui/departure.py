@@ -59,10 +59,10 @@ class Departure:
     def _list_ways(self, aim: str) -> "list[PickerRow]":
         from retinue.ui.screens.picker import PickerRow
 
-        lasting = PickerRow("leave", "Let them continue", "they continue by themselves when you open this session")
+        lasting = PickerRow("leave", "Let them continue", "they continue when you open this session again")
         return [
             PickerRow("stop", f"Stop them and {aim}", "they can be resumed"),
-            PickerRow("wait", "Wait for them", f"{aim} when they are done; work on until then"),
+            PickerRow("wait", "Wait for them", f"{aim} when they are done; keep working until then"),
             *([lasting] if self._app.link.crew.lookout.can_leave else []),
             PickerRow("cancel", "Cancel", "stay in this session"),
         ]

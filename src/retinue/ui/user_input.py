@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import RetinueError, UsageError
@@ -11,9 +10,12 @@ from retinue.core.events import AttemptStarted, Event
 from retinue.core.messages import UserContent
 
 if TYPE_CHECKING:
+    from textual.worker import Worker
+
     from retinue.ui.app import RetinueApp
 
-SNAPSHOT_S = 1.0
+SNAPSHOT_S = 2.0
+"""Seconds that a first prompt or command waits for the snapshot."""
 
 
 class UserInput:
@@ -28,6 +30,7 @@ class UserInput:
         self._is_kept = asyncio.Event()
         """Set when the snapshot of the working tree, with which `/diff` compares, was taken."""
         self._is_kept.set()
+        self._keeper: Worker[None] | None = None
 
     def take(self, text: str, *, is_follow_up: bool = False) -> None:
         """Run or send a text."""
@@ -116,13 +119,16 @@ class UserInput:
             finally:
                 is_kept.set()
 
-        self._app.run_worker(keep(), group="snapshot", exclusive=True)
+        self._keeper = self._app.run_worker(keep(), group="snapshot", exclusive=True)
 
-    async def settle_start(self) -> None:
-        """Wait a moment for the snapshot, so that it does not contain what the agent is about to change."""
-        with suppress(TimeoutError):
+    async def settle_start(self, *, is_change_next: bool = True) -> None:
+        """Wait for the snapshot; give it up if it is late and would contain what the agent is about to change."""
+        try:
             async with asyncio.timeout(SNAPSHOT_S):
                 await self._is_kept.wait()
+        except TimeoutError:
+            if is_change_next and self._keeper is not None:
+                self._keeper.cancel()
 
     async def _run_shell(self, text: str) -> None:
         is_private = text.startswith("!!")

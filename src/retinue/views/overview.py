@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from retinue.features.schedule.store import ScheduleStore
     from retinue.settings.decisions import DecidedFolder
     from retinue.settings.doctor_report import DoctorReport
-    from retinue.settings.entry_approval import EntryApproval
+    from retinue.settings.entry_approval import EntryApproval as EntryApproval
     from retinue.settings.preferences import Preference as Preference
     from retinue.settings.preferences import Preferences as Preferences
     from retinue.settings.roster import AgentDetails as AgentDetails

@@ -76,10 +76,10 @@ PRESETS = (
     _deny("it would run what it downloads", SHELLS, *_PIPED),
     _deny("it would make a program run as another user", SHELLS, "*chmod *u+s*", "*chmod *+s *"),
     _deny("it would stop the machine", SHELLS, *(_words("shutdown") + _words("reboot") + _words("poweroff"))),
-    _deny("it is about the system's passwords", ("*",), "*/etc/shadow*"),
-    _deny("it is about the system's accounts", ("*",), "*/etc/passwd*"),
-    _ask("it is about keys for other machines", "*/.ssh", "*/.ssh/*", ".ssh", ".ssh/*", "* .ssh/*", "*~/.ssh*"),
-    _ask("it is about secrets of a project", "*.env", "*.env[ ;&|.]*"),
+    _deny("it accesses the system's passwords", ("*",), "*/etc/shadow*"),
+    _deny("it accesses the system's accounts", ("*",), "*/etc/passwd*"),
+    _ask("it accesses SSH keys", "*/.ssh", "*/.ssh/*", ".ssh", ".ssh/*", "* .ssh/*", "*~/.ssh*"),
+    _ask("it accesses a file that may contain secrets", "*.env", "*.env[ ;&|.]*"),
 )
 """Seven rules that deny, two that ask."""
 

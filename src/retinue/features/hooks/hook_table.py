@@ -190,7 +190,7 @@ def _read_answer(hook: Hook, point: str, raw: Any, fit: Fit | None) -> HookDecis
     if said.modified_input is not None and fit is not None:
         fitted, problems = fit(said.modified_input)
         if problems:
-            raise HookFailed(f"answered a modifiedInput that does not fit: {'; '.join(problems[:8])}")
+            raise HookFailed(f"returned a modifiedInput that does not match the tool: {'; '.join(problems[:8])}")
         said = replace(said, modified_input=fitted)
     if hook.is_own or said.word == "deny":
         return said

@@ -70,16 +70,16 @@ def parse_decision(raw: Any, point: str = "") -> HookDecision | None:
     if raw is None:
         return None
     if not isinstance(raw, Mapping):
-        raise HookFailed(f"answered {show_value(raw)} instead of an object with a decision")
+        raise HookFailed(f"returned {show_value(raw)} instead of an object with a decision")
     word = raw.get("decision")
     if word is not None and word not in WORDS:
-        raise HookFailed(f"answered the decision {show_value(word)}; expected {', '.join(WORDS)} or null")
+        raise HookFailed(f"returned the decision {show_value(word)}; expected {', '.join(WORDS)} or null")
     given = raw.get("modifiedInput") if point == APPROVAL and word != "deny" else None
     if given is not None and not isinstance(given, dict):
-        raise HookFailed(f"answered the modifiedInput {show_value(given)}; expected an object of arguments")
+        raise HookFailed(f"returned the modifiedInput {show_value(given)}; expected an object of arguments")
     shown = raw.get("modifiedOutput") if point in RESULTS else None
     if shown is not None and not isinstance(shown, str):
-        raise HookFailed(f"answered the modifiedOutput {show_value(shown)}; expected text")
+        raise HookFailed(f"returned the modifiedOutput {show_value(shown)}; expected text")
     if word is None and given is None and shown is None:
         return None
     return HookDecision(
@@ -96,7 +96,7 @@ def _read_text(raw: Mapping[str, Any], field: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise HookFailed(f"answered the {field} {quote(show_value(value))}; expected text")
+        raise HookFailed(f"returned the {field} {quote(show_value(value))}; expected text")
     return value[:MAX_WORDS]
 
 

@@ -170,7 +170,7 @@ class ServerLink:
         waited_s = self._clock.steady_s() - self._failed_s
         if self._failures > RECONNECTS:
             if waited_s < REST_S:
-                raise McpFailed(f"given up after {RECONNECTS} attempts to reconnect: {self._reason}")
+                raise McpFailed(f"gave up after {RECONNECTS} attempts to reconnect: {self._reason}")
             self._failures = RECONNECTS
         if not self.server.auto_reconnect:
             raise McpFailed(f"not connected, and autoReconnect is off: {self._reason}")

@@ -120,7 +120,7 @@ class ServerPool:
             self._late.discard(link)
             for tool in task.result():
                 if found.setdefault(tool.spec.name, tool) is not tool:
-                    self._report(link, f"its tool {tool.spec.name} has the name of another server's: left out")
+                    self._report(link, f"its tool {tool.spec.name} has the name of another server's tool: skipped")
         return found
 
     async def _list(self, link: ServerLink) -> list[McpTool]:

@@ -24,7 +24,7 @@ _FIELDS: Final = (
     ("hour", "0-23"),
     ("day", "1-31, L or LW"),
     ("month", "1-12 or JAN-DEC"),
-    ("weekday", "0-7 or SUN-SAT, with #1-#5 or L behind a day"),
+    ("weekday", "0-7 or SUN-SAT, with #1-#5 or L after a day"),
 )
 _FIELD: Final = re.compile(r"[0-9A-Za-z*?,/#-]+", re.ASCII)
 _NEVER: Final = "it never fires, since no date matches"
@@ -98,7 +98,7 @@ def _explain_count(parts: list[str]) -> str:
         example = quote("0 " + " ".join(parts), 60)
         return f"{wanted} and this has 5; put the second first: {example}"
     if any(part.startswith(",") or part.endswith(",") for part in parts):
-        return f"{wanted} and lists without blanks"
+        return f"{wanted} and no spaces in lists"
     return f"{wanted} and this has {len(parts)}"
 
 
@@ -130,13 +130,13 @@ _MISTAKES: Final = tuple(
     (re.compile(pattern + r"\Z"), why)
     for pattern, why in (
         (r"[0-9]+", 'a number needs a unit, such as "5m"'),
-        (r"\+?-.*", "time runs forwards only"),
-        (r"\+?[0-9]+\s*[SMHD]", "the unit is a small letter: s, m, h or d"),
-        (r"\+?[0-9]+\s+[smhd]", "number and unit are written together"),
-        (r"\+?([0-9]+[smhd]\s*){2,}", 'one number with one unit is read, such as "90m" for an hour and a half'),
+        (r"\+?-.*", "the time must not be negative"),
+        (r"\+?[0-9]+\s*[SMHD]", "the unit must be lower case: s, m, h or d"),
+        (r"\+?[0-9]+\s+[smhd]", "remove the space between number and unit"),
+        (r"\+?([0-9]+[smhd]\s*){2,}", 'use one number with one unit, such as "90m" for an hour and a half'),
         (r"\+?[0-9]*[.,][0-9]*\s*[smhd]?", "the number must be whole"),
         (r"\+?[0-9]+\s*[A-Za-z]+", "the unit must be s, m, h or d"),
-        (r"[0-9]{4}-[0-9]{2}-[0-9]{2}(\s.*)?", "a date needs a time of day behind a T"),
+        (r"[0-9]{4}-[0-9]{2}-[0-9]{2}(\s.*)?", "add the time of day after a T"),
     )
 )
 
@@ -189,7 +189,7 @@ def _parse_span(sign: str, count: int, unit: str, now_ms: int) -> Schedule:
         raise UsageError(f"it is longer than {MAX_DAYS}d")
     if sign:
         if span_ms == 0:
-            raise UsageError("a delay of nothing is no schedule")
+            raise UsageError("the delay must not be zero")
         return Schedule("once", to_iso(first_ms), first_ms)
     if span_ms < MIN_GAP_S * 1000:
         raise UsageError(f"the interval is shorter than {MIN_GAP_S}s")
@@ -198,7 +198,7 @@ def _parse_span(sign: str, count: int, unit: str, now_ms: int) -> Schedule:
 
 def _parse_moment(text: str, zone: tzinfo | None) -> Schedule:
     if _ISO.fullmatch(text) is None:
-        raise UsageError("a time is written YYYY-MM-DDTHH:MM:SS, with Z or an offset such as +01:00 behind it")
+        raise UsageError("expected YYYY-MM-DDTHH:MM:SS, followed by Z or an offset such as +01:00")
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None:
@@ -211,7 +211,7 @@ def _parse_moment(text: str, zone: tzinfo | None) -> Schedule:
             note += " The clocks show that time twice; it fires the first time."
         return Schedule("once", to_iso(to_ms(due)), to_ms(due), note=note)
     except OverflowError:
-        raise UsageError("it lies beyond the calendar") from None
+        raise UsageError("the date is too far in the future or past") from None
     except ValueError as error:
         raise UsageError(f"there is no such time ({error})") from None
 
@@ -219,10 +219,10 @@ def _parse_moment(text: str, zone: tzinfo | None) -> Schedule:
 def _explain_word(text: str) -> str:
     """Say why a text that is not cron is not a valid schedule."""
     if text.lower() in _NICKNAMES:
-        return f'short names are not read; write "{_NICKNAMES[text.lower()]}"'
+        return f'abbreviations are not supported; write "{_NICKNAMES[text.lower()]}"'
     if not text.isascii():
-        return "only ASCII digits and letters are read"
+        return "use only ASCII digits and letters"
     for pattern, why in _MISTAKES:
         if pattern.match(text):
             return why
-    return "it is none of the accepted forms"
+    return "the format is unknown"

@@ -214,7 +214,7 @@ class _ServerSlot:
         server = place.server
         if self._failures > bounds.restarts:
             if self._loop.time() - self._failed_s < bounds.rest_s:
-                raise LspFailed(f"{server.id} server: given up after {bounds.restarts} restarts: {self._reason}")
+                raise LspFailed(f"{server.id} server: gave up after {bounds.restarts} restarts: {self._reason}")
             self._failures = bounds.restarts
         command = self._pool.find_command(server, place.workspace)
         if command is None:

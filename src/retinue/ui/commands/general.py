@@ -129,7 +129,7 @@ async def choose_approvals(app: "RetinueApp", words: str) -> None:
         return
     crew.approvals = chosen
     is_late = now == "never" != chosen and count_working(crew.lookout.runs)
-    link.note(f"approvals: {chosen}" + ("; agents that work already continue without questions" if is_late else ""))
+    link.note(f"approvals: {chosen}" + ("; agents that already run continue without questions" if is_late else ""))
 
 
 async def decide_trust(app: "RetinueApp", words: str) -> None:

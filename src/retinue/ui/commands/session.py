@@ -122,4 +122,4 @@ def _draw_cost(name: str, usage: Usage, saved: float) -> list[str]:
 async def compact_session(app: "RetinueApp", words: str) -> None:
     """Summarise the conversation now; `words` are instructions for the summary."""
     if not await app.link.crew.compact(words):
-        app.link.note("nothing to compact: a summary would save nothing")
+        app.link.note("nothing to compact: a summary would not be shorter")

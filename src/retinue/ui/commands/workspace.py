@@ -38,14 +38,14 @@ down, in at most about 60 lines:
 - conventions that a newcomer would not guess from one file, with an example path.
 
 Leave out what every developer knows, what can be seen by listing a directory, and anything that you have not \
-verified. If there are other files for agents (CLAUDE.md, .cursorrules, .github/copilot-instructions.md), take over \
-what is important."""
+verified. If there are other files for agents (CLAUDE.md, .cursorrules, .github/copilot-instructions.md), include \
+what is important in them."""
 OFFLINE = "What does this project do? How do I build it? How do I run the tests?"
 
 
 async def show_diff(app: "RetinueApp", words: str) -> None:
     """Show what has changed in the working tree since the session began."""
-    await app.speech.settle_start()
+    await app.speech.settle_start(is_change_next=False)
     crew = app.link.crew
     messages: list[Message] = [*crew.chronicle.list_messages()]
     for run in crew.lookout.runs:

@@ -10,6 +10,7 @@ from retinue.views.overview import ApprovalEntry, Kind, list_entries
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
+    from retinue.views.overview import EntryApproval
 
 _MARKS = {"ready": "✓", "disabled": "✕", "unapproved": "?", "changed": "!"}
 _LEGEND = f"✓ ready  ? not approved  ! changed since approval  ✕ disabled · {HINT}"
@@ -44,7 +45,7 @@ class EntriesMenu(Menu):
                 await self._offer(found)
 
     async def _offer(self, entry: ApprovalEntry) -> None:
-        rows = [PickerRow("back", "Back")]
+        rows, approval = [PickerRow("back", "Back")], None
         about = f"{entry.about}\n{self.app.shorten(entry.path)}"
         if entry.needs_consent:
             approval = await self.attempt(lambda: open_approval(entry.name, self.app.request, kind=self._kind))
@@ -55,12 +56,14 @@ class EntriesMenu(Menu):
             choice = ("yes", "Approve it as it is") if approval.needs_decision else ("no", "Revoke the approval")
             rows.append(PickerRow(*choice, "takes effect at the next start"))
         chosen = await self.choose(entry.name, rows, about=about)
-        if chosen in ("yes", "no") and entry.needs_consent:
-            await self._decide(entry, consent=chosen == "yes")
+        if chosen in ("yes", "no") and approval is not None:
+            await self._decide(entry, approval, consent=chosen == "yes")
 
-    async def _decide(self, entry: ApprovalEntry, *, consent: bool) -> None:
+    async def _decide(self, entry: ApprovalEntry, approval: "EntryApproval", *, consent: bool) -> None:
+        """Approve what was shown, whatever the file says by now."""
+
         def decide() -> str:
-            open_approval(entry.name, self.app.request, kind=self._kind).decide(consent)
+            approval.decide(consent)
             return "approved" if consent else "approval revoked"
 
         done = await self.attempt(decide)

@@ -424,4 +424,4 @@ class QuestionBox(Vertical):
             return f"enter: answer · {leave}: {default}"
         length = len(self._change.rows) if self._change is not None else question.text.count("\n")
         scroll = " · pgup/pgdn: scroll" if length > 5 or len(question.text) > 400 else ""
-        return f"enter: answer · {leave}: {default}{scroll} · {aside}: write first"
+        return f"enter: answer · {leave}: {default}{scroll} · {aside}: editor"

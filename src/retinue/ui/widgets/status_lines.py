@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 _PHASES = {"compacting": "summarising the conversation", "waiting": "waiting for subagents"}
 
 
+_LEAST_MODEL = 12
+"""Columns that the model's name needs beside a status message."""
+
+
 class WorkingLine(Static):
     """One line while the agent works or waits for a retry, else hidden."""
 
@@ -144,15 +148,19 @@ class StatusFooter(Static):
         self.refresh_line()
 
     def refresh_line(self) -> None:
-        """Redraw; on a narrow screen the least important parts are left out, but never the status."""
+        """Redraw; on a narrow screen the least important parts are left out, but never the status and the approvals."""
         facts, width = self.facts, max(0, self.size.width)
         status = clean_line(facts.status, 200)
         left = clean_line(facts.folder, 60)
         needed = cell_len(status) + 2 if status else 0
-        parts = self._draw_parts()
-        while parts and needed + sum(part.cell_len for part in parts) > width and (needed or len(parts) > 1):
+        parts, mode = self._draw_parts(), self._draw_approvals()
+        while len(parts) > 1 and needed + sum(part.cell_len for part in (*parts, mode)) > width:
             del parts[0]
-        right = Text.assemble(*parts)
+        *parts, model = parts
+        if needed:
+            space = width - needed - mode.cell_len
+            model.truncate(space, overflow="ellipsis") if space > _LEAST_MODEL else model.truncate(0)
+        right = Text.assemble(*parts, mode, model)
         room = width - right.cell_len - 2
         if facts.branch:
             left = _join_branch(left, clean_line(facts.branch, 40), room - needed)
@@ -163,7 +171,7 @@ class StatusFooter(Static):
             self.update(right, layout=False)
             return
         line = Text(left)
-        line.truncate(max(0, room), overflow="ellipsis")
+        line.truncate(max(1, room), overflow="ellipsis")
         line.append(" " * max(2, width - line.cell_len - right.cell_len))
         self.update(line.append_text(right), layout=False)
 
@@ -182,12 +190,15 @@ class StatusFooter(Static):
             # The footer is already drawn in a muted colour.
             style = "" if color == "dim" else self.app.theme_variables.get(color, "")
             parts.append(Text(f"{facts.percent}%/{format_tokens(facts.window)} ", style=style))
-        if facts.approvals != "never":
-            parts.append(Text(f"approvals: {facts.approvals} ", style=self.app.theme_variables.get("warning", "")))
         model = Text(clean_line(facts.model, 60), style="bold")
         if facts.thinking != "off":
             model.append(f" • {facts.thinking}", style="not bold")
         return [*parts, model]
+
+    def _draw_approvals(self) -> Text:
+        mode = self.facts.approvals
+        style = self.app.theme_variables.get("warning", "")
+        return Text("" if mode == "never" else f"approvals: {mode} ", style=style)
 
 
 def _join_branch(folder: str, branch: str, room: int) -> str:
