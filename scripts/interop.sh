@@ -12,7 +12,7 @@ XLLAMACPP=2026.10.11549
 SMOLLM2=0.1.2
 LITELLM=1.106.2
 ACP=2.4.0
-AGENTS='pi-subagents@0.67.0 get-shit-done-cc@1.32.0 oh-my-claude-sisyphus@5.5.0 claude-flow@3.43.0'
+AGENTS='pi-subagents@0.67.0 get-shit-done-cc@1.32.0 oh-my-claude-sisyphus@5.5.0 claude-flow@3.43.0 oh-my-opencode@4.19.4'
 
 export PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 npm_config_yes=true
 cache=$PWD/.cache/interop

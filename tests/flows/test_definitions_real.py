@@ -1,11 +1,12 @@
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from retinue.core.definition import DeclaredTools
 from retinue.core.tool_table import KNOWN_TOOLS
-from retinue.definitions.discover import MARKDOWN, Listing, Root, load_root
+from retinue.definitions.discover import MARKDOWN, PARSERS, Listing, Root, load_root
 
 # Files of our own that repeat what `scripts/real_agents.py` found in published packages.
 COLLECTION = Path(__file__).parent.parent / "data" / "agents" / "collection"
@@ -86,3 +87,40 @@ def test_fetched_packages_are_read() -> None:
         and any(line.startswith(("tools:", "allowed-tools:")) for line in Path(item.path).read_text().split("\n")[:30])
     ]
     assert (len(found) > 0, silent, unsafe) == (True, [], [])
+
+
+# The reports on published agents of other tools: folder, agents, disabled ones, and what became of their fields.
+REPORTS = {
+    "get-shit-done-cc": ("claude", "agents", 21, 0, dict.fromkeys(("name", "description", "tools", "color"), "k21")),
+    "claude-flow": (
+        "claude", ".claude/agents", 108, 0,
+        {"name": "k102 a6", "description": "k108", "tools": "k6 a7", "category": "i1", "type": "i1"},
+    ),
+    "oh-my-opencode": (
+        "codex", "packages", 12, 0,
+        {
+            "name": "k12", "description": "k12", "developer_instructions": "k12", "model": "a12",
+            "model_reasoning_effort": "k12", "nickname_candidates": "i12", "service_tier": "i2",
+        },
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.interop
+@pytest.mark.skipif(not FETCHED, reason="RETINUE_AGENTS_DIR names no folder of fetched packages")
+@pytest.mark.parametrize("package", REPORTS)
+def test_fetched_agents_of_other_tools_are_reported(package: str) -> None:
+    dialect, folder, count, disabled, expected = REPORTS[package]
+    suffix = "toml" if dialect == "codex" else "md"
+    files = sorted((Path(FETCHED) / package / "package" / folder).rglob(f"*.{suffix}"))
+    parsed = [
+        PARSERS[dialect](path.read_text(encoding="utf-8"), str(path), "user")[0]  # type: ignore[index]
+        for path in files
+        if suffix == "md" or path.parent.name == "agents"
+    ]
+    found = [item for item in parsed if item is not None]
+    counts = Counter((report.field, report.status[0]) for item in found for report in item.fields)
+    told: dict[str, str] = {}
+    for (field, status), number in sorted(counts.items(), key=lambda pair: "kai".index(pair[0][1])):
+        told[field] = f"{told[field]} {status}{number}" if field in told else f"{status}{number}"
+    assert (len(found), sum(not item.enabled for item in found), told) == (count, disabled, expected)

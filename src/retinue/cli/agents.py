@@ -15,13 +15,14 @@ from retinue.views.agent import render_portrait
 if TYPE_CHECKING:
     from retinue.views.overview import AgentDetails, Roster
 
-ACTIONS = ("show", "new", "eject", "enable", "disable", "delete")
+ACTIONS = ("show", "new", "eject", "enable", "disable", "delete", "convert")
 MARKS = {"project": "•", "user": "◦", "builtin": " "}
 _OWN_FLAGS = {
     "new": ("description", "tools", "model", "thinking", "readonly", "prompt", "user", "project"),
     "eject": ("user", "project"),
     "disable": ("user", "project"),
     "delete": ("yes",),
+    "convert": ("to", "user", "project"),
 }
 
 
@@ -38,11 +39,24 @@ def run_agents(options: Options) -> int:
         return _list(roster, as_json=options.json)
     if action == "show":
         return _show(roster.describe(names[0]), as_json=options.json)
+    if action == "convert":
+        return _convert(roster, names[0], options)
     path = _create(roster, names, options) if action == "new" else _change(roster, action, names[0], options)
     if path:
         sys.stdout.write(f"{escape_text(path)}\n")
         if action != "delete" and roster.files.needs_consent(path):
             _offer(roster, path, is_approved=options.approve)
+    return 0
+
+
+def _convert(roster: "Roster", name: str, options: Options) -> int:
+    """Write an agent for another tool: the path goes to standard output, the report to standard error."""
+    path, reports = roster.files.convert(name, options.to, in_project=options.project)
+    sys.stdout.write(f"{escape_text(path)}\n")
+    for report in reports:
+        say(f"{report.field}: {report.status}" + (f" ({report.note})" if report.note else ""))
+    if roster.files.needs_consent(path):
+        _offer(roster, path, is_approved=options.approve)
     return 0
 
 
@@ -60,7 +74,7 @@ def _offer(roster: "Roster", path: str, *, is_approved: bool) -> None:
 
 def _check_flags(options: Options, action: str) -> None:
     mine = _OWN_FLAGS.get(action, ())
-    for name in (*_OWN_FLAGS["new"], *_OWN_FLAGS["delete"]):
+    for name in (*_OWN_FLAGS["new"], *_OWN_FLAGS["delete"], *_OWN_FLAGS["convert"]):
         if name not in mine and getattr(options, name) not in (False, None, ""):
             what = f"retinue agents {action}".rstrip()
             raise UsageError(f"{what} has no option --{name}; see retinue agents --help")

@@ -223,7 +223,7 @@ class _Prompts(Headless):
             if (command := _find_command(crew, blocks)) is not None:
                 await self._run_command(crew, *command)
                 continue
-            outcome = await crew.prompt(blocks, settle=True, wait=waits)
+            outcome = await crew.prompt(_expand(crew, blocks), settle=True, wait=waits)
             if outcome.status is not Status.COMPLETED:
                 break
         status = self._report(outcome) if outcome is not None else 0
@@ -272,6 +272,14 @@ class _Prompts(Headless):
         if not self.ended_by and not self._outlet.is_closed:
             say(outcome.error or stopped)
         return 1
+
+
+def _expand(crew: Retinue, blocks: list[UserContent]) -> list[UserContent]:
+    """Replace `/name args` of a prompt template and `/skill:name` by their texts."""
+    first = blocks[0]
+    if not isinstance(first, TextContent) or not first.text.startswith("/"):
+        return blocks
+    return [TextContent(crew.catalogue.expand(first.text)), *blocks[1:]]
 
 
 def _find_command(crew: Retinue, blocks: list[UserContent]) -> tuple[str, str] | None:

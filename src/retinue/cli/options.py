@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     ),
     "agents": (
         "agents.run_agents",
-        "--json --description --tools --readonly --model --thinking --prompt --user --project --yes",
+        "--json --description --tools --readonly --model --thinking --prompt --user --project --yes --to",
         (
             ("", "list the agents of this folder and problems in their files"),
             ("show AGENT", "show an agent's file and why it has each tool or not"),
@@ -42,6 +42,7 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
             ("enable AGENT", "allow an agent to run again"),
             ("disable AGENT", "do not allow an agent to run"),
             ("delete AGENT", "delete an agent's file"),
+            ("convert AGENT --to DIALECT", "write the agent's file for another tool, and report what is lost"),
         ),
     ),
     "doctor": ("doctor.run_doctor", "--json", (("", "check the configuration"),)),
@@ -179,8 +180,9 @@ FLAGS = {
     "agents --model": ("", "NAME", "new: its model (default: the caller's)"),
     "agents --thinking": ("", "off|minimal|low|medium|high|xhigh|max", "new: its thinking level"),
     "--prompt": ("", "TEXT", "new: its instructions; - reads standard input"),
-    "--user": ("", "", "new, eject, disable: use your own folder (default)"),
-    "--project": ("", "", "new, eject, disable: use the project's folder"),
+    "--user": ("", "", "new, eject, disable, convert: use your own folder (default)"),
+    "--project": ("", "", "new, eject, disable, convert: use the project's folder"),
+    "--to": ("", "pi|claude|codex|opencode", "convert: the tool to write the agent for"),
     "agents --yes": ("", "", "delete: do not ask"),
     "--yes": ("", "", "trust it"),
     "--no": ("", "", "do not trust it"),
@@ -254,7 +256,7 @@ class Options:
         self.no_check = self.wait = False
         self.refresh = self.all = self.write = self.readonly = False
         self.user = self.project = self.yes = self.no = self.forget = False
-        self.mcp = self.hook = self.extension = self.file = ""
+        self.mcp = self.hook = self.extension = self.file = self.to = ""
         self.output = self.port = self.host = self.tls_cert = self.tls_key = ""
         self.detach = self.list = self.stop = False
         self.search = self.fetch = self.convert = self.unfetched = False

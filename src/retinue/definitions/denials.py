@@ -14,7 +14,7 @@ from retinue.core.errors import quote
 from retinue.core.strictjson import JsonError, parse_json
 from retinue.definitions.dialects import claude, opencode
 from retinue.definitions.document import fold_name
-from retinue.definitions.foreign import WEB, WRITERS, find_server, find_uses, split_pattern, translate
+from retinue.definitions.foreign import WEB, WRITERS, drop_served, find_server, find_uses, split_pattern, translate
 
 _READING = ("read", "grep", "find", "ls")
 # Claude Code applies rules for these to all tools that read or edit files.
@@ -144,7 +144,7 @@ def apply_denials(definition: Definition, denials: Iterable[Denial]) -> Definiti
     selectors = () if "*" in servers else tools.selectors
     names = tools.names
     if names is not None and servers:
-        names = tuple(name for name in names if ":" not in name or not {name.partition(":")[0], "*"} & servers)
+        names = tuple(drop_served(names, servers))
     result = replace(
         definition,
         readonly=definition.readonly or any(rule.is_readonly for rule in told),

@@ -173,13 +173,13 @@ def render_definition(fields: Mapping[str, FieldValue | None], body: str) -> str
     return "\n".join(("---", *lines, "---", "", body.strip(), ""))
 
 
-def write_definition(folder: str, name: str, text: str) -> str:
-    """Create `<folder>/<name>.md`; returns its path. Raises UsageError for a bad or taken name, else ConfigError."""
+def write_definition(folder: str, name: str, text: str, suffix: str = ".md") -> str:
+    """Create a file in a folder; returns its path. Raises UsageError for a bad or taken name, else ConfigError."""
     check_name(name)
-    path = os.path.join(folder, f"{name}.md")
+    path = os.path.join(folder, f"{name}{suffix}")
     try:
         os.makedirs(folder, exist_ok=True)
-        taken = next((item for item in os.listdir(folder) if fold_name(item) == fold_name(f"{name}.md")), None)
+        taken = next((item for item in os.listdir(folder) if fold_name(item) == fold_name(f"{name}{suffix}")), None)
         if taken is not None:
             raise UsageError(f"{os.path.join(folder, taken)} exists already; edit or delete it")
         temporary = _write_beside(path, text.encode(), 0o644)

@@ -5,7 +5,7 @@ tables of each tool are in its file in `dialects`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, Literal
 
@@ -314,7 +314,7 @@ def _read_tools(draft: AgentDraft) -> None:
         elif found is None and (served := find_server(word)):
             mentioned.append(served[0])
             draft.servers += [served[0]] if "*" in served[1] else []
-            draft.names += [] if "*" in served[1] else [f"{served[0]}:{served[1]}"]
+            draft.names += [] if "*" in served[1] else [word.replace("/", ":", 1)]
         elif found:
             draft.names += found
         else:
@@ -360,13 +360,19 @@ def deny_server(draft: AgentDraft, word: str, server: str, tool: str) -> None:
     """Take away a tool of an MCP server, or all its tools."""
     draft.deny(word, f"{server}:{tool}", f"mcp__{server}__{tool}")
     if "*" in server or "*" in tool:
-        draft.servers = [name for name in draft.servers if "*" not in server and name != server]
-        kept = [
-            name
-            for name in draft.names or ()
-            if ":" not in name or ("*" not in server and not name.startswith(f"{server}:"))
-        ]
-        draft.names = None if draft.names is None else kept
+        lost = {"*" if "*" in server else server}
+        draft.servers = [name for name in draft.servers if not {name, "*"} & lost]
+        draft.names = None if draft.names is None else drop_served(draft.names, lost)
+
+
+def drop_served(names: Iterable[str], servers: Collection[str]) -> list[str]:
+    """The names that are not tools of these MCP servers; `*` means all servers."""
+    found: list[str] = []
+    for name in names:
+        served = find_server(name.replace(":", "/", 1))
+        if served is None or not {served[0], "*"} & set(servers):
+            found.append(name)
+    return found
 
 
 def _read_plain(draft: AgentDraft) -> None:

@@ -48,10 +48,10 @@ def find_skill_roots(
     project: Path, agent_dir: Path, home: Path | None, *, configs: tuple[str, ...]
 ) -> tuple[Path, ...]:
     """Return where skills are searched, in order; `configs` are the project's trusted configuration folders."""
-    roots = [project / name / "skills" for name in (".pi", ".agents") if name in configs]
+    roots = [project / name / "skills" for name in (".pi", ".agents", ".claude") if name in configs]
     roots.append(agent_dir / "skills")
     if home is not None:
-        roots += [home / ".agents" / "skills", home / ".pi" / "skills"]
+        roots += [home / name / "skills" for name in (".agents", ".pi", ".claude")]
     return tuple(dict.fromkeys(roots))
 
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from retinue.core.definition import FOREIGN, Definition, Dialect
-from retinue.core.errors import ConfigError, UsageError, quote
+from retinue.core.definition import FOREIGN, Definition, Dialect, FieldReport
+from retinue.core.errors import ConfigError, RetinueError, UsageError, quote
 from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.discover import PARSERS
 from retinue.definitions.edit import (
@@ -116,6 +116,35 @@ class AgentFiles:
             raise UsageError(f"{quote(definition.name)} already has a file: {definition.path}")
         folder = self._find_home(definition.dialect, in_project=in_project)
         return self._write(str(folder), definition.name, Path(definition.path).read_text(encoding="utf-8"))
+
+    def convert(self, name: str, target: str, *, in_project: bool) -> tuple[str, tuple[FieldReport, ...]]:
+        """Write an agent's file for another tool; returns its path and a report. Never replaces a file.
+
+        Raises RetinueError.
+        """
+        from retinue.definitions.convert import TARGETS, convert_agent
+
+        if target not in TARGETS:
+            raise UsageError(f"unknown dialect {quote(target)}; give --to one of {', '.join(TARGETS)}")
+        definition = self._roster.find(name)
+        made = convert_agent(definition, target)
+        folder = self._find_foreign(target, in_project=in_project)
+        try:
+            path = write_definition(str(folder), definition.name, made.text, made.suffix)
+        except UsageError as error:
+            raise RetinueError(str(error)) from None
+        self._made.add(path)
+        return path, made.reports
+
+    def _find_foreign(self, target: str, *, in_project: bool) -> Path:
+        if target == "pi":
+            return self._find_folder(in_project=in_project)
+        if in_project:
+            self._check_trust()
+            return _check_links(self._paths.project / f".{target}" / "agents")
+        if self._paths.home is None:
+            raise UsageError("there is no home directory; set HOME, or use --project")
+        return self._paths.home / (".config/opencode" if target == "opencode" else f".{target}") / "agents"
 
     def enable(self, name: str) -> str:
         """Enable an agent; returns the file that was changed or removed. Raises RetinueError."""

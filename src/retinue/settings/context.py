@@ -4,6 +4,7 @@ Context files are only text and need no trust; a project's prompt files do. Must
 """
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,12 @@ CONTEXT_NAMES = ("AGENTS.override.md", "AGENTS.md", "AGENTS.MD", "CLAUDE.md", "C
 MAX_CONTEXT_BYTES = 128 * 1024
 """Limit for one context or prompt file; the rest is cut off with a note."""
 MAX_PROMPT_BYTES = 1024 * 1024
+
+
+MAX_IMPORT_DEPTH = 5
+MAX_IMPORTS = 30
+_IMPORT = re.compile(r"(?<![\w`.@/])@((?:\./|\../|[\w.-]+/)*[\w.-]*\w)")
+_CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
 class TextFile(Struct, frozen=True):
@@ -103,8 +110,30 @@ def _load_context(paths: Paths, hidden: tuple[str, ...], diagnostics: list[Diagn
         bound = bind_folder(folder, paths, hidden)
         if folder.is_relative_to(checkout):
             bound = FileBound(_find_top(paths, checkout), list_hidden(paths, hidden))
-        found.append(_load_first(folder, bound, diagnostics))
-    return tuple(file for file in found if file is not None)
+        file = _load_first(folder, bound, diagnostics)
+        found.append(file)
+        if file is not None and os.path.basename(file.path).startswith("CLAUDE"):
+            found += _load_imports(file, bound, diagnostics)
+    return tuple({file.path: file for file in found if file is not None}.values())
+
+
+def _load_imports(file: TextFile, bound: FileBound, diagnostics: list[Diagnostic]) -> list[TextFile]:
+    """Load the files that `@path` in a CLAUDE.md names, and those that they name; only files in the same root."""
+    found: dict[str, TextFile] = {file.path: file}
+    waiting = [(file, 0)]
+    for origin, depth in waiting:  # grows during the loop
+        text = _CODE.sub("", origin.text)
+        for name in dict.fromkeys(_IMPORT.findall(text)) if depth < MAX_IMPORT_DEPTH else ():
+            path = Path(os.path.normpath(os.path.join(os.path.dirname(origin.path), name)))
+            # A hidden file such as .env may hold secrets; one outside the project is not the project's to name.
+            is_bad = path.name.startswith(".") or not path.is_relative_to(bound.root)
+            if is_bad or str(path) in found or len(found) > MAX_IMPORTS or not path.is_file():
+                continue
+            imported = _load_text(path, bound, diagnostics)
+            if imported is not None:
+                found[str(path)] = TextFile(str(path), imported)
+                waiting.append((found[str(path)], depth + 1))
+    return [item for item in found.values() if item is not file]
 
 
 def _find_top(paths: Paths, checkout: Path) -> str:

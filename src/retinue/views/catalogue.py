@@ -13,6 +13,7 @@ from retinue.core.definition import Definition
 from retinue.core.messages import UserContent
 from retinue.definitions.registry import find_family
 from retinue.features.skills import find_skill_roots, list_skills, preload_skill
+from retinue.features.templates import find_template_roots, list_templates
 from retinue.settings.paths import Paths
 from retinue.views.prompt_files import compose_prompt
 
@@ -37,7 +38,7 @@ class CommandOffer(Struct, rename="camel"):
 
     name: str
     description: str
-    source: Literal["extension", "skill"]
+    source: Literal["extension", "prompt", "skill"]
     source_info: SourceInfo
 
 
@@ -57,13 +58,19 @@ class Catalogue:
         self._find_agents = find_agents
         self._commands = commands
         self._redact = redact
-        self._roots = find_skill_roots(paths.project, paths.agent_dir, paths.home, configs=configs)
+        places = paths.project, paths.agent_dir, paths.home
+        self._roots = find_skill_roots(*places, configs=tuple(configs))
+        self._templates = find_template_roots(*places, configs=configs)
 
     def list(self) -> list[CommandOffer]:
-        """List extension commands first, then skills."""
+        """List extension commands first, then prompt templates, then skills."""
         called = [
             CommandOffer(command.name, command.help, "extension", self._locate(command.path or command.extension))
             for command in self._commands.values()
+        ]
+        called += [
+            CommandOffer(each.name, each.description, "prompt", self._locate(each.path))
+            for each in list_templates(self._templates).values()
         ]
         skills, _ = list_skills(self._roots)
         called += [
@@ -90,9 +97,9 @@ class Catalogue:
         return compose_prompt(text, [name for name, _ in self.list_agents()], self.folder)
 
     def expand(self, text: str) -> str:
-        """Replace a leading `/skill:name` with the text of that skill; return any other text unchanged."""
+        """Replace a leading `/skill:name` or `/name` with that skill or template; return any other text unchanged."""
         if not text.startswith(_SKILL):
-            return text
+            return self._fill_template(text)
         name, _, rest = text[len(_SKILL) :].partition(" ")
         skills = {skill.name: skill for skill in list_skills(self._roots)[0]}
         if (skill := skills.get(name)) is None:
@@ -101,6 +108,13 @@ class Catalogue:
         body = f"Paths in it start at {folder}.\n\n{self._redact(preload_skill(name, self._roots))}"
         block = f'<skill name="{name}" location="{skill.path}">\n{body}\n</skill>'
         return f"{block}\n\n{rest.strip()}" if rest.strip() else block
+
+    def _fill_template(self, text: str) -> str:
+        if not text.startswith("/"):
+            return text
+        name, words, *_ = *text[1:].split(None, 1), "", ""
+        template = list_templates(self._templates).get(name)
+        return text if template is None else self._redact(template.fill(words.strip()))
 
     def _locate(self, path: str) -> SourceInfo:
         project = Path(path).is_relative_to(self._paths.project) if os.path.isabs(path) else False

@@ -99,7 +99,7 @@ def test_claude_never_gives_what_is_denied(tools: list[str] | None, denied: list
     lost |= {"bash"} if "Bash(git:*)" in (*denied, *rules) else set()
     asked = set(BUILTIN_TOOLS) if tools is None else {tool for word in tools for tool in claude.TOOLS.get(word, ())}
     assert not get_given(found) & lost
-    assert get_given(found) <= asked | {"gh:x"}
+    assert get_given(found) <= asked | {"mcp__gh__x"}
 
 
 effects = st.sampled_from(["allow", "ask", "deny"])

@@ -42,7 +42,7 @@ def test_claude_fields_are_kept() -> None:
         "project",
     )
     assert (found.thinking, found.isolation, found.color, found.enabled) == ("high", "worktree", "red", True)
-    assert found.tools == DeclaredTools(("read", "grep", "find", "Agent", "gh:get"), denied=("write",))
+    assert found.tools == DeclaredTools(("read", "grep", "find", "Agent", "mcp__gh__get"), denied=("write",))
     assert found.allowed_subagents == ("a", "b")
 
 
@@ -152,7 +152,7 @@ def test_limits_and_names_are_read() -> None:
 
 def test_servers_need_a_listed_name() -> None:
     some = read("tools: Read, mcp__gh__*, mcp__docs__find", "claude")
-    assert (some.tools.names, some.mcp_servers) == (("read", "docs:find"), ("gh", "docs"))
+    assert (some.tools.names, some.mcp_servers) == (("read", "mcp__docs__find"), ("gh", "docs"))
     inline = read("mcpServers: [gh, {own: {command: x}}]", "claude")
     assert inline.mcp_servers == ("gh", "own")
     listed = read("tools: Read\nmcpServers: [gh]", "claude")

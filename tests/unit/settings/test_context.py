@@ -122,3 +122,24 @@ def test_flag_with_unusable_file_is_refused(paths: Paths) -> None:
         load(paths, system="binary")
     with pytest.raises(UsageError, match=r"--append-system-prompt: .* is a directory"):
         load(paths, append=[str(paths.project)])
+
+
+def test_imports_of_claude_files_are_read(paths: Paths) -> None:
+    (paths.cwd / "CLAUDE.md").write_text(
+        "See @docs/style.md and `@docs/no.md`, mail a@b.md\n```\n@docs/no.md\n```\n@.env @../x.md"
+    )
+    (paths.cwd / "docs").mkdir()
+    (paths.cwd / "docs" / "style.md").write_text("Style. @more.md @style.md")
+    (paths.cwd / "docs" / "more.md").write_text("More.")
+    for name in ("docs/no.md", ".env", "../x.md", "b.md"):
+        (paths.cwd / name).write_text("no")
+    (paths.cwd / "docs" / "out.md").symlink_to("/etc/hostname")
+    found = load_prompt_files(paths, trusted=False).context
+    names = [Path(file.path).name for file in found if str(paths.cwd) in file.path]
+    assert names == ["CLAUDE.md", "style.md", "more.md"]
+
+
+def test_other_context_files_import_nothing(paths: Paths) -> None:
+    (paths.cwd / "AGENTS.md").write_text("@b.md")
+    (paths.cwd / "b.md").write_text("no")
+    assert [Path(file.path).name for file in load_prompt_files(paths, trusted=False).context] == ["AGENTS.md"]

@@ -1,0 +1,121 @@
+import json
+
+import pytest
+
+HEAD = "---\nname: {name}\ndescription: d\n{front}---\nDo it.\n"
+
+
+@pytest.fixture
+def listing(place):
+    def run(*args):
+        done = place.run("agents", "--json", "--approve", *args)
+        assert (done.status, done.stderr.count("Traceback")) == (0, 0), done.stderr
+        return {item["name"]: item for item in json.loads(done.stdout)["agents"]}
+
+    return run
+
+
+def write(path, text=None, name="x", front=""):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(HEAD.format(name=name, front=front) if text is None else text)
+    return path
+
+
+def test_each_tool_has_its_folder(place, listing):
+    (place.work / ".git").mkdir()
+    write(place.work / ".claude/agents/team/a.md", name="a", front="tools: Read, Glob\n")
+    write(place.home / ".codex/agents/b.toml", 'name = "b"\ndescription = "d"\ndeveloper_instructions = "Do."\n')
+    write(place.work / ".opencode/agent/c.md", "---\ndescription: d\n---\nDo.\n")
+    write(place.home / ".config/opencode/opencode.json", '{"agent": {"d": {"description": "d", "prompt": "Do."}}}')
+    write(place.work / ".cursor/agents/e.md", name="e", front="readonly: true\n")
+    write(place.work / ".github/agents/f.agent.md", name="Eff")
+    write(place.home / ".gemini/agents/g.md", name="g")
+    plugin = place.root / "plugin"
+    write(plugin / "agents/h.md", name="h")
+    installed = {"plugins": {"p@m": [{"scope": "user", "installPath": str(plugin)}]}}
+    write(place.home / ".claude/plugins/installed_plugins.json", json.dumps(installed))
+    found = listing()
+    kinds = {name: (found[name]["dialect"], found[name]["source"]) for name in "abcdefgh"}
+    assert kinds == {
+        "a": ("claude", "project"), "b": ("codex", "user"), "c": ("opencode", "project"), "d": ("opencode", "user"),
+        "e": ("cursor", "project"), "f": ("copilot", "project"), "g": ("gemini", "user"), "h": ("claude", "user"),
+    }  # fmt: skip
+    assert (found["a"]["tools"], found["e"]["readonly"]) == (["read", "find"], True)
+    assert found["a"]["fields"][2] == {"field": "tools", "status": "kept", "note": ""}
+
+
+def test_disabled_agent_names_the_field(place, listing):
+    write(place.home / ".claude/agents/m.md", name="m", front="permissionMode: moonlight\n")
+    assert listing()["m"]["enabled"] is False
+    done = place.run("run", "m", "go", "--json")
+    error = json.loads(done.stdout)["details"]["error"]
+    assert (error["code"], "permissionMode" in error["message"]) == ("SUBAGENT_DISABLED", True)
+
+
+def test_rules_beside_agents_apply(place, listing):
+    write(place.home / ".claude/agents/r.md", name="r")
+    write(place.home / ".claude/settings.json", '{"permissions": {"deny": ["Write"]}}')
+    write(place.work / ".claude/settings.local.json", '{"permissions": {"deny": ["Bash"]}}')
+    assert listing()["r"]["tools"] == ["read", "edit", "grep", "find", "ls"]
+    write(place.work / ".claude/settings.json", '{"permissions": {"deny": ["Edit(src/**)"]}}')
+    row = listing()["r"]
+    assert row["enabled"] is False
+    assert "permissions.deny: 'Edit(src/**)'" in place.run("agents").stderr
+
+
+def test_sources_are_chosen(place, listing):
+    write(place.home / ".claude/agents/a.md", name="a")
+    write(place.home / ".gemini/agents/g.md", name="g")
+    write(place.agent_dir / "subagents.json", '{"agentSources": ["gemini"]}')
+    assert {"a", "g"} & set(listing()) == {"g"}
+
+
+def test_project_agents_need_trust(place):
+    (place.work / ".git").mkdir()
+    write(place.work / ".claude/agents/a.md", name="a")
+    done = place.run("agents", "--json")
+    assert "a" not in {item["name"] for item in json.loads(done.stdout)["agents"]}
+    assert "skipped .claude/agents" in done.stderr
+
+
+def test_order_of_tools_is_fixed(place, listing):
+    write(place.home / ".gemini/agents/a.md", name="a")
+    write(place.home / ".claude/agents/a.md", name="a")
+    assert listing()["a"]["dialect"] == "claude"
+    write(place.agent_dir / "agents/a.md", name="a")
+    assert (listing()["a"]["dialect"], len(listing()["a"]["shadows"])) == ("pi", 2)
+
+
+def test_convert_writes_and_reports(place, listing):
+    write(place.home / ".claude/agents/a.md", name="a", front="tools: Read, Bash\nmaxTurns: 4\nvibe: calm\n")
+    done = place.run("agents", "convert", "a", "--to", "pi")
+    path = place.agent_dir / "agents/a.md"
+    assert (done.status, done.stdout) == (0, f"{path}\n")
+    assert "retinue: tools: kept" in done.stderr
+    again = place.run("agents", "convert", "a", "--to", "pi")
+    assert (again.status, again.stdout, "exists already" in again.stderr) == (1, "", True)
+    row = listing()["a"]
+    assert (row["dialect"], row["tools"], row["maxTurns"]) == ("pi", ["read", "bash"], 4)
+    lost = place.run("agents", "convert", "a", "--to", "codex")
+    assert (lost.status, ": tools: " in lost.stderr) == (1, True)
+    assert place.run("agents", "convert", "a", "--to", "cursor").status == 2
+
+
+def test_convert_writes_to_the_project(place):
+    (place.work / ".git").mkdir()
+    write(place.agent_dir / "agents/a.md", name="a", front="readonly: true\n")
+    for target, name in (("claude", "a.md"), ("codex", "a.toml"), ("opencode", "a.md")):
+        done = place.run("agents", "convert", "a", "--to", target, "--project", "--approve")
+        assert done.stdout == f"{place.work}/.{target}/agents/{name}\n", done.stderr
+
+
+def test_files_of_others_stay_untouched(place, listing):
+    path = write(
+        place.home / ".config/opencode/opencode.json", '{"agent": {"d": {"description": "d", "prompt": "Do."}}}'
+    )
+    before = path.read_text()
+    assert place.run("agents", "delete", "d", "--yes").status == 2
+    assert place.run("agents", "disable", "d").status == 0
+    assert (listing()["d"]["enabled"], path.read_text()) == (False, before)
+    assert place.run("agents", "enable", "d").status == 0
+    assert listing()["d"]["enabled"] is True
