@@ -148,7 +148,8 @@ class Manager:
         """
         run, request = self.admission.readmit(run_id, task, session_file)
         self.questions.withdraw(self._runs[run_id])
-        self._accept(msgspec.structs.replace(run, questions=()), request)
+        run = msgspec.structs.replace(run, questions=())
+        self._accept(run, request)
         return run
 
     @asynccontextmanager
