@@ -26,7 +26,7 @@ REPLACED = {
     r"forbids? to": "cannot … with",
     r"answered (a|the) (decision|modified\w+)": "returned",
     r"(is|are) (no schedule|written together)|runs forwards|beyond the calendar|without blanks": "the format",
-    r"work on until|work already|which calls you are asked": "keep working; already running; approval",
+    r"work on until|work already|which calls you are asked about": "keep working; already running; approval",
     r"(?<=it )is about (the system|keys|secrets)\w*": "it accesses",
     r"save nothing|is none of": "what happens instead",
 }

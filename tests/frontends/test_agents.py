@@ -156,7 +156,7 @@ def test_table_groups_by_source(place):
     done = place.run("agents")
     assert done.stdout.index("[user]") < done.stdout.index("Finder") < done.stdout.index("[builtin]")
     assert "(read-only · pi · read, grep)" in done.stdout
-    assert "(read/write · pi · read, bash, edit, write, grep, find, ls)" in done.stdout
+    assert "(read/write · pi · read, bash, edit, write, grep, find, ls" in done.stdout
 
 
 def test_show_explains_each_tool(place):

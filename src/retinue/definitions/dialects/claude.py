@@ -111,7 +111,7 @@ def apply_mode(draft: AgentDraft, mode: str) -> tuple[FieldStatus, str]:
         return "approximated", "read-only and without the web: the rest would need an approval in Claude Code"
     if mode == "bypassPermissions":
         return "ignored", "a file never widens rights"
-    return "approximated", "the setting `approvals` decides which calls you are asked about"
+    return "approximated", "the setting `approvals` decides which tool calls need your approval"
 
 
 def _read_hooks(draft: AgentDraft) -> None:

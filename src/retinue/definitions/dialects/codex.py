@@ -86,7 +86,7 @@ def _read_more(draft: AgentDraft) -> None:
         draft.readonly = True
         fields.approximate("approval_policy", "read-only: the rest would need an approval in Codex")
     elif policy:
-        fields.approximate("approval_policy", "the setting `approvals` decides which calls you are asked about")
+        fields.approximate("approval_policy", "the setting `approvals` decides which tool calls need your approval")
     search = fields.read_mode("web_search", ("disabled", "cached", "live"))
     if search == "disabled":
         draft.deny("web_search", *WEB)
