@@ -133,8 +133,8 @@ class GuardSettings(Struct, frozen=True):
     """When you are told that one prompt has become expensive."""
 
     cost_usd: Annotated[float | None, amount()] = 5
-    """US dollars of one main prompt with all its children after which you are asked once whether to continue; `-p` prints
-    one line. null switches it off."""
+    """US dollars of one main prompt with all its children after which you are asked once whether to continue; `-p`
+    prints one line. null switches it off."""
     model_calls: Annotated[int | None, optional(between(1))] = 200
     """The same for the number of model calls."""
 
