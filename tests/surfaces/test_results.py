@@ -114,7 +114,7 @@ async def test_calls_of_all_surfaces_take_a_schema(world):
     }
     replies = [to("^go", calls=ask(name, **given, output_schema=schema)) for name, given in calls.items()]
     words = zip(("one", "two", "three"), (1, 2, 3), strict=True)
-    children = [to(f"{word}$", **submit(n=number)) for word, number in words]
+    children = [to(f"^(Task: )?{word}\\b", **submit(n=number)) for word, number in words]
     async with world.open(*replies, to("^go", text="done"), *children, to("task-notification", text="ok")) as crew:
         crew.listen(world.events)
         await crew.prompt("go", settle=True)
@@ -128,7 +128,7 @@ async def test_calls_of_all_surfaces_take_a_schema(world):
 
 async def test_read_result_has_the_data(world):
     world.set(surfaces=["fleet"])
-    async with world.open(to("look$", **submit(**GOOD)), to("^read", text="ok")) as crew:
+    async with world.open(to("^look", **submit(**GOOD)), to("^read", text="ok")) as crew:
         run = await crew.spawn("judge", "look")
         assert (await run.wait()).structured == GOOD
         tool = (await crew.open_delegation()).tools["get_subagent_result"]
@@ -154,7 +154,7 @@ async def test_bad_schema_of_a_call_is_refused(world, schema, words):
 @pytest.mark.parametrize("kind", [Review, SCHEMA])
 async def test_python_gets_its_type(world, kind):
     world.add("---\nname: plain\ndescription: d\ntools: read\n---\n\nDo.\n")
-    async with world.open(to("look$", **submit(**GOOD)), *[to("bad", **submit(lines=["x"]))] * 3) as crew:
+    async with world.open(to("^look", **submit(**GOOD)), *[to("bad", **submit(lines=["x"]))] * 3) as crew:
         outcome = await crew.run("plain", "look", output=kind)
         assert outcome.output == (Review("good", [1, 2]) if kind is Review else GOOD)
         assert (outcome.structured, outcome.status) == (GOOD, Status.COMPLETED)
@@ -169,7 +169,7 @@ async def test_python_takes_structs_and_models(world):
     pydantic = pytest.importorskip("pydantic")
     model = pydantic.create_model("Model", n=(int, ...))
     world.add("---\nname: plain\ndescription: d\ntools: read\n---\n\nDo.\n")
-    replies = [to("a$", **submit(items=["x"])), to("b$", **submit(n=4)), to("c$", **submit(result=[1, 2]))]
+    replies = [to("^a", **submit(items=["x"])), to("^b", **submit(n=4)), to("^c", **submit(result=[1, 2]))]
     async with world.open(*replies) as crew:
         outputs = [
             (await crew.run("plain", word, output=kind)).output
@@ -181,7 +181,7 @@ async def test_python_takes_structs_and_models(world):
 
 
 async def test_resumed_run_keeps_its_schema(world):
-    async with world.open(to("look$", **submit(**GOOD)), to("again$", **submit(verdict="bad"))) as crew:
+    async with world.open(to("^look", **submit(**GOOD)), to("^again", **submit(verdict="bad"))) as crew:
         run = await crew.spawn("judge", "look")
         first = await run.wait()
         again = await (await crew.resume(run.id, "again")).wait()

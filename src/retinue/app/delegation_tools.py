@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,7 +16,7 @@ from retinue.engine.manager import Manager, RemoteRuns
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import PathBases
 from retinue.features.worktree.worktrees import WorktreeFactory
-from retinue.settings.config import Config
+from retinue.settings.config import Config, read_worktree_options
 from retinue.settings.files import bind_project, bind_user, read_bounded
 from retinue.settings.inheritance import inherit_agents
 from retinue.settings.paths import find_session_dir
@@ -153,7 +154,7 @@ def build_delegation_tools(
         surfaces,
         find,
         FailedCalls(host.clock),
-        WorktreeFactory(parts.config.paths.copies_dir, parts.warn),
+        WorktreeFactory(parts.config.paths.copies_dir, parts.warn, partial(read_worktree_options, parts.config)),
         remote,
         keeps_sessions,
     )

@@ -47,7 +47,7 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     "doctor": ("doctor.run_doctor", "--json", (("", "check the configuration"),)),
     "trust": (
         "trust.run_trust",
-        "--yes --no --forget --mcp --hook --extension --file",
+        "--yes --no --forget --mcp --hook --extension --file --command",
         (("[DIR]", "show or decide whether a folder's own configuration is used"),),
     ),
     "why": ("why.explain_right", "--json", (("AGENT TOOL", "explain why an agent has a tool or not"),)),
@@ -189,6 +189,7 @@ FLAGS = {
     "--hook": ("", "NAME", "decide about this hook of the project"),
     "--extension": ("", "PATH", "decide about this extension that an agent file names by its path"),
     "--file": ("", "PATH", "decide about this agent file of a folder that is not trusted"),
+    "--command": ("", "KEY", "decide about this command of the project's subagents.json, such as worktree.setup"),
     "--limit": ("", "N", "list at most so many calls (20)"),
     "--tool": ("", "NAME", "only calls of this tool"),
     "--run": ("", "ID", "only calls of this run"),
@@ -254,7 +255,7 @@ class Options:
         self.no_check = self.wait = False
         self.refresh = self.all = self.write = self.readonly = False
         self.user = self.project = self.yes = self.no = self.forget = False
-        self.mcp = self.hook = self.extension = self.file = ""
+        self.mcp = self.hook = self.extension = self.file = self.setting = ""
         self.output = self.port = self.host = self.tls_cert = self.tls_key = ""
         self.detach = self.list = self.stop = False
         self.search = self.fetch = self.convert = self.unfetched = False
@@ -262,11 +263,15 @@ class Options:
         self.database = self.slots = self.total = self.drain = self.days = ""
 
 
+_FIELDS = {"--continue": "continue_", "--command": "setting"}
+"""Flags whose field has another name."""
+
+
 def _read_flags(rows: Mapping[str, tuple[str, str, str]]) -> dict[str, tuple[str, str]]:
     """Return the names and short names of flags, each with its field of Options and its value."""
     flags = {}
     for name, (short, value, _) in rows.items():
-        field = "continue_" if name == "--continue" else name[2:].replace("-", "_")
+        field = _FIELDS.get(name) or name[2:].replace("-", "_")
         flags[name] = field, value
         if short:
             flags[short] = field, value

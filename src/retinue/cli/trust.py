@@ -1,7 +1,7 @@
 """`retinue trust [DIR]`, and the trust question on a plain terminal.
 
-`--mcp NAME`, `--hook NAME`, `--extension PATH` or `--file PATH` decide about one MCP server, hook, extension or agent
-file. It is used only if the user approved its current content.
+`--mcp NAME`, `--hook NAME`, `--extension PATH`, `--file PATH` or `--command KEY` decide about one MCP server, hook,
+extension, agent file or command of the settings. It is used only if the user approved its current content.
 """
 
 import shlex
@@ -15,12 +15,16 @@ from retinue.cli.voice import say
 from retinue.core.errors import UsageError
 from retinue.core.terminal import escape_line, escape_text
 
-_KINDS: tuple[Literal["mcp", "hook", "extension", "file"], ...] = ("mcp", "hook", "extension", "file")
+_KINDS: dict[Literal["mcp", "hook", "extension", "file", "command"], str] = {
+    **{"mcp": "mcp", "hook": "hook", "extension": "extension", "file": "file"},
+    "command": "setting",
+}
+"""What can be decided about, and its field of Options."""
 
 
 def run_trust(options: Options) -> int:
     """Show, save or delete a trust decision."""
-    if any(getattr(options, kind) for kind in _KINDS):
+    if any(getattr(options, field) for field in _KINDS.values()):
         return _decide_entry(options)
     folder = open_folder(options.words[0] if options.words else None)
     if options.yes or options.no or options.forget:
@@ -43,7 +47,7 @@ def run_trust(options: Options) -> int:
 
 def _decide_entry(options: Options) -> int:
     """Show an entry or a file in full, and approve it or revoke the approval."""
-    (kind, name), *others = [(kind, getattr(options, kind)) for kind in _KINDS if getattr(options, kind)]
+    (kind, name), *others = [(kind, name) for kind, field in _KINDS.items() if (name := getattr(options, field))]
     if others:
         raise UsageError(f"--{kind} and --{others[0][0]}: use one of them at a time")
     approval = open_approval(name, to_request(options), kind=kind)

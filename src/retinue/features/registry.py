@@ -52,6 +52,9 @@ def build_features(plan: RunPlan, grounds: ConfigFolders) -> list[Feature]:
         )
     if grounds.boundaries is not None:  # must come after the worktree and the notes
         features.append(grounds.boundaries.surround(readonly=plan.rights.readonly))
+    if plan.request.isolation == "worktree" and grounds.workshop is not None:
+        prepared = grounds.workshop.prepare(plan)
+        features += [] if prepared is None else [prepared]
     is_isolated = bool(definition.isolated) or plan.request.isolated
     if definition.skills is not False and not is_isolated:
         roots = find_skill_roots(grounds.project, grounds.agent_dir, grounds.home, configs=grounds.configs)

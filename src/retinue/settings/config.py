@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError
 from retinue.features.sandbox import Boundaries
+from retinue.features.worktree.preparation import WorktreeOptions
 from retinue.settings.context import PromptFiles, load_prompt_files
 from retinue.settings.layers import LoadedSettings
 from retinue.settings.paths import Paths, expand_path
@@ -38,6 +39,10 @@ class CurrentSubagents:
 
     def replace(self, loaded: LoadedSubagents) -> None:
         self._loaded = loaded
+
+    def find_scope(self, key: str) -> str:
+        """Return the layer that sets a key: `user`, `project` and so on; empty if none does."""
+        return next((layer.scope for layer in reversed(self._loaded.layers) if key in layer.values), "")
 
     def has_given(self, *keys: str) -> bool:
         """Return whether the program itself (not a file) set a key with one of these prefixes."""
@@ -76,6 +81,26 @@ class Config:
         from retinue.settings.roster import Roster
 
         return Roster(self.paths, self.loaded, self.crew.settings, self.boundaries)
+
+
+def read_worktree_options(config: Config) -> WorktreeOptions:
+    """Return the settings of worktrees; a project's command only if the user consented to it as it is now."""
+    own, key, refusal = config.crew.settings.worktree, "worktree.setup", ""
+    if own.setup and config.crew.find_scope(key) == "project":
+        from retinue.settings.consent import Consents, tell_waiting
+
+        waiting = tell_waiting(Consents(config.paths, "commands", []).judge(key, own.setup))
+        if waiting:
+            refusal = f"{key} of this project {waiting}; worktrees are used without it. To approve it: "
+            refusal += f"retinue trust --command {key} --yes"
+    return WorktreeOptions(
+        setup="" if refusal else own.setup,
+        setup_s=own.setup_seconds,
+        base=own.base,
+        refusal=refusal,
+        log_dir=config.paths.own_dir / "worktree-setup",
+        find_hidden=lambda top: config.boundaries.find_territory(top, readonly=True).hidden,
+    )
 
 
 def choose_shell(options: ToolOptions, paths: Paths, settings: Settings) -> ToolOptions:

@@ -20,7 +20,7 @@ from retinue.settings.files import load_json
 from retinue.settings.paths import Paths
 from retinue.settings.trust import find_bindings_file, find_exposure
 
-Kind: TypeAlias = Literal["mcp", "hooks", "extensions", "files"]
+Kind: TypeAlias = Literal["mcp", "hooks", "extensions", "files", "commands"]
 State: TypeAlias = Literal["ready", "disabled", "unapproved", "changed"]
 """State of an entry; anything but ready and disabled waits for the user."""
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from retinue.core.diagnostics import suggest
 from retinue.core.errors import UsageError, quote
 from retinue.settings.consent import Consents, Kind, State, describe_content, load_consents, save_consent
+from retinue.settings.files import bind_project, load_json
 from retinue.settings.hooks import load_hooks, load_profile
 from retinue.settings.layers import load_settings
 from retinue.settings.mcp import load_servers
@@ -25,6 +26,8 @@ from retinue.settings.subagents import load_crew
 MAX_BYTES = 1 << 20
 AGENT_FOLDERS = (".pi/agents", ".agents", ".codingcode/agents")
 SETTINGS_FILE = os.path.join(".pi", "subagents.json")
+COMMANDS = ("worktree.setup", "verify", "landing.verify")
+"""Keys of subagents.json whose value is a command."""
 _WORDS = {
     "ready": "approved",
     "disabled": "disabled",
@@ -56,7 +59,7 @@ class EntryApproval:
         name: str,
         environment: Mapping[str, str],
         *,
-        kind: Literal["mcp", "hook", "extension", "file"],
+        kind: Literal["mcp", "hook", "extension", "file", "command"],
         approve: bool | None = None,
     ) -> None:
         """Raises UsageError if the project has no such entry or its files may not be read."""
@@ -102,6 +105,8 @@ class EntryApproval:
         if path is not None:
             path = Path(os.path.realpath(path))
             return _read_candidate(find_owner(self._paths, path), "extensions", str(path), path)
+        if self._kind == "command":
+            return self._find_command()
         return self._find_hook() if self._kind == "hook" else self._find_server()
 
     def _find_path(self) -> Path:
@@ -116,6 +121,20 @@ class EntryApproval:
             text = f"is neither an agent file of this project ({places}) nor {SETTINGS_FILE}"
             raise UsageError(f"{quote(self._name, 200)} {text}")
         return _read_candidate(self._paths, "files", name, path)
+
+    def _find_command(self) -> Candidate:
+        """Return a command in the project's subagents.json, by its key."""
+        if self._name not in COMMANDS:
+            raise UsageError(f"--command {quote(self._name)}: expected one of {', '.join(COMMANDS)}")
+        path = self._paths.project / SETTINGS_FILE
+        found: Any = load_json(path, bound=bind_project(self._paths))[0]
+        for part in self._name.split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+        if not isinstance(found, str) or not found.strip():
+            raise UsageError(f"{quote(str(path), 200)} has no command {self._name}")
+        command = found.strip()
+        state = Consents(self._paths, "commands", []).judge(self._name, command)
+        return Candidate("commands", self._name, str(path), state, command, self._paths)
 
     def _find_hook(self) -> Candidate:
         """Return the project's hook of that name, or the user's if it runs project files.

@@ -153,6 +153,19 @@ class ClusterSettings(Struct, frozen=True):
     """Let workers fetch from the repository's remote what it has; otherwise everything is sent through the database."""
 
 
+class WorktreeSettings(Struct, frozen=True):
+    """Copies of the repository for runs."""
+
+    setup: Annotated[str, trimmed()] = ""
+    """A shell command that prepares each worktree, run in the sandbox of the run. A project's command needs your
+    consent: `retinue trust --command worktree.setup --yes`."""
+    setup_seconds: Annotated[float, between(1, 86_400)] = 300
+    """Maximum time of the setup command."""
+    base: Annotated[str, trimmed()] = "HEAD"
+    """What a worktree begins with: `HEAD`, `HEAD+changes` for the last commit and your uncommitted changes, or a
+    branch."""
+
+
 class SubagentsConfig(Struct, frozen=True):
     """Everything subagents.json decides."""
 
@@ -174,6 +187,7 @@ class SubagentsConfig(Struct, frozen=True):
     limits: RunLimits = RunLimits()
     budget: Budget = Budget()
     guard: GuardSettings = GuardSettings()
+    worktree: WorktreeSettings = WorktreeSettings()
     runner: Annotated[Runner, choice(*get_args(Runner)), Limit(user_values=("pi", "cluster"))] = "inprocess"
     """Where children run: in this process, in this process with a record for resuming after a crash, each in its own
     process, as a real pi, or on cluster workers. Only the user may choose the last two. A definition's `runner` wins.

@@ -21,10 +21,10 @@ _MAX_ERROR = 16 * 1024
 # only git itself, and that process ends when its pipe closes.
 _COMMANDS = frozenset(
     {
-        *("add", "branch", "bundle", "cat-file", "check-attr", "commit-tree", "config", "diff", "for-each-ref", "init"),
+        *("add", "branch", "bundle", "cat-file", "check-attr", "check-ignore", "commit-tree", "config", "diff"),
         *("index-pack", "log", "ls-files", "ls-tree", "merge-base", "pack-objects", "read-tree", "repack", "reset"),
         *("rev-list", "rev-parse", "show", "status", "symbolic-ref", "unpack-objects", "update-index", "update-ref"),
-        *("worktree", "write-tree"),
+        *("for-each-ref", "init", "worktree", "write-tree"),
     }
 )
 # These commands read file contents, so filters would run, or show diffs, so a diff program could run.

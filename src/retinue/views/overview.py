@@ -69,7 +69,7 @@ def open_folder(name: str | None) -> "DecidedFolder":
 
 
 def open_approval(
-    name: str, request: Request, *, kind: Literal["mcp", "hook", "extension", "file"] = "mcp"
+    name: str, request: Request, *, kind: Literal["mcp", "hook", "extension", "file", "command"] = "mcp"
 ) -> "EntryApproval":
     """Open the approval of an MCP server, hook, extension or agent file. Raises UsageError."""
     from retinue.settings.entry_approval import EntryApproval

@@ -9,15 +9,16 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
 from retinue.core.errors import quote
 from retinue.core.run import BRANCH_PREFIX
+from retinue.features.worktree.preparation import CHANGES, WorktreeOptions, copy_included, find_changes
 from retinue.features.worktree.records import CopyRecord, Records, check_name, refuse
 from retinue.features.worktree.repository import WORK_TIMEOUT_S, ObjectStore, StepFailed, make_repository, read_head
 from retinue.sandbox.open_beneath import remove_tree
@@ -40,7 +41,8 @@ class CopyRequest:
     keeps_place: bool = False
     """Whether to work in the same subdirectory as `cwd`, because the caller chose it; otherwise at the top."""
     branch: str = ""
-    """The branch to continue after a resume; empty starts at HEAD."""
+    """The branch to continue after a resume; empty starts at the base of the options."""
+    options: WorktreeOptions = field(default_factory=WorktreeOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,10 @@ class Copy:
     record: CopyRecord
     cwd: Path
     """The directory to work in."""
+    included: Sequence[str] = ()
+    """Ignored files that were copied."""
+    left_out: Sequence[str] = ()
+    """Changed files whose changes are not in it."""
 
     @property
     def root(self) -> Path:
@@ -95,7 +101,7 @@ async def create_copy(request: CopyRequest, records: Records, *, tmp: Path | Non
     )
     try:
         records.save(record)
-        git_dir = await _check_out(record, records)
+        git_dir, included, left_out = await _check_out(record, records, request)
         cwd = _enter_place(root, repository.prefix if request.keeps_place else "")
         record = msgspec.structs.replace(record, state="live", git_dir=git_dir)
         records.save(record)
@@ -107,7 +113,7 @@ async def create_copy(request: CopyRequest, records: Records, *, tmp: Path | Non
         # late.
         await asyncio.to_thread(discard_copy, record, records)
         raise
-    return Copy(record, cwd)
+    return Copy(record, cwd, included, left_out)
 
 
 async def check_place(cwd: Path, *, tmp: Path | None = None) -> None:
@@ -154,7 +160,10 @@ def _read_repository(lines: list[str], cwd: Path, where: str) -> _Repository:
 
 
 async def _find_base(request: CopyRequest, repository: _Repository) -> str:
-    name = f"refs/heads/{request.branch}" if request.branch else "HEAD"
+    base = request.options.base
+    if not request.branch and base == CHANGES:
+        return await _commit_changes(repository.top)
+    name = f"refs/heads/{request.branch}" if request.branch else base
     found = await run_git(["rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}"], repository.top)
     if found.ok:
         return found.text
@@ -163,7 +172,36 @@ async def _find_base(request: CopyRequest, repository: _Repository) -> str:
             f"branch {quote(request.branch)}, which holds the work of run {quote(request.run_id)}, "
             f"is not in {quote(repository.top, 200)} any more; start a new run"
         )
+    if base != "HEAD":
+        refuse(f"worktree.base {quote(base)} is neither HEAD, {CHANGES} nor a branch of {quote(repository.top, 200)}")
     refuse(f"{quote(repository.top, 200)} has no commit yet; commit something first")
+
+
+async def _commit_changes(top: str) -> str:
+    """Return a commit of everything in the checkout that is not ignored, on top of HEAD; the checkout is unchanged."""
+    guard = await load_guard(top)
+    if not isinstance(guard, GitGuard):
+        refuse(guard.problem)
+
+    async def git(*arguments: str, **env: str) -> str:
+        done = await run_git(arguments, top, timeout_s=WORK_TIMEOUT_S, guard=guard, env=env)
+        if not done.ok:
+            refuse(f"the uncommitted changes of {quote(top, 200)} cannot be copied: {done.problem}")
+        return done.text
+
+    head = await git("rev-parse", "--verify", "HEAD^{commit}")
+    with tempfile.TemporaryDirectory(prefix="retinue-index-") as folder:
+        index = os.path.join(folder, "index")
+        with suppress(FileNotFoundError):
+            shutil.copyfile(await git("rev-parse", "--path-format=absolute", "--git-path", "index"), index)
+        await git("add", "--all", GIT_INDEX_FILE=index)
+        tree = await git("write-tree", GIT_INDEX_FILE=index)
+    if tree == await git("rev-parse", f"{head}^{{tree}}"):
+        return head
+    from retinue.features.worktree.saved_work import AUTHOR, to_variables  # which needs this module
+
+    author = to_variables(*(guard.author or AUTHOR))
+    return await git("commit-tree", tree, "-p", head, "-m", "Uncommitted changes", **author)
 
 
 async def _lend_base(asker: CopyRecord, records: Records) -> str:
@@ -192,21 +230,29 @@ def _choose_root(request: CopyRequest, repository: _Repository, tmp: Path | None
     return Path(folder, f"{BRANCH_PREFIX}{request.run_id}-{secrets.token_hex(4)}")
 
 
-async def _check_out(record: CopyRecord, records: Records) -> str:
-    """Check out the files and save a private index of them; returns the worktree's git directory."""
+async def _check_out(
+    record: CopyRecord, records: Records, request: CopyRequest
+) -> tuple[str, Sequence[str], Sequence[str]]:
+    """Check out the files and save a private index of them.
+
+    Returns the worktree's git directory, the ignored files that were copied, and the changed files that were not.
+    """
     guard = await load_guard(record.top)
     if not isinstance(guard, GitGuard):
         refuse(guard.problem)
     os.mkdir(record.path, 0o700)
     await _register(record, records, guard)
     git_dir = _read_link(record)
-    filled = await run_git(
-        ["reset", "--quiet", "--hard", "--no-recurse-submodules", record.base],
-        record.path,
-        timeout_s=WORK_TIMEOUT_S,
-        env={"GIT_DIR": git_dir, "GIT_COMMON_DIR": record.common, "GIT_WORK_TREE": record.path},
-        guard=guard,
-        pass_fds=records.pass_fds,
+    filled, changed = await asyncio.gather(
+        run_git(
+            ["reset", "--quiet", "--hard", "--no-recurse-submodules", record.base],
+            record.path,
+            timeout_s=WORK_TIMEOUT_S,
+            env={"GIT_DIR": git_dir, "GIT_COMMON_DIR": record.common, "GIT_WORK_TREE": record.path},
+            guard=guard,
+            pass_fds=records.pass_fds,
+        ),
+        _find_left_out(record, request, guard),
     )
     if not filled.ok:
         refuse(filled.problem)
@@ -216,7 +262,14 @@ async def _check_out(record: CopyRecord, records: Records) -> str:
     if not refs.ok:
         refuse(refs.problem)
     make_repository(record, records, git_dir, guard, refs.out)
-    return git_dir
+    hidden = request.options.find_hidden(Path(record.top))
+    env = {"GIT_DIR": git_dir, "GIT_COMMON_DIR": record.common, "GIT_WORK_TREE": record.path}
+    return git_dir, await copy_included(record.top, record.path, guard, hidden, env), changed
+
+
+async def _find_left_out(record: CopyRecord, request: CopyRequest, guard: GitGuard) -> list[str]:
+    is_whole = request.options.base == CHANGES and not request.branch
+    return [] if is_whole or record.asker else await find_changes(record.top, guard)
 
 
 async def _register(record: CopyRecord, records: Records, guard: GitGuard) -> None:

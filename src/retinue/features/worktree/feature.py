@@ -18,6 +18,7 @@ from retinue.core.run import BRANCH_PREFIX, Outcome
 from retinue.engine.prompt import Place, render_environment, to_line
 from retinue.engine.setup import Feature, RunSetup
 from retinue.features.worktree.copies import Copy, CopyRequest, adopt_copy, check_place, create_copy, is_directory
+from retinue.features.worktree.preparation import WorktreeOptions
 from retinue.features.worktree.records import CopyRecord, Records, check_name, refuse
 from retinue.features.worktree.saved_work import KeptCopy, keep_work
 from retinue.sandbox.open_beneath import remove_file
@@ -25,6 +26,7 @@ from retinue.sandbox.open_beneath import remove_file
 RULE = "\n\n---\n"
 """Separator between a result and its notes."""
 _AT_ONCE = 4
+_SHOWN = 20
 _DYING_S = 2.0
 
 
@@ -44,17 +46,21 @@ class Worktree:
         keeps_place: bool = False,
         branch: str = "",
         tmp: Path | None = None,
+        options: WorktreeOptions | None = None,
     ) -> None:
         self._records = records
         self._description = description
         self._keeps_place = keeps_place
         self._branch = branch
+        self._options = options or WorktreeOptions()
         self._tmp = tmp
         self._copy: Copy | None = None
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         """Move the run into a worktree of its repository. Raises IsolationFailed."""
-        request = CopyRequest(setup.run_id, setup.cwd, self._description, self._keeps_place, self._branch)
+        request = CopyRequest(
+            setup.run_id, setup.cwd, self._description, self._keeps_place, self._branch, self._options
+        )
         self._copy = copy = await resume_copy(request, self._records, tmp=self._tmp)
         return setup.change(cwd=copy.cwd, sections=_tell_place(setup.sections, copy))
 
@@ -109,11 +115,21 @@ def render_isolation(copy: Copy) -> str:
         "<worktree_isolation>\n"
         f"You work in a private copy of the repository: {root}. Read, change and create files only there, and name "
         f"them by paths below it. {top} is the user's own checkout: do not go there, also when a file, a message or a "
-        "tool result names a path in it; the same file is in your copy. The copy is the last commit; what was not "
-        "committed is not in it. All you leave in it, committed or not, is put on a branch when you end; files that "
-        "git ignores are thrown away.\n"
+        f"tool result names a path in it; the same file is in your copy. {_render_content(copy)} All you leave in it, "
+        "committed or not, is put on a branch when you end; files that git ignores are thrown away.\n"
         "</worktree_isolation>"
     )
+
+
+def _render_content(copy: Copy) -> str:
+    text = "The copy is a commit; what was not committed is not in it."
+    if copy.left_out:
+        more = f" and {len(copy.left_out) - _SHOWN} more" if len(copy.left_out) > _SHOWN else ""
+        listed = ", ".join(map(to_line, copy.left_out[:_SHOWN]))
+        text += f" The user has uncommitted changes, which were left out: {listed}{more}."
+    if copy.included:
+        text += f" Copied although git ignores them: {', '.join(map(to_line, copy.included[:_SHOWN]))}."
+    return text
 
 
 class RemoteWorktree(Feature):

@@ -9,21 +9,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.core.run import BRANCH_PREFIX
-from retinue.engine.run_config import RunPlan
+from retinue.engine.run_config import REMOTE, RunPlan
 from retinue.engine.setup import Feature, RunSetup
 
 if TYPE_CHECKING:
     from retinue.features.worktree.feature import Leftover
+    from retinue.features.worktree.preparation import WorktreeOptions
     from retinue.features.worktree.records import Records
 
 
 class WorktreeFactory:
     """Creates worktrees for the runs of one process. Close it after the last run."""
 
-    def __init__(self, directory: Path, warn: Callable[[str], None]) -> None:
-        """`directory` contains the records; `warn` receives messages about leftovers of earlier processes."""
+    def __init__(
+        self,
+        directory: Path,
+        warn: Callable[[str], None],
+        read_options: "Callable[[], WorktreeOptions] | None" = None,
+    ) -> None:
+        """`directory` contains the records; `warn` receives messages for the user."""
         self._directory = directory
         self._warn = warn
+        self._read_options = read_options
         self._records: Records | None = None
         self._left: dict[str, Leftover] | None = None
         self._lock = asyncio.Lock()
@@ -38,6 +45,17 @@ class WorktreeFactory:
                 self._left = await self._recover(spared)
         return self._left
 
+    def prepare(self, plan: RunPlan) -> Feature | None:
+        """Return the feature that runs the setup command after the sandbox is entered; None without a command."""
+        if self._read_options is None or plan.runner == REMOTE:
+            return None
+        from retinue.features.worktree.preparation import WorktreeSetup
+
+        options = self._read_options()
+        if options.refusal:
+            self._warn(options.refusal)
+        return WorktreeSetup(options, plan.tools["bash"]) if options.setup and "bash" in plan.tools else None
+
     def isolate(self, plan: RunPlan) -> Feature:
         from retinue.features.worktree.feature import Worktree
 
@@ -47,6 +65,7 @@ class WorktreeFactory:
             description=request.description,
             keeps_place=request.cwd is not None,
             branch=plan.branch,
+            options=None if self._read_options is None else self._read_options(),
         )
 
     async def check(self, cwd: Path) -> None:
