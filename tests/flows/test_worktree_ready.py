@@ -7,6 +7,7 @@ import time
 import pytest
 
 from retinue import Retinue, Status
+from retinue.core.messages import SystemMessage, ToolResultMessage
 from retinue.settings.entry_approval import EntryApproval
 from retinue.testing import make_repo
 from tests.flows.crew_world import COPIER, SESSION, call, git, script, to
@@ -35,8 +36,8 @@ async def run(tmp_path, repo, command=SHOW, notes=None, **options):
         handle = await crew.spawn("copier", "work")
         outcome = await handle.wait()
         messages = crew.lookout.read_messages(handle.id)
-    [result] = [each for each in messages if each.role == "toolResult"]
-    system = json.dumps([each.sections for each in messages if each.role == "system"])
+    [result] = [each for each in messages if isinstance(each, ToolResultMessage)]
+    system = json.dumps([each.sections for each in messages if isinstance(each, SystemMessage)])
     return outcome, result.content[0].text, system
 
 
