@@ -7,6 +7,7 @@ import time
 import pytest
 
 from retinue import Retinue, Status
+from retinue.core.events import Warned
 from retinue.core.messages import SystemMessage, ToolResultMessage
 from retinue.settings.entry_approval import EntryApproval
 from retinue.testing import make_repo
@@ -31,8 +32,8 @@ def write_settings(folder, **worktree):
 async def run(tmp_path, repo, command=SHOW, notes=None, **options):
     """The outcome of a run in a worktree, the output of its command, and its system prompt."""
     model = script(tmp_path, to("^work", calls=[call("bash", command=command)]), to("^work", text="done"))
-    say = [].append if notes is None else notes.append
-    async with Retinue(repo, model=model, request=SESSION, say=say, **options) as crew:
+    async with Retinue(repo, model=model, request=SESSION, **options) as crew:
+        crew.listen(lambda event: notes.append(event.text) if notes is not None and isinstance(event, Warned) else None)
         handle = await crew.spawn("copier", "work")
         outcome = await handle.wait()
         messages = crew.lookout.read_messages(handle.id)
@@ -130,11 +131,11 @@ async def test_setup_stays_in_the_sandbox(tmp_path, repo, agent_dir):
 
 async def test_command_of_a_project_needs_consent(tmp_path, repo, agent_dir, monkeypatch):
     write_settings(repo / ".pi", setup="mkdir -p build && echo ready > build/out.txt")
-    notes, request = [], SESSION
+    notes = []
     monkeypatch.chdir(repo)
     subprocess.run([sys.executable, "-m", "retinue", "trust", "--yes"], cwd=repo, check=True, capture_output=True)
     _, shown, _ = await run(tmp_path, repo, notes=notes)
-    assert "ready" not in shown and any("trust --command worktree.setup --yes" in note for note in notes), request
+    assert "ready" not in shown and any("trust --command worktree.setup --yes" in note for note in notes)
     for flag, expected in (
         ("", "not approved"),
         ("--yes", "approved"),
