@@ -4,6 +4,7 @@ The JSON of every struct is pi's JSON (camelCase, `role` and `type` tags), so th
 no conversion. This file must not know providers, sessions or tools.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -43,6 +44,7 @@ class ToolCall(Struct, frozen=True, tag_field="type", tag="toolCall", rename="ca
     namespace: str | UnsetType = UNSET
 
 
+_TAG = re.compile(r"\s*<active_agent [^<>]*/>\s*\Z")
 UserContent: TypeAlias = TextContent | ImageContent
 AssistantContent: TypeAlias = TextContent | ThinkingContent | ToolCall
 
@@ -104,6 +106,13 @@ class UserMessage(Struct, frozen=True, tag_field="role", tag="user", rename="cam
 
     content: str | list[UserContent]
     timestamp: int
+
+    @property
+    def shown(self) -> str | list[UserContent]:
+        """The content for people: without the element that names the agent to programs."""
+        if isinstance(self.content, str):
+            return self.content
+        return [block for block in self.content if not (isinstance(block, TextContent) and _TAG.match(block.text))]
 
 
 class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant", rename="camel", omit_defaults=True):

@@ -191,7 +191,7 @@ class ConversationBlocks:
         """Append a complete message."""
         match message:
             case UserMessage():
-                self._append(UserBlock(*_flatten(message.content)))
+                self._append(UserBlock(*_flatten(message.shown)))
             case AssistantMessage():
                 self._close(message)
             case ToolResultMessage():

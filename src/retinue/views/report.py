@@ -211,7 +211,7 @@ def _read_session(session: "Session", chapter: ConversationReport) -> None:
 def _find_title(messages: Iterable[Message]) -> str:
     for message in messages:
         if isinstance(message, UserMessage):
-            content = message.content
+            content = message.shown
             texts = [content] if isinstance(content, str) else [b.text for b in content if isinstance(b, TextContent)]
             return " ".join(" ".join(texts).split())[:80]
     return "empty session"

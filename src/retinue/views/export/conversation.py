@@ -82,7 +82,7 @@ def render_messages(messages: Iterable[Message]) -> str:
 def _render(message: Message, results: dict[str, ToolResultMessage], called: set[str]) -> str:
     match message:
         case UserMessage():
-            return _box("user", "user", _render_content(message.content))
+            return _box("user", "user", _render_content(message.shown))
         case AssistantMessage():
             return _render_reply(message, results)
         case ToolResultMessage() if message.tool_call_id not in called:
