@@ -24,7 +24,7 @@ COLUMNS = (
 def make_old(world):
     """Let the tables be those of version 1, as its workers have left them."""
     world.do("DROP FUNCTION retinue.check_version CASCADE")
-    world.do("DROP TABLE retinue.cases")
+    world.do("DROP TABLE retinue.cases, retinue.gates")
     world.do("ALTER TABLE retinue.runs DROP COLUMN heard, DROP COLUMN home")
     world.do("UPDATE retinue.meta SET version = 1")
     world.do("UPDATE dbos.workflow_status SET application_version = 'retinue-1'")

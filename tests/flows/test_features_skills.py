@@ -40,6 +40,7 @@ def test_roots_have_an_order():
         "/agent/skills",
         "/home/.agents/skills",
         "/home/.pi/skills",
+        "/home/.claude/skills",
     ]
 
 

@@ -89,8 +89,8 @@ async def test_arguments_that_do_not_fit(world, given, reason):
     (world.work / "a").write_text("first")
     world.hooks(world.hook("fixer", PRE, {"decision": "allow", "modifiedInput": given}))
     (text,) = await world.run(*begin("read", path="a"))
-    assert text.startswith("[Denied] Tool \"read\" was denied: the hook 'fixer' answered ") and reason in text
-    assert [line.startswith("hook 'fixer' at tool.approval.pre answered") for line in world.warned] == [True]
+    assert text.startswith("[Denied] Tool \"read\" was denied: the hook 'fixer' returned ") and reason in text
+    assert [line.startswith("hook 'fixer' at tool.approval.pre returned") for line in world.warned] == [True]
 
 
 @pytest.mark.attack("F8")

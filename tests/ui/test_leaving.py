@@ -41,7 +41,7 @@ def test_retry_counts_down_on_one_line(mocked):
 
 def test_background_agent_ends_on_its_call_line(mocked):
     words = "The **ring** is in `log.py`. " + "Further words follow here without an end. " * 30
-    replies = [spawn(), to("^begin$", text="It is on it."), to("^look$", text=words, delay_ms=500)]
+    replies = [spawn(), to("^begin$", text="It is on it."), to("^look", text=words, delay_ms=500)]
     with mocked(*replies, to("notification", text="All done.")) as world, world.tmux() as tmux:
         tmux.say("begin")
         tmux.see("Running in background")
@@ -57,7 +57,7 @@ def test_background_agent_ends_on_its_call_line(mocked):
 
 
 def test_leaving_asks_and_says_how_to_resume(mocked):
-    replies = [spawn(), to("^begin$", text="It is\non it."), to("^look$", text="seen", delay_ms=1500)]
+    replies = [spawn(), to("^begin$", text="It is\non it."), to("^look", text="seen", delay_ms=1500)]
     with mocked(*replies, to("notification", text="The last answer.")) as world, world.tmux() as tmux:
         tmux.say("begin")
         tmux.see("on it.")

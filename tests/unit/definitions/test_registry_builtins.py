@@ -10,7 +10,7 @@ from retinue.definitions.registry import DefinitionRegistry
 
 NOWHERE = Path("/nonexistent/place")
 LOOK = ("read", "grep", "find", "ls", "lsp")
-EXPLORE = ("read", "bash", "grep", "find", "ls")
+EXPLORE = ("read", "bash", "grep", "find", "ls", "ask_parent")
 SEARCH = {"read_file": "read", "search_files": "find", "search_code": "grep"}
 
 
@@ -32,7 +32,7 @@ def test_builtins_ask_for_these_tools(builtins: dict[str, Definition]) -> None:
         "Plan": ("pi", True, None, DeclaredTools(EXPLORE)),
         "explore": ("codingcode", True, 180, DeclaredTools(explore, aliases=fetch)),
         "explorer": ("pi", True, None, DeclaredTools(LOOK)),
-        "general-purpose": ("pi", False, None, DeclaredTools()),
+        "general-purpose": ("pi", False, None, DeclaredTools(("ask_parent",), all_builtins=True)),
         "implementer": ("pi", True, None, DeclaredTools(LOOK)),
         "plan": ("codingcode", True, 180, DeclaredTools(plan, aliases={**fetch, "execute_command": "bash"})),
         "researcher": ("pi", True, None, DeclaredTools(web)),

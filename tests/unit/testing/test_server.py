@@ -224,4 +224,4 @@ def test_process_names_a_bad_script(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "retinue.testing.server", "--script", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {script}: replies[0]: unknown field 'txt' (did you mean 'text'?); accepted:")
+    assert done.stderr.startswith(f"error: {script}: replies[0]: Object contains unknown field `txt`; see")

@@ -109,7 +109,7 @@ def ask_brave(access: ProviderAccess, query: str, count: int) -> HttpRequest:
 
 def read_brave(body: bytes) -> list[SearchHit]:
     value = read_json(body)
-    web = value.get("web", {}) if isinstance(value, dict) else value
+    web = (value.get("web") or {}) if isinstance(value, dict) else value
     return to_hits(read_rows(web, "results"), url="url", snippet="description")
 
 
