@@ -98,9 +98,12 @@ async def client(server, **options):
     from mcp import Client
     from mcp.client.streamable_http import streamable_http_client
 
-    async with httpx2.AsyncClient(headers={"Authorization": server.authorization}, timeout=30) as http:
-        async with Client(streamable_http_client(server.url, http_client=http), **options) as connected:
-            yield connected
+    headers = {"Authorization": server.authorization}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=30) as http,
+        Client(streamable_http_client(server.url, http_client=http), **options) as connected,
+    ):
+        yield connected
 
 
 def text_of(result):
