@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import aiohttp
@@ -9,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from retinue.testing import run_cli
+from tests.needs import need_program
 from tests.ui.browser_world import open_browser, open_session, served, split, start, wait_until
 from tests.ui.terminal_world import World
 
@@ -134,9 +136,25 @@ async def test_browser_paints_and_is_answered(mocked, tmp_path):
             assert asked and [url for url in asked if not url.startswith(here.removeprefix(":"))] == []
             assert page.complaints == []
             told = await page.evaluate("document.title + document.cookie + location.search + location.hash")
-            assert told == "retinue"
+            assert told == "what is it? · retinue"
     background, accent, words = "#16161e", "#dfaf68", "#c0caf5"
     assert after[background] > 100_000 and after[accent] > 1000 and 0 < before[words] < after[words]
+
+
+PASTE = """
+const clip = new DataTransfer(), box = document.querySelector(".xterm-helper-textarea");
+clip.setData("text/plain", "x".repeat(1200000) + "\\nEND");
+box.dispatchEvent(new ClipboardEvent("paste", { clipboardData: clip, bubbles: true }));
+"""
+
+
+async def test_large_paste_arrives(world, tmp_path):
+    with served(world) as (address, _):
+        async with open_browser(tmp_path) as page:
+            await open_session(page, address)
+            await page.see("offline/rules")
+            await page.evaluate(PASTE)
+            await page.see("[paste #1 +2 lines]", 20)
 
 
 async def test_browser_says_when_it_ended(world, tmp_path):
@@ -389,6 +407,21 @@ async def test_odd_messages_end_their_window(world):
             await write("still here")
             await see(b"still here")
     assert codes == [aiohttp.WSCloseCode.POLICY_VIOLATION] * len(codes)
+
+
+@pytest.mark.attack("D17")
+async def test_flood_of_connections_is_survived(world):
+    with served(world) as (address, process):
+        host, port = split(address)[0].removeprefix("http://").split(":")
+        subprocess.run([need_program("prlimit"), f"--pid={process.pid}", "--nofile=40:40"], check=True)
+        ends = [await asyncio.open_connection(host, port) for _ in range(60)]
+        await asyncio.sleep(0.2)  # nothing tells that the server has met its limit
+        for _, writer in ends:
+            writer.close()
+        async with asyncio.timeout(20):
+            assert (await fetch(address))[0] == 200
+        said = end(process)
+    assert len(said) < 5 and any("Too many open files" in line for line in said), said
 
 
 @pytest.mark.attack("D17")

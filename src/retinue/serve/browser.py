@@ -39,13 +39,14 @@ PAGES = {
 }
 MOST_SESSIONS = 100
 """Maximum number of sessions that run at the same time."""
-MOST_EXPORTED = 256 * 1024 * 1024
 REFRESH_S = 1.0
 ALIVE_S = 20.0
 """Seconds between the questions whether a browser is still there."""
 CLOSE_S = 8.0
 """Seconds that sessions may take to close when the server is stopped."""
 
+_LOST = 129
+"""The exit status when the terminal of the server is closed: the sessions continue."""
 _PROTOCOL = "retinue"
 """The websocket subprotocol of our page. The token is sent as a second subprotocol because pages cannot set headers."""
 ENDED, DETACHED, UNKNOWN, FAILED = 4000, 4001, 4004, 4005
@@ -299,17 +300,18 @@ class BrowserServer:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
+        assert process.stdout is not None and process.stderr is not None
         try:
-            data, errors = await process.communicate()
-        except asyncio.CancelledError:
-            process.kill()
-            raise
-        if process.returncode or len(data) > MOST_EXPORTED:
+            await page.send_json(["file", f"{Path(record.file).stem}.html"])
+            _, errors = await asyncio.gather(_copy(process.stdout, page), process.stderr.read())
+            status = await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+        if status:
             lines = errors.decode(errors="replace").strip().splitlines()
-            raise RetinueError(lines[-1].removeprefix("retinue: ") if lines else "the session is too large for a page")
-        await page.send_json(["file", f"{Path(record.file).stem}.html", len(data)])
-        for start in range(0, len(data), wire.MAX_LINE):
-            await page.send_bytes(data[start : start + wire.MAX_LINE])
+            raise RetinueError(lines[-1].removeprefix("retinue: ") if lines else "the export has failed")
+        await page.send_json(["saved"])
 
     async def close_sessions(self) -> int:
         """Close the sessions that this server has started; returns how many did not end in time."""
@@ -360,6 +362,11 @@ _PROGRAM = (sys.executable, "-P", "-m", "retinue")
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 
 
+async def _copy(reader: asyncio.StreamReader, page: web.WebSocketResponse) -> None:
+    while data := await reader.read(wire.MAX_LINE):
+        await page.send_bytes(data)
+
+
 async def _show(reader: asyncio.StreamReader, page: web.WebSocketResponse) -> None:
     """Send the output of a session to its page until one of them ends."""
     try:
@@ -367,6 +374,8 @@ async def _show(reader: asyncio.StreamReader, page: web.WebSocketResponse) -> No
             match wire.read_answer(line):
                 case wire.Output(text):
                     await page.send_bytes(text.encode())
+                case wire.Title(text):
+                    await page.send_json(["title", text])
                 case wire.Parted(is_ended, text):
                     await page.close(code=ENDED if is_ended else DETACHED, message=_cut(text))
                 case wire.Refused(text):
@@ -413,13 +422,20 @@ def _cut(text: str) -> bytes:
     return escape_line(text, 200).encode()[:120].decode(errors="ignore").encode()
 
 
-def _shorten(record: logging.LogRecord) -> bool:
-    """Log a failed request as one line, because anyone on this machine can trigger these errors."""
-    error = record.exc_info[1] if record.exc_info else None
-    if error is not None:
+class _LogFilter:
+    """Logs a failed request as one line, and the same one only once in a row: anyone on this machine can cause these."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            return True
         text = escape_line(" ".join(f"{type(error).__name__}: {error}".split()), 200)
         record.msg, record.args, record.exc_info = f"retinue: a request was refused: {text}", (), None
-    return True
+        is_new, self._last = text != self._last, text
+        return is_new
 
 
 def _is_number(text: str, digits: int) -> bool:
@@ -443,7 +459,8 @@ async def serve_browser(
     with socket.socket(family, kind) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(place)
-        logging.getLogger("aiohttp.server").addFilter(_shorten)
+        for name in ("aiohttp.server", "asyncio"):
+            logging.getLogger(name).addFilter(_LogFilter().filter)
         host = f"[{address.host}]" if ":" in address.host else address.host
         scheme, usual = ("https", 443) if tls else ("http", 80)
         port = listening.getsockname()[1]
@@ -458,7 +475,7 @@ async def serve_browser(
                 await server.start("--continue")
             tell(server.address)
             status = await ended
-            if left := await server.close_sessions():
+            if status != _LOST and (left := await server.close_sessions()):
                 warn(f"{left} session{'s' if left > 1 else ''} did not close in time; retinue attach --list shows them")
             return status
         finally:
@@ -474,6 +491,6 @@ def _catch_signals() -> "asyncio.Future[int]":
         if not ended.done():
             ended.set_result(status)
 
-    for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
+    for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, _LOST)):
         loop.add_signal_handler(number, end, status)
     return ended

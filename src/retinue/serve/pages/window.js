@@ -5,6 +5,7 @@ if (window.innerWidth < 700) terminal.dataset.fontSize = window.innerWidth < 360
 // With this, xterm.js resizes and so empties its canvas where a browser only pretends to be a phone.
 delete ResizeObserverEntry.prototype.devicePixelContentBoxSize;
 
+const LONGEST = 100000; // of one message
 const ENDED = 4000, DETACHED = 4001, UNKNOWN = 4004, FAILED = 4005, REFUSED = 1008;
 const TEXTS = {
   [ENDED]: "This session has ended.",
@@ -20,13 +21,21 @@ window.WebSocket = class extends TokenSocket {
     current = this;
     let wasOpen = false;
     this.addEventListener("open", () => (wasOpen = true));
+    this.addEventListener("message", ({ data }) => {
+      const [kind, text] = typeof data === "string" ? JSON.parse(data) : [];
+      if (kind === "title") document.title = text ? `${text} · retinue` : "retinue";
+    });
     this.addEventListener("close", ({ code, reason }) => {
       if (code === DETACHED) return location.assign("/");
       const tell = (text) => (document.querySelector("#why").textContent = text);
       document.querySelector("#reason").textContent = reason;
       document.querySelector("#resume").hidden = code === UNKNOWN;
-      code in TEXTS ? tell(TEXTS[code]) : explainLoss(wasOpen, tell);
+      code in TEXTS ? tell(TEXTS[code]) : explainLoss(wasOpen, tell, () => location.reload());
     });
+  }
+  send(data) {
+    if (data.length <= LONGEST) return super.send(data);
+    for (const part of JSON.parse(data)[1].match(/[^]{1,100000}/gu)) super.send(JSON.stringify(["stdin", part]));
   }
 };
 
