@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -415,7 +416,9 @@ async def test_flood_of_connections_is_survived(world):
         host, port = split(address)[0].removeprefix("http://").split(":")
         subprocess.run([need_program("prlimit"), f"--pid={process.pid}", "--nofile=40:40"], check=True)
         ends = [await asyncio.open_connection(host, port) for _ in range(60)]
-        await asyncio.sleep(0.2)  # nothing tells that the server has met its limit
+        async with asyncio.timeout(20):
+            while len(os.listdir(f"/proc/{process.pid}/fd")) < 40:
+                await asyncio.sleep(0.02)
         for _, writer in ends:
             writer.close()
         async with asyncio.timeout(20):

@@ -100,6 +100,8 @@ async def test_list_survives_its_server(mocked, tmp_path):
             await wait_until(page, "document.querySelector('#message').innerText.includes('Trying again')")
             await page.evaluate("document.querySelector('.say').requestSubmit()")
             await wait_until(page, "document.querySelector('#message').innerText.includes('not connected')")
+            trying = "document.querySelector('.ended').innerText == document.querySelector('#why').textContent"
+            await wait_until(tab, f"document.querySelector('#why').textContent && {trying}")  # and no button
             with served(world, "--port", port) as (address, _):
                 refused = "document.body.innerText.includes('Open the address that retinue serve printed')"
                 for each in (page, tab):
@@ -108,10 +110,8 @@ async def test_list_survives_its_server(mocked, tmp_path):
                 async with open_tab(page, address):
                     await wait_until(page, "document.querySelector('article.running, article.finished')", 20)
                     await wait_until(tab, "document.body?.classList.contains('-first-byte')", 20)
-                    drafts = (
-                        "[document.querySelector('.say input').value, document.querySelector('#task').value.length]"
-                    )
-                    assert await page.evaluate(drafts) == ["a draft", 100001]
+                    assert await page.evaluate("document.querySelector('.say input').value") == "a draft"
+                    assert await page.evaluate("document.querySelector('#task').value.length") == 100_001
                     await tab.see("FOUR")
                 async with listing(address) as (send, hear):
                     await send("command", "stop", name)
@@ -130,12 +130,11 @@ async def test_questions_hide_nothing(mocked):
         (world.agent_dir / "subagents.json").write_text(json.dumps({"approvals": "ask"}))
         with served(world) as (address, _):
             names = [await start(address, task) for task in ("hide it", "long text")]
-            async with listing(address) as (send, hear):
+            async with listing(address) as (_, hear):
                 is_asked = lambda _, rows: len(rows) == 2 and all(row["questions"] for row in rows)  # noqa: E731
                 _, rows = await hear("sessions", is_asked)
                 asked = {row["id"]: row["questions"][0] for row in rows}
-                assert "⟨211 blanks⟩" in asked[names[0]]["text"] or "⟨201 blanks⟩" in asked[names[0]]["text"]
-                assert "\\u202e; rm -rf ." in asked[names[0]]["text"]
+                assert asked[names[0]]["text"] == "echo fine ⟨201 blanks⟩ \\u202e; rm -rf ."
                 assert "open the session" in asked[names[1]]["text"] and asked[names[1]]["options"] == []
 
 

@@ -423,7 +423,7 @@ def _cut(text: str) -> bytes:
 
 
 class _LogFilter:
-    """Logs a failed request as one line, and the same one only once in a row: anyone on this machine can cause these."""
+    """Logs an error as one line, and the same only once in a row: anyone on this machine can cause these."""
 
     def __init__(self) -> None:
         self._last = ""

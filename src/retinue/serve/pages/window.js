@@ -29,8 +29,10 @@ window.WebSocket = class extends TokenSocket {
       if (code === DETACHED) return location.assign("/");
       const tell = (text) => (document.querySelector("#why").textContent = text);
       document.querySelector("#reason").textContent = reason;
-      document.querySelector("#resume").hidden = code === UNKNOWN;
-      code in TEXTS ? tell(TEXTS[code]) : explainLoss(wasOpen, tell, () => location.reload());
+      const isOver = code in TEXTS; // else a click would leave this page for one that cannot be reached
+      document.querySelector("#resume").hidden = !isOver || code === UNKNOWN;
+      document.querySelector(".ended a").hidden = !isOver;
+      isOver ? tell(TEXTS[code]) : explainLoss(wasOpen, tell, () => location.reload());
     });
   }
   send(data) {
