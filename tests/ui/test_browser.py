@@ -69,8 +69,7 @@ async def test_page_and_socket_answer(world):
                     while b"offline/rules" not in seen:
                         message = await socket.receive()
                         seen += message.data if isinstance(message.data, bytes) else str(message.data).encode()
-                await socket.send_str(json.dumps(["stdin", "hello"]))
-                await socket.send_str(json.dumps(["ping", "1"]))
+                await socket.send_str(json.dumps({"type": "keys", "text": "hello"}))
 
 
 @contextlib.asynccontextmanager
@@ -93,7 +92,7 @@ async def window(address, name=""):
                     seen += message.data if isinstance(message.data, bytes) else str(message.data).encode()
             seen = seen.partition(text)[2]
 
-        yield see, lambda text: socket.send_str(json.dumps(["stdin", text]))
+        yield see, lambda text: socket.send_str(json.dumps({"type": "keys", "text": text}))
 
 
 @pytest.mark.attack("I1", "I4")
@@ -330,9 +329,10 @@ FRAMES = {
 }
 CLOSED = b"\x88\x02" + aiohttp.WSCloseCode.POLICY_VIOLATION.to_bytes(2, "big")
 MESSAGES = [
-    *("", "{", "null", "[]", "{}", "[[]]", "[" * 20_000, '["stdin"]', '["stdin", 5]', '["stdin", "\\ud800"]'),
-    *('["resize"]', '["resize", 1]', '["resize", {"width": "x", "height": null}]', '["ping"]', '["unknown", 1]'),
-    *('["resize", {"width": -1, "height": 9}]', '["resize", {"width": 80, "height": 99999999999}]'),
+    *("", "{", "null", "[]", "{}", "[[]]", "[" * 20_000, '{"type":"keys"}', '{"type":"keys","text":5}'),
+    *('{"type":"keys","text":"\\ud800"}', '["stdin", "x"]', '{"type":"say","text":"x"}', '{"type":"close"}'),
+    *('{"type":"report"}', '{"type":"open","kind":"browser","width":80,"height":24}', '{"type":"focus"}'),
+    *('{"type":"resize","width":-1,"height":9}', '{"type":"resize","width":80,"height":99999999999}'),
 ]
 
 

@@ -55,31 +55,6 @@ _Respond = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _Id = Annotated[str, Meta(pattern="^[0-9a-f]{8}$")]
 
 
-class _Size(Struct):
-    width: wire.Cells
-    height: wire.Cells
-
-
-class _Keys(Struct, array_like=True, tag="stdin"):
-    text: str
-
-
-class _Resize(Struct, array_like=True, tag="resize"):
-    size: _Size
-
-
-class _Ping(Struct, array_like=True, tag="ping"):
-    text: str
-
-
-class _Blur(Struct, array_like=True, tag="blur"):
-    pass
-
-
-class _Focus(Struct, array_like=True, tag="focus"):
-    pass
-
-
 class _Start(Struct, array_like=True, tag="start"):
     task: wire.Words
 
@@ -100,7 +75,7 @@ class _Answer(Struct, array_like=True, tag="answer"):
     answer: wire.Words
 
 
-_read_window = msgspec.json.Decoder(_Keys | _Resize | _Ping | _Blur | _Focus).decode
+_read_window = msgspec.json.Decoder(wire.Keys | wire.Resize | wire.Focus).decode
 _read_list = msgspec.json.Decoder(_Start | _Command | _Say | _Answer).decode
 _NOT_OURS = (msgspec.MsgspecError, TypeError, RecursionError)
 
@@ -392,20 +367,12 @@ async def _forward(page: web.WebSocketResponse, writer: asyncio.StreamWriter) ->
     """Forward messages from our page to the session; close the connection on any other message."""
     async for message in page:
         try:
-            sent = _read_window(message.data)
+            line = wire.write_line(_read_window(message.data))
         except _NOT_OURS:
             await page.close(code=WSCloseCode.POLICY_VIOLATION)
             return
-        match sent:
-            case _Keys(text):
-                writer.write(wire.write_line(wire.Keys(text)))
-            case _Resize(size):
-                writer.write(wire.write_line(wire.Resize(size.width, size.height)))
-            case _Ping(text):
-                await page.send_json(["pong", text])
-            case _Blur() | _Focus():
-                writer.write(wire.write_line(wire.Focus(isinstance(sent, _Focus))))
         with suppress(OSError):
+            writer.write(line)
             await writer.drain()
 
 

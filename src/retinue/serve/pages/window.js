@@ -5,7 +5,6 @@ if (window.innerWidth < 700) terminal.dataset.fontSize = window.innerWidth < 360
 // With this, xterm.js resizes and so empties its canvas where a browser only pretends to be a phone.
 delete ResizeObserverEntry.prototype.devicePixelContentBoxSize;
 
-const LONGEST = 100000; // of one message
 const ENDED = 4000, DETACHED = 4001, UNKNOWN = 4004, FAILED = 4005, REFUSED = 1008;
 const TEXTS = {
   [ENDED]: "This session has ended.",
@@ -35,9 +34,12 @@ window.WebSocket = class extends TokenSocket {
       isOver ? tell(TEXTS[code]) : explainLoss(wasOpen, tell, () => location.reload());
     });
   }
+  // Takes what textual's terminal sends; a long paste becomes several messages.
   send(data) {
-    if (data.length <= LONGEST) return super.send(data);
-    for (const part of JSON.parse(data)[1].match(/[^]{1,100000}/gu)) super.send(JSON.stringify(["stdin", part]));
+    const [kind, value] = JSON.parse(data), tell = (message) => super.send(JSON.stringify(message));
+    if (kind === "stdin") (value.match(/[^]{1,100000}/gu) || []).forEach((text) => tell({ type: "keys", text }));
+    else if (kind === "resize") tell({ type: "resize", ...value });
+    else if (kind === "focus" || kind === "blur") tell({ type: "focus", is_focused: kind === "focus" });
   }
 };
 
