@@ -123,17 +123,26 @@ async def test_questions_hide_nothing(mocked):
     hidden = "echo fine " + " " * 200 + "\u202e; rm -rf ."
     replies = [
         {"match": {"last_user": "^hide"}, "calls": [call("bash", command=hidden)]},
+        {
+            "match": {"last_user": "^many"},
+            "calls": [call("bash", command=f"echo {n} {'🙂' * 9000}") for n in range(40)],
+        },
         {"match": {"last_user": "^long"}, "calls": [call("write", path="a.txt", content="x" * 1_200_000)]},
         DONE,
     ]
     with mocked(*replies) as world:
         (world.agent_dir / "subagents.json").write_text(json.dumps({"approvals": "ask"}))
         with served(world) as (address, _):
-            names = [await start(address, task) for task in ("hide it", "long text")]
+            names = [await start(address, task) for task in ("hide it", "long text", "many calls")]
             async with listing(address) as (_, hear):
-                is_asked = lambda _, rows: len(rows) == 2 and all(row["questions"] for row in rows)  # noqa: E731
+                is_asked = lambda _, rows: len(rows) == 3 and all(row["questions"] for row in rows)  # noqa: E731
                 _, rows = await hear("sessions", is_asked)
                 asked = {row["id"]: row["questions"][0] for row in rows}
+                assert sorted((len(row["questions"]), row["isOpen"]) for row in rows) == [
+                    (1, True),
+                    (1, True),
+                    (16, True),
+                ]
                 assert asked[names[0]]["text"] == "echo fine ⟨201 blanks⟩ \\u202e; rm -rf ."
                 assert "open the session" in asked[names[1]]["text"] and asked[names[1]]["options"] == []
 

@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -42,8 +43,8 @@ CHECK_S = 0.5
 LINGER_S = 60.0
 """Seconds that a session without work and without a window stays open, so that a reload finds it unchanged."""
 MOST_CONNECTIONS = 64
-MOST_ASKED = 20_000
-"""Characters of a question that the list shows."""
+MOST_QUESTIONS, MOST_ASKED = 16, 10_000
+"""Questions that the list shows at once, and the characters of one: a record must fit into a message."""
 _TITLE = 120
 _KITTY = "" if constants.DISABLE_KITTY_KEY else "\x1b[>25u"
 _MODES = "\x1b[?1049h\x1b[?1000h\x1b[?1003h\x1b[?1015h\x1b[?1006h\x1b[?25l\x1b[?2026$p\x1b[?2004h"
@@ -376,7 +377,7 @@ class SessionWindows:
                 return record
             note = "asks whether to use this folder's own configuration; open it to answer"
             return structs.replace(record, state="waiting", note=note)
-        crew, questions = link.crew, tuple(map(_render, link.state.questions))
+        crew, questions = link.crew, tuple(map(_render, link.state.questions[:MOST_QUESTIONS]))
         state: wire.State = "waiting" if questions else "running" if self._is_working() else "finished"
         first = next((block.text for block in link.state.talk.blocks if isinstance(block, UserBlock)), "")
         note = record.note if crew.is_saved else "the session could not be saved completely; free some space"
@@ -394,10 +395,11 @@ class SessionWindows:
         )
 
 
+@lru_cache(maxsize=MOST_QUESTIONS)
 def _render(question: Question) -> Question:
     """A question as the list can show it: nothing in it is invisible. One that is too long has to be opened."""
-    text, options = render_matter(question.text), question.options
-    if len(text) > MOST_ASKED:
+    text, options = render_matter(question.text[:MOST_ASKED]), question.options
+    if max(len(text), len(question.text)) > MOST_ASKED:
         text, options = f"{describe_size(question.text)}: open the session to read and answer this", ()
     title, agent = clean_line(question.title), clean_line(question.agent)
     return structs.replace(question, title=title, agent=agent, text=remove_unsafe(text), options=options)
