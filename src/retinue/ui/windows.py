@@ -120,7 +120,7 @@ class SessionWindows:
         self._connections = 0
         self._size = Size(80, 24)
         self._thread = threading.get_ident()
-        self._alone_s = self._idle_s = time.monotonic()
+        self._alone_s = self._busy_until_s = time.monotonic()
         self._started_ms = self._changed_ms = round(time.time() * 1000)
         self._written: wire.ProcessRecord | None = None
         self._last: wire.ProcessRecord | None = None
@@ -322,14 +322,14 @@ class SessionWindows:
             for window in self._windows:
                 window.tell(record)
         if self._is_working():
-            self._idle_s = now_s
+            self._busy_until_s = now_s
         if not self._windows and not self.is_deaf and self._is_overdue(now_s):
             self._app.exit(0)
 
     def _is_overdue(self, now_s: float) -> bool:
         if (keep_s := self._keep_s) is not None:
             return now_s - self._alone_s > keep_s
-        return now_s - max(self._alone_s, self._idle_s) > LINGER_S
+        return now_s - max(self._alone_s, self._busy_until_s) > LINGER_S
 
     @property
     def _keep_s(self) -> float | None:
