@@ -12,6 +12,7 @@ XLLAMACPP=2026.10.11549
 SMOLLM2=0.1.2
 LITELLM=1.106.2
 ACP=2.4.0
+MCP=2.0.0
 CONFORMANCE='0.1.16 0.2.0-alpha.12'
 AGENTS='pi-subagents@0.67.0 get-shit-done-cc@1.32.0 oh-my-claude-sisyphus@5.5.0 claude-flow@3.43.0 oh-my-opencode@4.19.4'
 
@@ -117,6 +118,12 @@ install_conformance() {
     install_npm "$RETINUE_CONFORMANCE_DIR" "${packages[@]}" "node@$NODE"
 }
 
+# The oldest version of the MCP library that pyproject.toml accepts; the tests use the newest.
+install_mcp() {
+    RETINUE_MCP_DIR=$cache/mcp-$MCP
+    install_python "$RETINUE_MCP_DIR" "mcp==$MCP"
+}
+
 # Each in turn: the command that installs it, the variable that tells the tests where it is, its name.
 while read -r install variable name; do
     if "$install" </dev/null; then
@@ -132,6 +139,7 @@ fetch_agents RETINUE_AGENTS_DIR the collection of published agents
 install_llama RETINUE_LLAMA_DIR llama.cpp
 install_litellm RETINUE_LITELLM_DIR LiteLLM
 install_acp RETINUE_ACP_DIR the ACP library
+install_mcp RETINUE_MCP_DIR the oldest MCP library
 install_conformance RETINUE_CONFORMANCE_DIR the MCP conformance suite
 LIST
 exec "$@"
