@@ -101,9 +101,8 @@ def parse_opencode(data: bytes, path: str) -> list[Denial]:
             continue
         table = opencode.SWITCHES if field == "tools" else opencode.PERMISSIONS
         plain = content[field]
-        if field == "tools" and isinstance(plain, dict):
-            plain = {key: {True: "allow", False: "deny"}.get(value, value) for key, value in plain.items()}
-        rules = opencode.to_rules(plain)
+        is_old = field == "tools" and isinstance(plain, dict)
+        rules = opencode.to_switches(plain) if is_old else opencode.to_rules(plain)
         if rules is None:
             found.append(Denial(path, field, fault="expected an object or a list of rules"))
             continue

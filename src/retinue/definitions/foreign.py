@@ -37,8 +37,13 @@ _PATTERN = re.compile(r"([^()]+)\((.*)\)\Z", re.DOTALL)
 # Words in the name of an unknown field that say that it restricts the agent.
 _RESTRICTING = re.compile(
     r"permi|den(y|ied)|allow|forbid|block|restrict|constrain|exclu|readonly|sandbox|tool|approv|limit|max|policy"
-    r"|network|isolat|disab|timeout|budget"
+    r"|network|isolat|disab|enabl|timeout|budget|access|writ|secur|guard|only|never|safe"
 )
+_SERVER_LIMIT = re.compile(r"tool|allow|den(y|ied)|exclu|disab|block|readonly")
+"""Words in the name of a field of an MCP server that say that it restricts the agent."""
+# Fields of which the last one counts if a file has two, since they restrict nothing.
+_FREE = frozenset(("name", "description", "display_name", "model", "thinking", "color", "memory", "instructions"))
+_TOOL_NAME = re.compile(r"[\w.:/-]+|\*|mcp__[\w.*-]+")
 Parsed = tuple[Definition | None, list[Diagnostic]]
 
 
@@ -68,7 +73,7 @@ class ForeignFields(AgentFields):
         for entry in block.entries:
             key = entry.key
             is_unknown = key not in tables.fields and key not in tables.ignored and key not in self._written.values()
-            if is_unknown and _RESTRICTING.search(fold_key(key)):
+            if is_unknown and _RESTRICTING.search(fold_key(key)) and not _is_switched_on(entry):
                 self.block(key, "is a field that retinue does not know and that may restrict the agent", entry.line)
 
     def report(
@@ -84,6 +89,13 @@ class ForeignFields(AgentFields):
             super().report(text, field, line, code, severity)
         elif field in self._written:
             self.note(self._written[field], "approximated", text)
+
+    def _repeat(self, field: str, entry: FrontmatterField) -> None:
+        if field in _FREE:
+            super()._repeat(field, entry)
+        else:
+            self._written[field] = entry.key
+            self.block(field, f"is given twice (first on line {self.lines[field]})", entry.line)
 
     def block(self, field: str, why: str, line: int | None = None) -> None:
         """Disable the agent because of a restriction that cannot be expressed."""
@@ -127,6 +139,12 @@ class ForeignFields(AgentFields):
         return None
 
 
+def _is_switched_on(entry: FrontmatterField) -> bool:
+    """Whether a field only says that the agent is enabled."""
+    value = entry.value
+    return fold_key(entry.key) == "enabled" and isinstance(value, Scalar) and value.text.lower() == "true"
+
+
 def show_short(value: Value | None) -> str:
     if isinstance(value, Scalar):
         return "nothing" if value.is_null else quote(value.text, 60)
@@ -142,8 +160,11 @@ class AgentDraft:
         self.denied: list[str] = []
         self.readonly = False
         self.enabled = True
+        self.has_skill_rules = False
         self.servers: list[str] = []
         """MCP servers whose tools are all given."""
+        self.lost_servers: set[str] = set()
+        """MCP servers that are denied; `*` for all."""
         self.selectors: list[str] = []
         self.patterns: list[tuple[str, str, tuple[str, ...]]] = []
         """Field, rule and tools of rules about some uses of a tool."""
@@ -187,16 +208,27 @@ def to_value(data: Any, line: int) -> Value:
 
 
 def build_agent(
-    fields: ForeignFields, source: Source, read_more: Callable[[AgentDraft], None], *, stem: str = ""
+    fields: ForeignFields,
+    source: Source,
+    read_more: Callable[[AgentDraft], None],
+    *,
+    stem: str = "",
+    is_served: Callable[[str], bool] = lambda word: False,
 ) -> Parsed:
-    """The definition in a file; `read_more` reads what only this tool has."""
+    """The definition in a file; `read_more` reads what only this tool has.
+
+    `is_served` returns whether a word of the tool list names tools of a server in a form that `read_more` reads.
+    """
     name = _read_stem(fields, stem) if stem else read_name(fields, stem_counts=True)
     described = read_description(fields)
     draft = AgentDraft(fields)
-    _read_tools(draft)
+    _read_tools(draft, is_served)
     _read_denied(draft)
     _read_plain(draft)
     read_more(draft)
+    _drop_servers(draft)
+    if draft.has_skill_rules:
+        draft.values["skills"] = False
     model, is_wish = _read_model(fields)
     if name is None or fields.is_refused:
         return None, fields.problems
@@ -287,7 +319,7 @@ def find_server(word: str) -> tuple[str, str] | None:
     return (server, tool or "*") if slash and server else None
 
 
-def _read_tools(draft: AgentDraft) -> None:
+def _read_tools(draft: AgentDraft, is_served: Callable[[str], bool]) -> None:
     fields = draft.fields
     value = fields.get("tools")
     if value is None:
@@ -317,7 +349,9 @@ def _read_tools(draft: AgentDraft) -> None:
             draft.names += [] if "*" in served[1] else [word.replace("/", ":", 1)]
         elif found:
             draft.names += found
-        else:
+        elif "(" in word:
+            fields.block("tools", f"{quote(word, 80)} is not the name of a tool")
+        elif not is_served(word):
             missing.append(word)
     draft.servers += mentioned if draft.servers else []
     if missing:
@@ -341,12 +375,15 @@ def deny_word(draft: AgentDraft, field: str, word: str) -> None:
     tool, use = split_pattern(word)
     tables = draft.fields.tables
     found = translate(tool, tables, is_denial=True)
-    if use != "*":
+    if tool.lower() == "skill":
+        draft.values["skills"] = False
+        draft.has_skill_rules |= use != "*"
+    elif not _TOOL_NAME.fullmatch(tool) or (use != "*" and find_server(tool)):
+        draft.fields.block(field, f"{quote(word, 80)} is not the name of a tool")
+    elif use != "*":
         draft.patterns.append((field, word, found or (tool,)))
     elif found is not None:
         draft.deny(*found)
-        if tool.lower() == "skill":
-            draft.values["skills"] = False
     elif served := find_server(word):
         deny_server(draft, word, *served)
     else:
@@ -360,9 +397,28 @@ def deny_server(draft: AgentDraft, word: str, server: str, tool: str) -> None:
     """Take away a tool of an MCP server, or all its tools."""
     draft.deny(word, f"{server}:{tool}", f"mcp__{server}__{tool}")
     if "*" in server or "*" in tool:
-        lost = {"*" if "*" in server else server}
-        draft.servers = [name for name in draft.servers if not {name, "*"} & lost]
-        draft.names = None if draft.names is None else drop_served(draft.names, lost)
+        draft.lost_servers.add("*" if "*" in server else server)
+
+
+def _drop_servers(draft: AgentDraft) -> None:
+    """Take away the tools of the servers that are denied as a whole."""
+    lost = draft.lost_servers
+    draft.servers = [] if "*" in lost else [name for name in draft.servers if name not in lost]
+    draft.selectors = [] if "*" in lost else draft.selectors
+    draft.names = None if draft.names is None else drop_served(draft.names, lost)
+
+
+def check_servers(draft: AgentDraft, field: str) -> None:
+    """Disable an agent that limits the tools of a server, if it gets tools of servers."""
+    value = draft.fields.get(field)
+    servers = value.values if isinstance(value, Items) else (value,)
+    names = [word for word in draft.names or () if find_server(word.replace(":", "/", 1))]
+    if not (draft.servers or draft.selectors or names):
+        return
+    tables = [table for server in servers if isinstance(server, YamlTable) for table in server.values.values()]
+    keys = [key for table in tables if isinstance(table, YamlTable) for key in table.values]
+    if limit := next((key for key in keys if _SERVER_LIMIT.search(fold_key(key))), None):
+        draft.fields.block(field, f"{quote(limit, 60)} limits the tools of a server, which cannot be expressed")
 
 
 def drop_served(names: Iterable[str], servers: Collection[str]) -> list[str]:
@@ -390,8 +446,9 @@ def _read_plain(draft: AgentDraft) -> None:
         values["memory"] = fields.read_choice("memory", ("user", "project", "local"))
     if fields.has("isolation") and fields.read_mode("isolation", ("worktree",)):
         values["isolation"] = "worktree"
-    if fields.has("skills") and (skills := fields.read_words("skills")):
-        values["skills"] = skills
+    skills = fields.get("skills")
+    if skills is not None and not (isinstance(skills, Scalar) and skills.is_null):
+        values["skills"] = fields.read_selection("skills", doubt=False)
     if shown := fields.read_text("display_name"):
         values["display_name"] = shown
 

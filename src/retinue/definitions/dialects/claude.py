@@ -11,6 +11,7 @@ from retinue.definitions.foreign import (
     ForeignTables,
     Parsed,
     build_agent,
+    check_servers,
     open_foreign,
     read_tables,
 )
@@ -133,3 +134,4 @@ def _read_servers(draft: AgentDraft) -> None:
         fields.approximate("mcp_servers", "servers of these names in mcp.json; none is started from an agent file")
     else:
         fields.approximate("mcp_servers", "the list of tools decides; servers are configured in mcp.json")
+    check_servers(draft, "mcp_servers")

@@ -31,6 +31,7 @@ FIELDS = {
     "web_search": "web_search",
     "features": "features",
     "skills": "skill_settings",
+    "profile": "profile",
     "developer_instructions": "instructions",
 }
 IGNORED = {
@@ -93,6 +94,8 @@ def _read_more(draft: AgentDraft) -> None:
     elif search:
         draft.give("web_search")
         fields.approximate("web_search", "if web tools are enabled in the settings")
+    if fields.has("profile"):
+        fields.block("profile", "a profile of Codex may restrict, and is not read")
     _read_objects(draft)
 
 

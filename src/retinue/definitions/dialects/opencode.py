@@ -10,7 +10,7 @@ from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.core.strictjson import JsonError, parse_json
 from retinue.core.tool_table import KNOWN_TOOLS
-from retinue.definitions.fields import to_plain
+from retinue.definitions.fields import find_close, to_plain
 from retinue.definitions.foreign import (
     DELEGATION,
     WEB,
@@ -70,6 +70,7 @@ PERMISSIONS: dict[str, tuple[str, ...]] = {
 """A permission of OpenCode → our tools."""
 SWITCHES = {**PERMISSIONS, "edit": ("edit",), "write": ("write",), "patch": (), "multiedit": ()}
 """A tool of OpenCode → ours, for the older field `tools`."""
+EDITORS = ("write", "edit", "patch", "apply_patch", "multiedit")
 SAME = {"shell": "bash", "subagent": "task", "todoread": "todowrite", "codesearch": "websearch"}
 EFFECTS = ("allow", "ask", "deny")
 BUILTIN = frozenset(("build", "plan", "general", "explore", "compaction", "title", "summary"))
@@ -141,10 +142,17 @@ def _list_switches(fields: ForeignFields) -> list[Rule] | None:
         return [("*", "*", "deny"), *((word.lower(), "*", "allow") for word in plain)]
     if not isinstance(plain, dict):
         return None
-    return [
+    return to_switches(plain)
+
+
+def to_switches(plain: Mapping[str, Any]) -> list[Rule]:
+    """The rules that the older switches stand for. Switching off one tool that edits denies editing, as in OpenCode."""
+    rules: list[Rule] = [
         (key, "*", {True: "allow", False: "deny"}.get(value) if isinstance(value, bool) else value)
         for key, value in plain.items()
     ]
+    is_off = any(plain.get(key) is False for key in EDITORS)
+    return [*rules, *((key, "*", "deny") for key in ("edit", "write") if is_off)]
 
 
 def to_rules(plain: Any) -> list[Rule] | None:
@@ -180,7 +188,10 @@ def apply_permissions(
         elif permission == "external_directory":
             fields.block(field, "external_directory: reading outside the project cannot be denied to one agent")
         else:
-            draft.deny(*tools.get(permission, (permission,)))
+            meant = None if permission in tools else find_close(permission.lower(), tools, 0.8)
+            draft.deny(*tools.get(permission, (permission,)), *(tools[meant] if meant else ()))
+            if meant:
+                fields.approximate(field, f"{quote(permission, 60)}: taken as {meant}")
             if permission == "skill":
                 draft.values["skills"] = False
             if verdict == "ask":
