@@ -44,6 +44,22 @@ def test_each_tool_has_its_folder(place, listing):
     assert found["a"]["fields"][2] == {"field": "tools", "status": "kept", "note": ""}
 
 
+def test_plugins_are_those_of_this_project(place, listing):
+    (place.work / ".git").mkdir()
+    installed, settings = {}, {"b@m": False}
+    for name, project in (("a", None), ("b", None), ("c", place.work), ("d", place.root), ("e", None)):
+        write(place.root / name / "agents/x.md", name=name)
+        installed[f"{name}@m"] = [{"installPath": str(place.root / name), "projectPath": project and str(project)}]
+    write(place.root / "a/.claude-plugin/plugin.json", '{"agents": ["./more/", "./one/y.md", "../../out.md"]}')
+    write(place.root / "a/more/m.md", name="m")
+    write(place.root / "a/one/y.md", name="y")
+    write(place.root / "a/one/z.md", name="z")
+    write(place.home / ".claude/plugins/installed_plugins.json", json.dumps({"plugins": installed}))
+    write(place.home / ".claude/settings.json", json.dumps({"enabledPlugins": settings}))
+    write(place.work / ".claude/settings.local.json", '{"enabledPlugins": {"e@m": false}}')
+    assert {"a", "b", "c", "d", "e", "m", "y", "z"} & set(listing()) == {"a", "c", "m", "y"}
+
+
 def test_disabled_agent_names_the_field(place, listing):
     write(place.home / ".claude/agents/m.md", name="m", front="permissionMode: moonlight\n")
     assert listing()["m"]["enabled"] is False
@@ -57,10 +73,24 @@ def test_rules_beside_agents_apply(place, listing):
     write(place.home / ".claude/settings.json", '{"permissions": {"deny": ["Write"]}}')
     write(place.work / ".claude/settings.local.json", '{"permissions": {"deny": ["Bash"]}}')
     assert listing()["r"]["tools"] == ["read", "edit", "grep", "find", "ls"]
+    write(place.home / ".gemini/agents/gem.md", name="gem")
+    write(place.work / ".gemini/settings.json", '{"tools": {"core": ["read_file"]}}')
+    write(place.home / ".codex/config.toml", 'sandbox_mode = "read-only"\n')
+    write(place.home / ".codex/agents/co.toml", 'name = "co"\ndescription = "d"\ndeveloper_instructions = "Do."\n')
+    assert (listing()["gem"]["tools"], listing()["co"]["readonly"]) == (["read"], True)
     write(place.work / ".claude/settings.json", '{"permissions": {"deny": ["Edit(src/**)"]}}')
     row = listing()["r"]
     assert row["enabled"] is False
     assert "permissions.deny: 'Edit(src/**)'" in place.run("agents").stderr
+
+
+def test_entry_of_opencode_restricts_a_file(place, listing):
+    (place.work / ".git").mkdir()
+    write(place.work / ".opencode/agents/o.md", "---\ndescription: d\n---\nDo.\n")
+    write(place.home / ".config/opencode/opencode.json", '{"agent": {"o": {"permission": {"edit": "deny"}}}}')
+    assert listing()["o"]["tools"] == ["read", "bash", "grep", "find", "ls"]
+    write(place.work / "opencode.json", '{"agent": {"o": {"disable": true}}}')
+    assert listing()["o"]["enabled"] is False
 
 
 def test_sources_are_chosen(place, listing):

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,9 +8,9 @@ from hypothesis import strategies as st
 
 from retinue.core.definition import Definition
 from retinue.core.tool_table import BUILTIN_TOOLS
-from retinue.definitions.denials import apply_denials, parse_claude, parse_opencode
+from retinue.definitions.denials import apply_denials, parse_claude, parse_opencode, parse_rules
 from retinue.definitions.dialects import claude, copilot, gemini, opencode
-from retinue.definitions.discover import PARSERS
+from retinue.definitions.discover import PARSERS, AgentFolders, list_rule_files
 from retinue.definitions.foreign import list_possible
 from retinue.tools.policy import BUILTIN_OFFERS, OFFERS, Terms, decide_tools
 
@@ -76,6 +77,70 @@ def test_opencode_permissions_count() -> None:
     assert list_possible(found) == {"read", "find", "ls"}
     odd = parse_opencode(b'{"permission": {"edit": "perhaps"}}', "/o.json")
     assert "/o.json: permission.edit" in apply_denials(found, odd).faults[0]
+
+
+@pytest.mark.parametrize(
+    ("entry", "tools"),
+    [
+        ({"permission": {"edit": "deny"}}, {"read", "bash", "grep", "find", "ls"}),
+        ({"tools": {"bash": False}}, {"read", "edit", "write", "grep", "find", "ls"}),
+        ({"permission": {"bash": {"git *": "deny"}}}, set()),
+        ({"permission": {"edit": "perhaps"}}, set()),
+        ({"disable": True}, set()),
+        (False, set()),
+        ({"prompt": "{file:./x.md}", "permission": {"edit": "deny"}}, {"read", "bash", "grep", "find", "ls"}),
+    ],
+)
+def test_opencode_entry_restricts_the_file_of_its_agent(entry: Any, tools: set[str]) -> None:
+    rules = parse_opencode(json.dumps({"agent": {"file": entry}}).encode(), "/o.json")
+    found = apply_denials(read("", "opencode"), rules)
+    assert get_given(found) == tools
+    assert all("/o.json" in fault for fault in found.faults)
+    assert get_given(apply_denials(read("name: other", "opencode"), rules)) == set(BUILTIN_TOOLS)
+
+
+def test_opencode_entry_limits_turns() -> None:
+    rules = parse_opencode(b'{"agent": {"file": {"steps": 3}}}', "/o.json")
+    assert apply_denials(read("steps: 9", "opencode"), rules).max_turns == 3
+    assert apply_denials(read("steps: 2", "opencode"), rules).max_turns == 2
+    assert apply_denials(read("", "opencode"), rules).max_turns == 3
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text", "tools"),
+    [
+        ("gemini", '{"tools": {"exclude": ["write_file", "replace"]}}', {"read", "bash", "grep", "find", "ls"}),
+        ("gemini", '{"excludeTools": ["run_shell_command(rm)"]}', set()),
+        ("gemini", '{"tools": {"core": ["read_file", "glob"]}}', {"read", "find"}),
+        ("gemini", '{"coreTools": ["run_shell_command(git)"]}', set()),
+        ("gemini", '{"tools": {"exclude": "x"}}', set()),
+        ("gemini", '{"tools": {"sandbox": true}, "ui": {}}', set(BUILTIN_TOOLS)),
+        ("cursor", '{"permissions": {"deny": ["Shell"], "allow": ["Shell(ls)"]}}', set(BUILTIN_TOOLS) - {"bash"}),
+        ("cursor", '{"permissions": {"deny": ["Shell(rm)"]}}', set()),
+        ("cursor", '{"permissions": {"deny": ["Mcp(gh:*)"]}}', set(BUILTIN_TOOLS)),
+        ("codex", 'sandbox_mode = "read-only"', {"read", "grep", "find", "ls", "bash"}),
+        ("codex", 'approval_policy = "untrusted"', {"read", "grep", "find", "ls", "bash"}),
+        ("codex", 'sandbox_mode = "moonlight"', set()),
+        ("codex", 'model = "m"\n[features]\nx = true', set(BUILTIN_TOOLS)),
+        ("codex", "model = ", set()),
+    ],
+)
+def test_rules_of_other_tools_count(dialect: Any, text: str, tools: set[str]) -> None:
+    given = 'name = "x"\ndescription = "d"\ndeveloper_instructions = "Do."'
+    agent = PARSERS[dialect](given, "/x/x.toml", "user")[0] if dialect == "codex" else read("", dialect)
+    assert agent is not None
+    assert get_given(apply_denials(agent, parse_rules(text.encode(), "/s", dialect))) == tools
+
+
+def test_server_of_cursor_is_denied() -> None:
+    rules = parse_rules(b'{"permissions": {"deny": ["Mcp(gh:*)"]}}', "/s", "cursor")
+    found = apply_denials(read("tools: Read, mcp__gh__get, mcp__gh__*", "cursor"), rules)
+    assert (found.tools.names, found.mcp_servers) == (("read",), ())
+
+
+def test_managed_settings_are_read(tmp_path: Path) -> None:
+    files = list_rule_files(AgentFolders(tmp_path / "work", tmp_path / "agent", tmp_path))
+    assert "/etc/claude-code/managed-settings.json" in [root.path for root in files if root.dialect == "claude"]
 
 
 # The property: no dialect gives an agent a tool that its file, or a rule beside it, denies.

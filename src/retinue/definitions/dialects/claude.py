@@ -4,17 +4,8 @@ from collections.abc import Collection
 
 from retinue.core.definition import FieldStatus, Source
 from retinue.core.tool_table import KNOWN_TOOLS
-from retinue.definitions.foreign import (
-    DELEGATION,
-    WEB,
-    AgentDraft,
-    ForeignTables,
-    Parsed,
-    build_agent,
-    check_servers,
-    open_foreign,
-    read_tables,
-)
+from retinue.definitions.foreign import DELEGATION, WEB, AgentDraft, Parsed, build_agent, check_servers, read_tables
+from retinue.definitions.foreign_fields import ForeignTables, open_foreign
 from retinue.definitions.frontmatter import YamlTable
 
 FIELDS = {

@@ -9,15 +9,8 @@ from retinue.core.diagnostics import Diagnostic
 from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.document import find_hidden
 from retinue.definitions.fields import show_place
-from retinue.definitions.foreign import (
-    WEB,
-    AgentDraft,
-    ForeignFields,
-    ForeignTables,
-    Parsed,
-    build_agent,
-    to_block,
-)
+from retinue.definitions.foreign import WEB, AgentDraft, Parsed, build_agent
+from retinue.definitions.foreign_fields import ForeignFields, ForeignTables, to_block
 from retinue.definitions.frontmatter import Items, Scalar, YamlTable
 
 FIELDS = {

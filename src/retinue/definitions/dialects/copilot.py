@@ -8,14 +8,13 @@ from retinue.definitions.foreign import (
     DELEGATION,
     WEB,
     AgentDraft,
-    ForeignTables,
     Parsed,
     build_agent,
     check_servers,
     find_stem,
-    open_foreign,
     split_words,
 )
+from retinue.definitions.foreign_fields import ForeignTables, open_foreign
 from retinue.definitions.frontmatter import Scalar
 
 FIELDS = {

@@ -4,15 +4,8 @@ from collections.abc import Collection
 
 from retinue.core.definition import Source
 from retinue.core.tool_table import KNOWN_TOOLS
-from retinue.definitions.foreign import (
-    AgentDraft,
-    ForeignTables,
-    Parsed,
-    build_agent,
-    check_servers,
-    open_foreign,
-    split_words,
-)
+from retinue.definitions.foreign import AgentDraft, Parsed, build_agent, check_servers, split_words
+from retinue.definitions.foreign_fields import ForeignTables, open_foreign
 
 FIELDS = {
     "name": "name",

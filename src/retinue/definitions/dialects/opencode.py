@@ -5,24 +5,14 @@ from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from retinue.core.definition import Source
+from retinue.core.definition import Definition, Source
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.core.strictjson import JsonError, parse_json
 from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.fields import find_close, to_plain
-from retinue.definitions.foreign import (
-    DELEGATION,
-    WEB,
-    AgentDraft,
-    ForeignFields,
-    ForeignTables,
-    Parsed,
-    build_agent,
-    find_stem,
-    open_foreign,
-    to_block,
-)
+from retinue.definitions.foreign import DELEGATION, WEB, AgentDraft, Parsed, build_agent, find_stem
+from retinue.definitions.foreign_fields import ForeignFields, ForeignTables, open_foreign, to_block
 from retinue.definitions.frontmatter import Scalar
 
 FIELDS = {
@@ -72,6 +62,8 @@ SWITCHES = {**PERMISSIONS, "edit": ("edit",), "write": ("write",), "patch": (), 
 """A tool of OpenCode → ours, for the older field `tools`."""
 EDITORS = ("write", "edit", "patch", "apply_patch", "multiedit")
 SAME = {"shell": "bash", "subagent": "task", "todoread": "todowrite", "codesearch": "websearch"}
+AGENTS = ("agent", "agents", "mode")
+"""Fields of `opencode.json` with agents."""
 EFFECTS = ("allow", "ask", "deny")
 BUILTIN = frozenset(("build", "plan", "general", "explore", "compaction", "title", "summary"))
 TABLES = ForeignTables("opencode", FIELDS, IGNORED, {})
@@ -95,7 +87,7 @@ def parse_config(data: bytes, path: str, source: Source) -> list[Parsed]:
     except JsonError as error:
         return [(None, [Diagnostic(str(error).splitlines()[0], path, code="json")])]
     found: list[Parsed] = []
-    for key in ("agent", "agents", "mode"):
+    for key in AGENTS:
         agents = content.get(key)
         for name, entry in agents.items() if isinstance(agents, dict) else ():
             if isinstance(entry, dict) and not _is_override(name, entry):
@@ -118,6 +110,13 @@ def _parse_entry(data: bytes, path: str, source: Source, name: str, entry: Mappi
         fields.report(text, "instructions", line, "empty-body")
         return None, fields.problems
     return build_agent(fields, source, _read_more, stem=name.rpartition("/")[2])
+
+
+def parse_limits(path: str, name: str, entry: Mapping[str, Any]) -> Definition | None:
+    """The limits that an entry sets for the agent of another file; None if no agent can have this name."""
+    limits = {key: value for key, value in entry.items() if FIELDS.get(key) not in ("instructions", "name")}
+    fields = ForeignFields(to_block(limits, "-", dict.fromkeys(limits, 1)), path, TABLES)
+    return build_agent(fields, "user", _read_more, stem=name)[0]
 
 
 def _read_more(draft: AgentDraft) -> None:
