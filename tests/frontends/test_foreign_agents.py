@@ -128,15 +128,24 @@ def test_convert_writes_and_reports(place, listing):
     assert (row["dialect"], row["tools"], row["maxTurns"]) == ("pi", ["read", "bash"], 4)
     lost = place.run("agents", "convert", "a", "--to", "codex")
     assert (lost.status, ": tools: " in lost.stderr) == (1, True)
-    assert place.run("agents", "convert", "a", "--to", "cursor").status == 2
+    assert place.run("agents", "convert", "a", "--to", "moonlight").status == 2
 
 
 def test_convert_writes_to_the_project(place):
     (place.work / ".git").mkdir()
     write(place.agent_dir / "agents/a.md", name="a", front="readonly: true\n")
-    for target, name in (("claude", "a.md"), ("codex", "a.toml"), ("opencode", "a.md")):
+    for target, path in (
+        ("claude", ".claude/agents/a.md"),
+        ("codex", ".codex/agents/a.toml"),
+        ("opencode", ".opencode/agents/a.md"),
+        ("cursor", ".cursor/agents/a.md"),
+        ("copilot", ".github/agents/a.agent.md"),
+        ("gemini", ".gemini/agents/a.md"),
+    ):
         done = place.run("agents", "convert", "a", "--to", target, "--project", "--approve")
-        assert done.stdout == f"{place.work}/.{target}/agents/{name}\n", done.stderr
+        assert done.stdout == f"{place.work}/{path}\n", done.stderr
+    copilot = place.run("agents", "convert", "a", "--to", "copilot", "--user")
+    assert copilot.stdout == f"{place.home}/.copilot/agents/a.agent.md\n"
 
 
 def test_files_of_others_stay_untouched(place, listing):

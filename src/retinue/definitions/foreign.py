@@ -125,7 +125,9 @@ def _read_stem(fields: ForeignFields, stem: str) -> str | None:
 
 def list_possible(definition: Definition) -> set[str]:
     """The tools that an agent could get if everything were available."""
-    names = BUILTIN_TOOLS if definition.tools.names is None else definition.tools.names
+    declared = definition.tools
+    names = () if declared.names is None else declared.names
+    names = (*names, *BUILTIN_TOOLS) if declared.names is None or declared.all_builtins else names
     more = DELEGATION if definition.allowed_subagents else ()
     denied = {word.lower() for word in definition.tools.denied}
     if {"*", "all"} & denied:
