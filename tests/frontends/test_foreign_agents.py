@@ -68,6 +68,43 @@ def test_disabled_agent_names_the_field(place, listing):
     assert (error["code"], "permissionMode" in error["message"]) == ("SUBAGENT_DISABLED", True)
 
 
+def test_every_surface_names_the_field(place):
+    write(place.home / ".claude/agents/m.md", name="m", front="permissionMode: moonlight\n")
+    (place.agent_dir / "subagents.json").write_text('{"surfaces": ["fleet", "subagent", "dispatch"]}')
+    calls = [
+        {"name": "Agent", "arguments": {"subagent_type": "m", "prompt": "go", "description": "d"}},
+        {"name": "subagent", "arguments": {"agent": "m", "task": "go"}},
+        {"name": "dispatch_agent", "arguments": {"agent": "m", "prompt": "go"}},
+    ]
+    done = place.run("-p", "--mode", "json", "begin", replies=[{"calls": calls}, {"text": "done"}])
+    ends = [record for line in done.stdout.splitlines() if (record := json.loads(line))["type"] == "tool_execution_end"]
+    assert ["permissionMode" in json.dumps(end) and "is disabled" in json.dumps(end) for end in ends] == [True] * 3
+
+
+@pytest.mark.parametrize("schema", ["{type: objekt}", "nothing.json"])
+@pytest.mark.parametrize("folder", [".pi/agent/agents", ".claude/agents"])
+def test_unusable_schema_is_named(place, listing, schema, folder):
+    write(place.home / folder / "s.md", name="s", front=f"output_schema: {schema}\n")
+    assert listing()["s"]["enabled"] is False
+    error = json.loads(place.run("run", "s", "go", "--json").stdout)["details"]["error"]
+    assert (error["code"], "output_schema: " in error["message"]) == ("SUBAGENT_DISABLED", True)
+
+
+def test_schema_file_of_an_opencode_entry_is_read(place, listing):
+    entry = {"description": "d", "prompt": "Do.", "output_schema": "s.json"}
+    path = write(place.home / ".config/opencode/opencode.json", json.dumps({"agent": {"o": entry}}))
+    assert listing()["o"]["enabled"] is False
+    write(path.parent / "s.json", '{"type": "object"}')
+    assert listing()["o"]["enabled"] is True
+
+
+def test_schema_of_a_foreign_file_counts(place):
+    write(place.home / ".claude/agents/s.md", name="s", front="output_schema: {type: object, required: [n]}\n")
+    replies = [{"calls": [{"name": "submit_result", "arguments": {"n": 1}}]}]
+    done = place.run("run", "s", "go", "--json", "--model", place.script(*replies))
+    assert json.loads(done.stdout)["details"]["results"][0]["structured"] == {"n": 1}
+
+
 def test_rules_beside_agents_apply(place, listing):
     write(place.home / ".claude/agents/r.md", name="r")
     write(place.home / ".claude/settings.json", '{"permissions": {"deny": ["Write"]}}')

@@ -276,7 +276,7 @@ def _load_config(root: Root) -> tuple[FoundAgent, ...]:
     if real != path and (fault := _find_link_fault(real, status, root)):
         return (_refuse(path, _to_stamp(status), fault, "link"),)
     stamp = _to_stamp(status) if time.time_ns() - status.st_mtime_ns > _SETTLE_NS else None
-    return tuple(FoundAgent(path, stamp, item, tuple(told)) for item, told in parse_config(data, path, root.source))
+    return tuple(_finish(item, told, root, stamp) for item, told in parse_config(data, path, root.source))
 
 
 def load_accepted(root: Root, known_tools: Collection[str], accepted: Mapping[str, str]) -> Listing:
@@ -365,11 +365,23 @@ def _load(
     if problem is not None:
         return FoundAgent(path, stamp, None, (problem,))
     definition, diagnostics = PARSERS[root.dialect](text, path, root.source, known_tools=known_tools)
+    return _finish(definition, diagnostics, root, stamp, path=path, is_accepted=digest is not None)
+
+
+def _finish(
+    definition: Definition | None,
+    told: list[Diagnostic],
+    root: Root,
+    stamp: Stamp | None,
+    *,
+    path: str = "",
+    is_accepted: bool = False,
+) -> FoundAgent:
     if definition is not None and definition.schema_file:
         stamp = None  # the schema may change without its agent
-        definition, more = _add_schema(definition, root, is_accepted=digest is not None)
-        diagnostics += more
-    return FoundAgent(path, stamp, definition, tuple(diagnostics))
+        definition, more = _add_schema(definition, root, is_accepted=is_accepted)
+        told += more
+    return FoundAgent(path or root.path, stamp, definition, tuple(told))
 
 
 def _add_schema(definition: Definition, root: Root, *, is_accepted: bool) -> tuple[Definition, list[Diagnostic]]:

@@ -86,6 +86,7 @@ def build_agent(
     if draft.has_skill_rules:
         draft.values["skills"] = False
     model, is_wish = _read_model(fields)
+    schema, schema_file = fields.read_schema()
     if name is None or fields.is_refused:
         return None, fields.problems
     names = None if draft.names is None else tuple(dict.fromkeys(draft.names))
@@ -102,6 +103,8 @@ def build_agent(
         model=model,
         is_model_wish=is_wish,
         mcp_servers=tuple(dict.fromkeys(draft.servers)),
+        output_schema=schema,
+        schema_file=schema_file,
         lines=fields.lines,
         **draft.values,
     )

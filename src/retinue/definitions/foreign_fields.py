@@ -35,6 +35,10 @@ _RESTRICTING = re.compile(
 _FREE = frozenset(("name", "description", "display_name", "model", "thinking", "color", "memory", "instructions"))
 
 
+OWN = {"output_schema": "output_schema"}
+"""Fields of ours that count in files of all tools."""
+
+
 class ForeignTables(Struct, frozen=True):
     """What one tool calls things."""
 
@@ -57,10 +61,12 @@ class ForeignFields(AgentFields):
     def __init__(self, block: FrontmatterBlock, path: str, tables: ForeignTables) -> None:
         self.faults: list[str] = []
         self.tables = tables
-        super().__init__(block, path, tables.fields, tables.ignored)
+        super().__init__(block, path, {**tables.fields, **OWN}, tables.ignored)
         for entry in block.entries:
             key = entry.key
-            is_unknown = key not in tables.fields and key not in tables.ignored and key not in self._written.values()
+            is_unknown = (
+                key not in (*tables.fields, *OWN) and key not in tables.ignored and key not in self._written.values()
+            )
             if is_unknown and _RESTRICTING.search(fold_key(key)) and not _is_switched_on(entry):
                 self.block(key, "is a field that retinue does not know and that may restrict the agent", entry.line)
 
