@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+from html import unescape
 from pathlib import Path
 
 import pytest
