@@ -147,3 +147,11 @@ def test_fallback_model_answers_and_is_left(place):
         assert (done.status, done.stdout) == (0, "From the other.\n")
         assert (len(server.requests), len(other.requests)) == (1, 3)
         assert "continuing with second/n" in done.stderr
+
+
+def test_single_agent_says_that_it_waits(place):
+    with serve(place, limit(1.2, "Two files.")):
+        done = place.run("run", "Explore", "How many files?", "--model", "mock/m", timeout_s=20)
+        assert (done.status, done.stdout) == (0, "Two files.\n")
+        (line,) = done.stderr.strip().splitlines()
+        assert line.startswith("retinue: mock: limit until ") and line.endswith("; waiting")

@@ -117,6 +117,14 @@ class OpenSession:
         return self._main.limit_wait.is_waiting
 
     @property
+    def limits(self) -> list[tuple[str, int, int]]:
+        """The usage limits that runs wait for: provider, until when in milliseconds, number of waiting agents."""
+        if self.subagents is not None:
+            return self.subagents.manager.count_pauses()
+        own = self._main.limit_wait
+        return [(own.pause.provider, own.pause.until_ms, 1)] if own.is_waiting and own.pause is not None else []
+
+    @property
     def is_interrupted(self) -> bool:
         """Whether there is work that an earlier process left unfinished."""
         active = [] if self.subagents is None else self.subagents.manager.list_runs()
@@ -151,11 +159,11 @@ class OpenSession:
 
     def _end_at_limit(self) -> str:
         """End the prompt; returns what would have to be waited for."""
-        pauses, now_ms = self.parts.host.gates.list_pauses(), self.parts.host.clock.now_ms()
+        limits, now_ms = self.limits, self.parts.host.clock.now_ms()
         if self.subagents is not None:
             self.subagents.manager.dismiss(Reason.LIMIT)
         self._main.abort(Reason.LIMIT)
-        return "; ".join(format_limit(pause.provider, pause.until_ms, now_ms) for pause in pauses)
+        return "; ".join(format_limit(provider, until_ms, now_ms) for provider, until_ms, _ in limits)
 
     async def _prompt(self, content: str | Sequence[UserContent] | None, *, settle: bool) -> Outcome:
         main, subagents = self.main, self.subagents
