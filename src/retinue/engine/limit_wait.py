@@ -71,19 +71,8 @@ class LimitWait:
         """Ask a model as soon as it accepts requests. MUST NOT raise."""
         own = model
         while True:
-            passage = await self.enter(own.info, self._measure_patience)
-            model = own
-            if passage is None:
-                model = self._find_fallback() or own
-                passage = await self.enter(model.info) or Passage()
-                if isinstance(own, LastingWrapper):
-                    model = own.rewrap(model)
-            self._tell_substitute("" if model is own else model.info.ref, own)
-            draft.info = model.info
-            if self.pause is not None:
-                draft.started_ms = self._clock.now_ms()
-                if not passage.is_probe:
-                    self._end()
+            model, passage = await self.choose(own)
+            draft.info, draft.started_ms = model.info, self._clock.now_ms()
             try:
                 reply = await model.reply(request, draft)
             except BaseException:
@@ -94,7 +83,20 @@ class LimitWait:
             if not is_refused or draft.has_content:
                 return reply
 
-    async def enter(
+    async def choose(self, own: Model) -> tuple[Model, Passage]:
+        """Wait until the model of the run or a fallback model may be asked."""
+        model, passage = own, await self._enter(own.info, self._measure_patience)
+        if passage is None:
+            model = self._find_fallback() or own
+            passage = await self._enter(model.info) or Passage()
+            if isinstance(own, LastingWrapper):
+                model = own.rewrap(model)
+        self._tell_substitute("" if model is own else model.info.ref, own)
+        if not passage.is_probe:
+            self._end()
+        return model, passage
+
+    async def _enter(
         self, info: ModelInfo, may_leave: Callable[[LimitPause], float | None] | None = None
     ) -> Passage | None:
         """Wait until a model may be asked; None if the run would rather ask a fallback model."""

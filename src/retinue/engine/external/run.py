@@ -5,6 +5,7 @@ Other components treat it as any other run. MUST NOT know surfaces, nor open the
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,8 @@ class ExternalRun(LiveRun):
         self._refusal: Failure | None = None
         """The usage limit that the child has reached."""
         self._passage: Passage | None = None
+        self._model = setup.model
+        """The model that the child asks: its own, or a fallback model."""
         self._stream = self._open_stream()
 
     @property
@@ -117,8 +120,8 @@ class ExternalRun(LiveRun):
 
         Without a task it continues the work in its session.
         """
-        info = self.setup.model.info
-        self._refusal, self._passage = None, await self.limit_wait.enter(info)
+        self._refusal = None
+        self._model, self._passage = await self.limit_wait.choose(self.setup.model)
         try:
             async with AsyncExitStack() as sockets:
                 ended = await self._run(text, await self._open_sockets(sockets))
@@ -135,7 +138,7 @@ class ExternalRun(LiveRun):
         """Tell the other runs what the child has learnt about the limit of its provider."""
         passage, self._passage = self._passage, None
         if failure is not None or passage is not None:
-            self.limit_wait.leave(passage or Passage(), self.setup.model.info, failure)
+            self.limit_wait.leave(passage or Passage(), self._model.info, failure)
 
     async def _open_sockets(self, stack: AsyncExitStack) -> dict[str, int]:
         """Open what the process needs of this one; returns the descriptors by the variables that name them."""
@@ -151,6 +154,8 @@ class ExternalRun(LiveRun):
 
     async def _run(self, text: str, descriptors: dict[str, int]) -> Exit:
         setup, post, premises = self.setup, self._post, self._premises
+        if self._model is not setup.model:
+            setup, post = setup.change(model=self._model), replace(post, model=self._model.info.ref)
         remote_request = post.remote_request
         program = premises.find_command(remote_request.runner, setup.cwd)
         tools, missing = post.list_tools(setup, premises)
