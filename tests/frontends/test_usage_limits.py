@@ -135,6 +135,23 @@ def test_process_child_waits_and_continues(place):
         assert "Child report." in ends[0]["result"]
 
 
+def test_processes_tell_each_other_of_a_limit(place):
+    (place.agent_dir / "subagents.json").write_text(json.dumps({"runner": "process"}))
+    tasks = [{"subagent_type": "general-purpose", "prompt": f"look {name}", "description": name} for name in "ab"]
+    slow = {"name": "bash", "arguments": {"command": "sleep 2"}}
+    replies = [
+        {"calls": [{"name": "Agent", "arguments": task} for task in tasks]},
+        {"text": "Started."},
+        limit(3600, last_user="^look a"),
+        {"calls": [slow], "match": {"last_user": "^look b"}},
+        {"text": "Not asked for.", "match": {"last_user": "^look b"}},
+    ]
+    with serve(place, *replies) as server:
+        done = ask(place, "--mode", "json", "Delegate")
+        waiting = [record["description"] for record in done.lines if record["type"] == "subagents:waiting"]
+        assert (done.status, sorted(waiting), len(server.requests)) == (75, ["a", "b"], 4)
+
+
 def add_second(place, other, **settings):
     models = json.loads((place.agent_dir / "models.json").read_text())
     models["providers"] |= other.models_json(provider="second", model="n")["providers"]

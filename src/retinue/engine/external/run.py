@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from retinue.core.clock import Clock
-from retinue.core.environment import BUDGET_FD, QUESTION_FD
+from retinue.core.environment import BUDGET_FD, LIMITS_DIR, QUESTION_FD
 from retinue.core.errors import RetinueError, quote
 from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
 from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage
@@ -167,6 +167,8 @@ class ExternalRun(LiveRun):
         # Tools of pi with these names are not ours, and get none of their keys.
         ours = () if remote_request.runner == "pi" else tools
         marks = post.render_marks(setup) | {name: str(number) for name, number in descriptors.items()}
+        if setup.gates is not None and setup.gates.folder is not None:
+            marks[LIMITS_DIR] = str(setup.gates.folder)
         environment = premises.build_environment(setup.model.info, marks, setup.cwd, ours)
         with open_papers(render_prompt(setup.sections), post.render_task(text)) as papers:
             flags = post.render_flags(setup, tools, papers.prompt, trusted=premises.trusted)
