@@ -34,6 +34,7 @@ from retinue.engine.run_config import REMOTE, RemoteRequest, RunConfig, RunPlan
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import find_session_dir
 from retinue.engine.setup import Feature, RunSetup
+from retinue.engine.warm_up import WarmUp
 from retinue.features.place import survey_place
 from retinue.features.transcript import Transcripts
 from retinue.models.gate import LimitPause
@@ -247,6 +248,7 @@ def _build_config(tools: DelegationTools) -> RunConfig:
         run_config,
         orphan_dir=run_config.orphan_dir if tools.keeps_sessions else None,
         lease=parts.lease,
+        warm_up=WarmUp(parts.host.clock) if config.crew.settings.warm_first else None,
         extend=parts.extensions.load_child,
         rules=guards.rules,
         # A run that was sent to another machine sends its own runs from there.

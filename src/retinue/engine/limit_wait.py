@@ -4,6 +4,7 @@ The loop does not notice: it gets the reply when there is one. MUST NOT know oth
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 
 from msgspec import Struct
 
@@ -13,6 +14,7 @@ from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, R
 from retinue.core.run import Reason
 from retinue.engine.model_choice import LastingWrapper
 from retinue.engine.scope import Scope
+from retinue.engine.warm_up import WarmUp
 from retinue.models.gate import Gates, LimitPause, Passage
 from retinue.models.retry import RetryPolicy
 
@@ -38,6 +40,7 @@ class LimitWait:
         publish: Callable[[Event], None],
         find_policy: Callable[[], RetryPolicy],
         fallbacks: Fallbacks | None = None,
+        warm_up: WarmUp | None = None,
     ) -> None:
         self._find_policy = find_policy
         self._run_id = run_id
@@ -47,6 +50,7 @@ class LimitWait:
         self._publish = publish
         self._is_held = False
         self._fallbacks = fallbacks or Fallbacks()
+        self._warm_up = warm_up
         self._since_ms = 0
         """When it began to wait; 0 if its own model answers."""
         self._substitute = ""
@@ -74,7 +78,7 @@ class LimitWait:
             model, passage = await self.choose(own)
             draft.info, draft.started_ms = model.info, self._clock.now_ms()
             try:
-                reply = await model.reply(request, draft)
+                reply = await self._send(model, request, draft)
             except BaseException:
                 self._gates.give_up(passage)
                 raise
@@ -82,6 +86,14 @@ class LimitWait:
             await self._gates.share(passage, model.info)
             if not is_refused or draft.has_content:
                 return reply
+
+    async def _send(self, model: Model, request: ModelRequest, draft: Draft) -> Reply:
+        if self._warm_up is None:
+            return await model.reply(request, draft)
+        async with AsyncExitStack() as stack:
+            with self._scope.patience():
+                await stack.enter_async_context(self._warm_up.join(model.info, request, draft))
+            return await model.reply(request, draft)
 
     async def choose(self, own: Model) -> tuple[Model, Passage]:
         """Wait until the model of the run or a fallback model may be asked."""

@@ -85,6 +85,7 @@ class LiveRun:
             *(setup.run_id, setup.gates or Gates(clock), self._scope, clock, self._publish),
             lambda: self.setup.retry,
             setup.fallbacks,
+            setup.warm_up,
         )
         self._compactor = self._open_compactor()
         self._attempts = Attempts(setup.run_id, self._publish)
