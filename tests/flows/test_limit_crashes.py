@@ -122,6 +122,7 @@ async def test_killed_trees_lose_and_repeat_nothing(tmp_path, seed):
         options = {"max_concurrent": 60, "limits": {"wall_seconds": 9000, "idle_seconds": 400}}
         crew = Retinue(work, model=model, request=request, clock=clock, **options)
         async with crew:
+            assert crew.is_paused == (session.kind != "new")
             is_new, dies_ms = session.kind == "new", clock.now_ms() + dice.randint(1, WINDOW_S * 1000)
 
             def is_time(crew=crew, dies_ms=dies_ms, kills=kills):

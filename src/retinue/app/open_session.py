@@ -61,6 +61,8 @@ class OpenSession:
         self._delegation = delegation
         self._is_open = True
         self._opening = asyncio.Lock()
+        self._was_paused = False
+        """Whether runs waited for a usage limit when the last process ended, and nothing was prompted since."""
         self._channels: SubagentChannels | None = None
         """Set once an extension is loaded."""
         if parts.recorder is not None:
@@ -106,8 +108,9 @@ class OpenSession:
     @property
     def is_paused(self) -> bool:
         """Whether a run waits for a usage limit and can be continued when the session is opened again."""
-        runs = {} if self.subagents is None else self.subagents.manager.pauses
-        return (self._main.limit_wait.pause is not None or bool(runs)) and self._main.session.path is not None
+        waits = self._was_paused or self._main.limit_wait.pause is not None
+        waits = waits or (self.subagents is not None and bool(self.subagents.manager.pauses))
+        return waits and self._main.session.path is not None
 
     @property
     def is_stalled(self) -> bool:
@@ -167,7 +170,7 @@ class OpenSession:
 
     async def _prompt(self, content: str | Sequence[UserContent] | None, *, settle: bool) -> Outcome:
         main, subagents = self.main, self.subagents
-        stay = None
+        stay, self._was_paused = None, False
         if subagents is not None:
             await subagents.reactions.open()
         self.renew()
@@ -212,6 +215,7 @@ class OpenSession:
             self._delegation = build_delegation_tools(parts, surfaces, self.find_subagents)
         rights = self._find_rights(main, self._delegation)
         self.subagents = found = await open_subagents(self._delegation, main, rights, self._guard.watch)
+        self._was_paused = found.was_paused
         if found.dismissed:
             parts.host.say(
                 f"session {quote(parts.session.id)} is in a folder that others can write, so its "

@@ -62,6 +62,8 @@ class Subagents:
     """Released on close."""
     dismissed: int = 0
     """Number of earlier runs that were not restored."""
+    was_paused: bool = False
+    """Whether runs waited for a usage limit when the last process ended."""
 
     @property
     def ports(self) -> FleetPorts:
@@ -194,7 +196,8 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
         resources.callback(host.gates.listen(lambda: manager.start_queued()))
         ports, publish = tools.open_fleet(parts.run_id), main.bus.publish
         schedules = Schedules(parts.config, main.session.id, ports, clock, publish) if parts.has_session else None
-        subagents = Subagents(tools, manager, builder, reactions, schedules, resources.pop_all(), dismissed)
+        was_paused, resources = bool(remains.pauses), resources.pop_all()
+        subagents = Subagents(tools, manager, builder, reactions, schedules, resources, dismissed, was_paused)
     try:
         untold = manager.recover(remains, aftermath.judge)
         RunCleanup(manager, backend, clock).open(untold)
