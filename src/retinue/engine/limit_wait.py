@@ -12,7 +12,7 @@ from retinue.core.clock import Clock
 from retinue.core.events import Event, ModelChanged, RunContinued, RunPaused, Warned
 from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Reply
 from retinue.core.run import Reason
-from retinue.engine.model_choice import LastingWrapper
+from retinue.engine.model_choice import Ask, LastingWrapper, replace_model
 from retinue.engine.scope import Scope
 from retinue.engine.warm_up import WarmUp
 from retinue.models.gate import Gates, LimitPause, Passage
@@ -51,6 +51,8 @@ class LimitWait:
         self._is_held = False
         self._fallbacks = fallbacks or Fallbacks()
         self._warm_up = warm_up
+        self._wrapped: tuple[Model, Model] | None = None
+        """The last model with lasting wrappers, and the same with the wait inside of them."""
         self._since_ms = 0
         """When it began to wait; 0 if its own model answers."""
         self._substitute = ""
@@ -72,8 +74,20 @@ class LimitWait:
             self._gates.wake(self.pause.provider)
 
     async def ask(self, model: Model, request: ModelRequest, draft: Draft) -> Reply:
-        """Ask a model as soon as it accepts requests. MUST NOT raise."""
-        own = model
+        """Ask a model as soon as it accepts requests. MUST NOT raise.
+
+        The wait is inside of lasting wrappers such as hooks, which may take their time and must be asked only once.
+        """
+        if not isinstance(model, LastingWrapper):
+            return await self._ask(model, request, draft)
+        if self._wrapped is None or self._wrapped[0] is not model:
+            bare: Model = model
+            while isinstance(bare, LastingWrapper):
+                bare = bare.inner_model
+            self._wrapped = model, replace_model(model, _LimitedModel(bare, self._ask))
+        return await self._wrapped[1].reply(request, draft)
+
+    async def _ask(self, own: Model, request: ModelRequest, draft: Draft) -> Reply:
         while True:
             model, passage = await self.choose(own)
             draft.info, draft.started_ms = model.info, self._clock.now_ms()
@@ -101,8 +115,6 @@ class LimitWait:
         if passage is None:
             model = self._find_fallback() or own
             passage = await self._enter(model.info) or Passage()
-            if isinstance(own, LastingWrapper):
-                model = own.rewrap(model)
         self._tell_substitute("" if model is own else model.info.ref, own)
         if not passage.is_probe:
             self._end()
@@ -172,3 +184,18 @@ class LimitWait:
         if self.pause is not None:
             self.pause = None
             self._publish(RunContinued(run_id=self._run_id))
+
+
+class _LimitedModel:
+    """The model of a run inside of its lasting wrappers."""
+
+    def __init__(self, model: Model, ask: Ask) -> None:
+        self._model = model
+        self._ask = ask
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._model.info
+
+    async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
+        return await self._ask(self._model, request, draft)

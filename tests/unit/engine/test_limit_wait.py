@@ -4,7 +4,7 @@ from retinue.core.events import ModelChanged, RunContinued, RunPaused
 from retinue.core.model import Draft, Failure, ModelInfo, ModelRequest, Reply
 from retinue.engine.limit_wait import Fallbacks, LimitWait
 from retinue.engine.scope import Scope
-from retinue.models.gate import Gates
+from retinue.models.gate import Gates, Passage
 from retinue.models.retry import RetryPolicy
 from retinue.testing.clock import FakeClock
 
@@ -45,3 +45,38 @@ async def test_own_model_is_asked_again_when_it_is_open():
     assert (own.asked, other.asked) == (2, 2)
     kinds = [type(event) for event in told if isinstance(event, RunPaused | RunContinued | ModelChanged)]
     assert kinds == [RunPaused, ModelChanged, RunContinued, ModelChanged]
+
+
+class Wrapper:
+    """A lasting wrapper that takes its time before each request."""
+
+    def __init__(self, model, name, log, clock):
+        self.inner_model, self.name, self.log, self.clock = model, name, log, clock
+
+    @property
+    def info(self):
+        return self.inner_model.info
+
+    def rewrap(self, model):
+        return Wrapper(model, self.name, self.log, self.clock)
+
+    async def reply(self, request, draft):
+        self.log.append(self.name)
+        await self.clock.sleep(10)
+        return await self.inner_model.reply(request, draft)
+
+
+async def test_wrappers_are_asked_once_and_stay_around_a_fallback():
+    clock, log = FakeClock(), []
+    own, other = Provider("own", clock, WINDOW_S), Provider("other", clock)
+    gates = Gates(clock)
+    wait = LimitWait("run", gates, Scope(), clock, log.append, RetryPolicy, Fallbacks([lambda: other], after_s=0))
+    model = Wrapper(Wrapper(own, "inner", log, clock), "outer", log, clock)
+    draft = Draft(own.info, started_ms=clock.now_ms())
+    task = asyncio.create_task(wait.ask(model, ModelRequest(system="", messages=[], tools=[]), draft))
+    await clock.advance(5)
+    gates.leave(Passage(), own.info, Failure("rate", "limit", retryable=True, retry_after_s=WINDOW_S), RetryPolicy())
+    while not task.done():
+        await clock.advance(10)
+    assert (await task).message.provider == "other"
+    assert (own.asked, [each for each in log if isinstance(each, str)]) == (0, ["outer", "inner"])
