@@ -116,7 +116,8 @@ async def test_killed_trees_lose_and_repeat_nothing(tmp_path, seed):
     agents.mkdir(parents=True)
     for name, text in AGENTS.items():
         (agents / f"{name}.md").write_text(text)
-    options = {"max_concurrent": 3 if seed % 3 == 1 else 60, "runner": "durable" if seed % 3 == 2 else "inprocess"}
+    kind = seed // 4 % 3
+    options = {"max_concurrent": 3 if kind == 1 else 60, "runner": "durable" if kind == 2 else "inprocess"}
     options["limits"] = {"wall_seconds": 9000, "idle_seconds": 400}
     kills, outcome, session = dice.randint(1, 3), None, SessionWish("new", "", str(folder))
     while outcome is None:
