@@ -255,7 +255,9 @@ def test_other_user_cannot_connect(mocked):
             's.sendall(b\'{"type":"report"}\\n\'); print(s.recv(9999))'
         )
         done = subprocess.run([sys.executable, "-c", script], pass_fds=[at], capture_output=True, text=True, timeout=10)
-        assert "refused" in done.stdout and "record" not in done.stdout, done.stdout + done.stderr
+        # The process may close the connection before or after the question arrives.
+        is_closed = "refused" in done.stdout or done.stderr.rstrip().endswith(("Broken pipe", "reset by peer"))
+        assert is_closed and "record" not in done.stdout, done.stdout + done.stderr
         path.parent.chmod(0o700)
         end_all(world)
 

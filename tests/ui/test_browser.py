@@ -328,7 +328,8 @@ async def throw(address, data, more=b"", name=""):
     base, token = split(address)
     host = base.removeprefix("http://")
     reader, writer = await asyncio.open_connection(*host.split(":"))
-    writer.write(data.replace(b"HOST", host.encode()).replace(b"TOKEN", token.encode()).replace(b"ID", name.encode()))
+    # The token is last: it may contain the other words.
+    writer.write(data.replace(b"ID", name.encode()).replace(b"HOST", host.encode()).replace(b"TOKEN", token.encode()))
     answer = b""
     with contextlib.suppress(ConnectionError):
         answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
