@@ -19,6 +19,7 @@ from retinue.engine.request import RunRequest
 from retinue.engine.run_config import Additions
 from retinue.engine.setup import RunSetup
 from retinue.features.mcp.connection import McpOpener, ServerContext
+from retinue.features.mcp.form import AskUser
 from retinue.features.mcp.pool import ServerLease, ServerPool
 from retinue.features.mcp.server import PREFIX, choose_servers, find_named, find_server
 from retinue.features.mcp.tool import McpTool
@@ -42,8 +43,9 @@ class McpServers:
         trees: TreeProbe,
         tell: Callable[[str], None],
         learn: Callable[..., None] = lambda *secrets: None,
+        ask: AskUser | None = None,
     ) -> None:
-        """`tell` receives one line per problem, `learn` each secret in an entry."""
+        """`tell` receives one line per problem, `learn` each secret in an entry; `ask` puts questions to the user."""
         self._found = load_servers(config.paths, environment, trusted=config.is_trusted, given=request.mcp_servers)
         learn(*(secret for item in self._found.found for secret in item.server.secrets))
         for text in (*(each.message for each in self._found.diagnostics), *(item.notice for item in self._found.found)):
@@ -54,7 +56,7 @@ class McpServers:
         self._wanted, self._excluded = request.tools, request.exclude_tools
         self._tell = tell
         around = ServerContext(config.paths.cwd, environment, trees, _find_version(), tell, marks=_mark(environment))
-        around = replace(around, learn=learn)
+        around = replace(around, learn=learn, ask=ask)
         self._boundary = config.boundaries.surround_place(config.paths.cwd, readonly=True)
         confined = McpOpener(replace(around, confining=self._boundary))
         self._pool = ServerPool(self._found.ready, McpOpener(around), clock, tell, open_confined=confined)

@@ -75,7 +75,7 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     ),
     "mcp": (
         "line_server.run_mcp",
-        f"{_MODEL} --no-session",
+        f"--http --port --host {_MODEL} --no-session",
         (("", "serve the delegation tools to an MCP host, such as another coding agent"),),
     ),
     "acp": (
@@ -199,6 +199,8 @@ FLAGS = {
     "--fetch": ("", "", "only fetched pages"),
     "--convert": ("", "", "only converted documents"),
     "--output": ("-o", "FILE", "write to FILE"),
+    "--http": ("", "", "serve over HTTP on this machine instead, to hosts that have the printed token"),
+    "mcp --host": ("", "NAME", "with --http: the name or address to listen on; needs your own RETINUE_MCP_TOKEN"),
     "--port": ("", "N", "the port on this machine (default: any free port)"),
     "--host": ("", "NAME", "the name or address to listen on (default: 127.0.0.1); others than loopback need TLS"),
     "--tls-cert": ("", "FILE", "the server's certificate, as PEM"),
@@ -259,7 +261,7 @@ class Options:
         self.user = self.project = self.yes = self.no = self.forget = False
         self.mcp = self.hook = self.extension = self.file = self.setting = self.to = ""
         self.output = self.port = self.host = self.tls_cert = self.tls_key = ""
-        self.detach = self.list = self.stop = False
+        self.detach = self.list = self.stop = self.http = False
         self.search = self.fetch = self.convert = self.unfetched = False
         self.limit = self.tool = self.run = ""
         self.database = self.slots = self.total = self.drain = self.days = ""
