@@ -26,6 +26,7 @@ class CommandResult(Struct, frozen=True, rename="camel", omit_defaults=True):
     exit_code: int | None
     """None if it did not end by itself, such as at a time limit."""
     duration_ms: int | None
+    """None if it was not run."""
     output: str = ""
     """The end of what it printed, and how it ended."""
 

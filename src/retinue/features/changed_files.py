@@ -175,6 +175,50 @@ async def _find_rules(before: FileListing, guard: GitGuard, paths: Iterable[str]
     return dict(zip(told.fields[3::4], told.fields[::4], strict=False))
 
 
+async def list_committed(top: str, base: str, branch: str) -> tuple[tuple[FileReceipt, ...], str, str]:
+    """Return the files that differ between a commit and a branch, the commit of the branch, and what went wrong."""
+    guard, found = await asyncio.gather(
+        load_guard(top), run_git(["rev-parse", "--verify", f"refs/heads/{branch}^{{commit}}"], top)
+    )
+    if isinstance(guard, GitResult) or not found.ok:
+        return (), "", f"Changed files are not known: git failed: {found.problem}."
+    words = ["diff", "--raw", "-z", "--no-renames", "--no-abbrev", base, found.text, "--"]
+    told = await run_git(words, top, timeout_s=TIMEOUT_S, guard=guard)
+    if not told.ok:
+        return (), found.text, f"Changed files are not known: git failed: {told.problem}."
+    rows = [(row.split(" "), path) for row, path in zip(told.fields[::2], told.fields[1::2], strict=False)]
+    kinds: Mapping[str, Change] = {"A": "created", "D": "deleted"}
+    changes = [(path, kinds.get(row[4], "changed"), row[3]) for row, path in rows]
+    shown = changes[:MAX_RECEIPTS]
+    hashes = await _hash_blobs(top, [blob for _, change, blob in shown if change != "deleted"])
+    files = tuple(FileReceipt(clean_text(path, None), change, hashes.get(blob)) for path, change, blob in shown)
+    more = f"{len(changes) - MAX_RECEIPTS} more files changed." if len(changes) > MAX_RECEIPTS else ""
+    return files, found.text, more
+
+
+async def _hash_blobs(top: str, blobs: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of the content of each blob; too large ones are left out."""
+    with tempfile.TemporaryFile() as asked:
+        asked.write("".join(f"{blob}\n" for blob in dict.fromkeys(blobs)).encode())
+        asked.seek(0)
+        told = await run_git(["cat-file", "--batch"], top, timeout_s=TIMEOUT_S, stdin=asked.fileno())
+    return await asyncio.to_thread(_read_blobs, told.out)
+
+
+def _read_blobs(data: bytes) -> dict[str, str]:
+    hashes, at = dict[str, str](), 0
+    while (end := data.find(b"\n", at)) >= 0:
+        words = data[at:end].split(b" ")
+        at = end + 1
+        if len(words) == 3:
+            size = int(words[2])
+            if at + size > len(data):
+                break
+            hashes[words[0].decode()] = hashlib.sha256(memoryview(data)[at : at + size]).hexdigest()
+            at += size + 1
+    return hashes
+
+
 def _make_folder(folder: Path | None) -> str:
     if folder is None:
         return tempfile.mkdtemp(prefix="retinue-files-")
