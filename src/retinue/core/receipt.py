@@ -64,7 +64,7 @@ NONE = Receipts()
 
 def describe_receipts(verification: Verification, receipts: Receipts | None) -> dict[str, Any]:
     """Return the fields for programs."""
-    return {"verification": verification, "receipts": msgspec.to_builtins(receipts or NONE)}
+    return {"verification": verification, "receipts": msgspec.json.decode(msgspec.json.encode(receipts or NONE))}
 
 
 def render_receipts(verification: Verification, receipts: Receipts | None) -> str:
