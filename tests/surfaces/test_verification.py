@@ -155,7 +155,7 @@ async def test_calls_of_all_surfaces_take_commands(world):
     assert dispatched["verification"] == "not verified" and "may not be run" in dispatched["receipts"]["notes"][0]
     ended = [record for record in records if record["type"] == "subagents:failed"]
     assert [short(each["receipts"])["verification"] for each in ended] == [[("true", 0), ("echo no; false", 1)]] * 2
-    assert FAILED in str(main) and "done" in str(main)
+    assert FAILED in str(main) and "again" in str(main)
 
 
 async def test_dispatched_agent_is_verified(world):

@@ -174,7 +174,8 @@ class VerificationFeature:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _apply(self, outcome: Outcome) -> Outcome:
-        return msgspec.structs.replace(outcome, verification=self._verification, receipts=self._receipts)
+        receipts = None if self._receipts == Receipts() else self._receipts
+        return msgspec.structs.replace(outcome, verification=self._verification, receipts=receipts)
 
     async def _close(self) -> Receipts:
         if self._before is None:

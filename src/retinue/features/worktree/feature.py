@@ -79,8 +79,9 @@ class Worktree:
 
 async def add_commit(receipts: Receipts | None, top: str, base: str, branch: str) -> Receipts | None:
     """Add the commit of a branch, and the files that changed in it since its base."""
-    if receipts is None or not branch:
+    if not branch:
         return receipts
+    receipts = receipts or Receipts()
     files, commit, problem = await list_committed(top, base, branch)
     notes = (*receipts.notes, *([problem] if problem else []))
     return msgspec.structs.replace(receipts, files=files, commit=commit or None, notes=notes)
