@@ -33,6 +33,7 @@ MAX_CORRECTIONS = 2
 MAX_KEPT = 1_000
 """Maximum number of commands of the agent that are kept; the last ones."""
 MAX_KEPT_CHARS = 2_000
+_FILE = "commands.jsonl"
 _SHOWN_CHARS = 4_000
 _ERROR_CHARS = 1_000
 _SHELL = list_aliases(("bash",))
@@ -83,8 +84,8 @@ class VerificationFeature:
         self._home = home
         self._parent = folder
         self._folder: Path | None = None
-        self._began: dict[str, str] = {}
-        """The commands that are running, by call."""
+        self._began: dict[str, int] = {}
+        """The commands that are running: their places in the list, by call."""
         self._commands: list[CommandResult] = []
         self._results: tuple[CommandResult, ...] = ()
         self._verification: Verification = "not verified"
@@ -114,33 +115,42 @@ class VerificationFeature:
 
     def hear(self, event: Event) -> None:
         """Keep the commands of the run with their exit status."""
-        if isinstance(event, ToolStarted | CallChanged) and event.name in _SHELL:
-            self._began[event.call_id] = str(event.arguments.get("command", ""))
+        if isinstance(event, ToolStarted) and event.name in _SHELL:
+            self._began[event.call_id] = len(self._commands)
+            self._keep(event.call_id, CommandResult(self._shorten(event.arguments), None, None))
+        elif isinstance(event, CallChanged) and event.call_id in self._began:
+            self._keep(event.call_id, CommandResult(self._shorten(event.arguments), None, None))
         elif isinstance(event, ToolFinished) and event.result.tool_call_id in self._began:
-            self._keep(self._began.pop(event.result.tool_call_id), event)
+            text = "\n".join(block.text for block in event.result.content if isinstance(block, TextContent))
+            code = read_exit_code(text, is_error=event.result.is_error)
+            command = self._commands[self._began[event.result.tool_call_id]].command
+            self._keep(event.result.tool_call_id, CommandResult(command, code, event.duration_ms))
+            del self._began[event.result.tool_call_id]
 
-    def _keep(self, command: str, event: ToolFinished) -> None:
-        text = "\n".join(block.text for block in event.result.content if isinstance(block, TextContent))
-        code = read_exit_code(text, is_error=event.result.is_error)
+    def _shorten(self, arguments: Mapping[str, Any]) -> str:
+        command = str(arguments.get("command", ""))[:MAX_KEPT_CHARS]
         redact = None if self._setup is None else self._setup.redact
-        command = redact(command[:MAX_KEPT_CHARS]) if redact is not None else command[:MAX_KEPT_CHARS]
-        self._commands.append(CommandResult(command, code, event.duration_ms))
-        del self._commands[:-MAX_KEPT]
+        return command if redact is None else str(redact(command))
+
+    def _keep(self, call_id: str, result: CommandResult) -> None:
+        index = self._began[call_id]
+        self._commands[index:] = [result, *self._commands[index + 1 :]]
         if self._folder is not None:
             with suppress(OSError):
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with open(self._folder / "commands.jsonl", "ab") as file:
-                    file.write(msgspec.json.encode(self._commands[-1]) + b"\n")
+                with open(self._folder / _FILE, "ab") as file:
+                    file.write(msgspec.json.encode((index, result)) + b"\n")
 
     def _read_commands(self) -> list[CommandResult]:
         """Return the commands that were run before the process ended."""
         if self._folder is None:
             return []
         try:
-            lines = (self._folder / "commands.jsonl").read_bytes().splitlines()
-            return [msgspec.json.decode(line, type=CommandResult) for line in lines]
+            lines = (self._folder / _FILE).read_bytes().splitlines()
+            kept = dict(msgspec.json.decode(line, type=tuple[int, CommandResult]) for line in lines)
         except (OSError, msgspec.MsgspecError):
             return []
+        return [kept[index] for index in sorted(kept)]
 
     async def review(self, outcome: Outcome) -> str | Outcome | None:
         """Run the commands: return what failed while the run may correct it, then its final outcome."""
@@ -185,7 +195,7 @@ class VerificationFeature:
 
     def _collect(self, notes: Sequence[str] = (), **facts: Any) -> Receipts:
         why = [f"Not verified by the host: {text}." for text in (*self.options.refused, *self._refusals)]
-        commands = tuple(self._commands)
+        commands = tuple(self._commands[-MAX_KEPT:])
         return Receipts(commands=commands, verification=self._results, notes=(*why, *notes), **facts)
 
     async def _verify(self) -> None:
