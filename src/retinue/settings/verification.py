@@ -19,7 +19,7 @@ def choose_verification(config: Config, plan: RunPlan) -> VerifyOptions:
     """Return the commands for one run; those of the settings are for runs that may change files."""
     own, definition, request = config.crew.settings, plan.definition, plan.request
     commands, refused = list[str](), list[str]()
-    for scope, value in [] if reads_only(plan.rights) else config.crew.list_values(KEY):
+    for scope, value in config.crew.list_values(KEY) if own.verify and not reads_only(plan.rights) else []:
         refusal = "" if scope != "project" else _judge(config, KEY, value)
         commands += [] if refusal else value
         refused += [refusal] if refusal else []
