@@ -20,10 +20,10 @@ from retinue.core.events import CallChanged, Event, ToolFinished, ToolStarted
 from retinue.core.messages import TextContent, ToolCall
 from retinue.core.receipt import VERIFICATION_FAILED, CommandResult, Receipts, Verification
 from retinue.core.run import Outcome, Reason, Status
-from retinue.core.tool import Amendment, Tool, ToolResult, list_aliases
+from retinue.core.tool import Amendment, Effect, Tool, ToolResult, list_aliases
 from retinue.engine.calls import ask_hooks
 from retinue.engine.setup import RunSetup
-from retinue.features.changed_files import FileListing, find_changed_files, list_files
+from retinue.features.changed_files import FileListing, find_changed_files, has_listing, list_files
 from retinue.features.commands import build_context, run_commands
 from retinue.features.sandbox import find_workspace
 from retinue.tools.registry import ToolOptions
@@ -32,7 +32,7 @@ from retinue.tools.shell.bash import BashTool, read_exit_code
 MAX_CORRECTIONS = 2
 MAX_KEPT = 1_000
 """Maximum number of commands of the agent that are kept; the last ones."""
-MAX_KEPT_CHARS = 2_000
+MAX_KEPT_CHARS = 500
 _FILE = "commands.jsonl"
 _SHOWN_CHARS = 4_000
 _ERROR_CHARS = 1_000
@@ -70,10 +70,12 @@ class VerificationFeature:
         shell: Tool | None = None,
         *,
         watches: bool = False,
+        is_elsewhere: bool = False,
         home: Path | None = None,
         folder: Path | None = None,
     ) -> None:
-        """`watches`: it may change files in place, which are compared; in a copy, its branch tells.
+        """`watches`: it may change files in place, which are compared; in a copy, its branch tells. `is_elsewhere`: its
+        calls are made in another process.
 
         `shell` runs the commands, by default the builtin one. `folder` keeps, for each run, what must survive this
         process.
@@ -81,7 +83,9 @@ class VerificationFeature:
         self.options = options
         self._shell = shell
         self._watches = watches
+        self._is_elsewhere = is_elsewhere
         self._home = home
+        self._beginning = asyncio.Lock()
         self._parent = folder
         self._folder: Path | None = None
         self._began: dict[str, int] = {}
@@ -96,13 +100,18 @@ class VerificationFeature:
         self._setup: RunSetup | None = None
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """Remember the files as they are, and tell the agent how its result is verified."""
+        """Tell the agent how its result is verified."""
         self._folder = None if self._parent is None else self._parent / setup.run_id
         self._commands, self._results, self._verification = self._read_commands(), (), "not verified"
         self._left, self._receipts, self._setup = MAX_CORRECTIONS, None, setup
-        if self._watches:
-            self._before = await list_files(str(find_workspace(setup.cwd, self._home)), self._folder)
-        setup = setup.change(reviewers=(*setup.reviewers, self))
+        self._before = None
+        if self._watches and (self._is_elsewhere or (self._folder is not None and has_listing(self._folder))):
+            await self._begin()
+        # After the other hooks: a call that is refused changes nothing.
+        hooks = (*setup.hooks, self) if self._watches else setup.hooks
+        is_asked = self._watches or self.options.all or self.options.refused
+        reviewers = (*setup.reviewers, self) if is_asked else setup.reviewers
+        setup = setup.change(reviewers=reviewers, hooks=hooks)
         if not self.options.all:
             return setup
         listed = "\n".join(f"- `{command}`" for command in self.options.all)
@@ -112,6 +121,20 @@ class VerificationFeature:
             "</verification>"
         )
         return setup.change(sections={**setup.sections, "verification": section})
+
+    async def before(self, call: ToolCall, tool: Tool) -> None:
+        """Remember the files as they are before the first call that may change one: most runs make none."""
+        if tool.effect not in (Effect.READ, Effect.NETWORK):
+            await self._begin()
+
+    async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
+        return result
+
+    async def _begin(self) -> None:
+        async with self._beginning:
+            if self._before is None and self._setup is not None:
+                root = find_workspace(self._setup.cwd, self._home)
+                self._before = await list_files(str(root), self._folder)
 
     def hear(self, event: Event) -> None:
         """Keep the commands of the run with their exit status."""

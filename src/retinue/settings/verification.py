@@ -6,7 +6,7 @@ they are run.
 
 from collections.abc import Callable
 
-from retinue.engine.run_config import REMOTE, RunPlan
+from retinue.engine.run_config import HERE, REMOTE, RunPlan
 from retinue.features.verification import VerificationFeature, VerifyOptions
 from retinue.settings.config import Config
 from retinue.settings.consent import Consents, tell_waiting
@@ -56,6 +56,7 @@ def build_verification(config: Config, plan: RunPlan, warn: Callable[[str], None
         options,
         plan.tools.get("bash"),
         watches=in_place and not reads_only(plan.rights),
+        is_elsewhere=plan.runner not in HERE,
         home=config.paths.home,
         folder=config.paths.own_dir / "receipts" if plan.runner == "durable" else None,
     )
