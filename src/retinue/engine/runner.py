@@ -15,7 +15,6 @@ from retinue.core.errors import RetinueError
 from retinue.core.events import (
     AttemptEnded,
     AttemptStarted,
-    CallChanged,
     Event,
     MessageFinished,
     RunFinished,
@@ -81,7 +80,7 @@ class LiveRun:
         )
         for feature in setup.features:
             if isinstance(feature, ListeningFeature):
-                self.bus.listen(feature.hear, pieces=False, kinds=(ToolStarted, CallChanged, ToolFinished))
+                self.bus.listen(feature.hear, pieces=False, kinds=(ToolStarted, ToolFinished))
         self._clock = clock
         self._conversation = StoredConversation(setup.run_id, session, self.journal, self._publish)
         self._window = RunWindow(lambda: self.setup.model.info, self._warn)
