@@ -21,7 +21,7 @@ Target: TypeAlias = Literal["pi", "claude", "codex", "opencode", "cursor", "copi
 TARGETS: tuple[Target, ...] = get_args(Target)
 _RESTRICTING = (
     *("enabled", "readonly", "tools", "disallowed_tools", "allowed_subagents", "extensions", "exclude_extensions"),
-    *("hooks", "max_turns", "max_tokens_total", "max_cost", "max_seconds", "isolated"),
+    *("hooks", "max_turns", "max_tokens_total", "max_cost", "max_seconds", "isolated", "verify"),
 )
 _NOT_FIELDS = (
     *("name", "dialect", "source", "path", "description", "prompt", "tools", "is_model_wish", "schema_file"),

@@ -45,6 +45,7 @@ _SWITCHES = (
     "max_cost",
     "max_seconds",
     "output_schema",
+    "verify",
 )
 """Fields of an agent file that disable the agent if they are invalid."""
 
