@@ -1,0 +1,89 @@
+"""What a merge queue did: which branches have landed on the target, which stayed behind and why. Data only."""
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+LandingMode: TypeAlias = Literal["off", "ask", "auto"]
+RefusalReason: TypeAlias = Literal["conflict", "verify", "flaky", "gone"]
+
+
+class Refused(Struct, frozen=True, rename="camel"):
+    """A branch that stayed behind."""
+
+    branch: str
+    reason: RefusalReason
+    with_: tuple[str, ...] = ()
+    """Branches that it conflicts with, or that had landed before it when its check failed."""
+    output: str = ""
+    """What git or the failed command printed."""
+    text: str = ""
+    """What happened and what to do."""
+
+
+class Flaky(Struct, frozen=True):
+    """A check that had different results on the same tree."""
+
+    command: str
+    commit: str
+    results: tuple[bool, ...]
+    """Whether it passed, in order."""
+
+
+class MergeReport(Struct, frozen=True):
+    target: str
+    before: str
+    after: str
+    landed: tuple[str, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    flaky: tuple[Flaky, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Messages for the user, such as why the checkout was left alone."""
+    is_dry: bool = False
+    """Nothing was changed; `landed` is what would land."""
+
+
+class MergeStep(Struct, frozen=True):
+    """One step of a queue, for people who watch."""
+
+    kind: Literal["started", "checking", "checked", "landed", "refused", "asking", "note", "ended"]
+    branches: tuple[str, ...] = ()
+    text: str = ""
+
+
+def describe_report(report: MergeReport) -> dict[str, Any]:
+    """Return the JSON object of a report."""
+    refused = [
+        {"branch": r.branch, "reason": r.reason, "with": list(r.with_), "output": r.output, "text": r.text}
+        for r in report.refused
+    ]
+    flaky = [
+        {"command": f.command, "commit": f.commit, "results": ["passed" if r else "failed" for r in f.results]}
+        for f in report.flaky
+    ]
+    return {
+        "landed": list(report.landed),
+        "refused": refused,
+        "flaky": flaky,
+        "target": report.target,
+        "before": report.before,
+        "after": report.after,
+        "notes": list(report.notes),
+        "dryRun": report.is_dry,
+    }
+
+
+def render_report(report: MergeReport) -> list[str]:
+    """Return the lines that tell a person or a model the result."""
+    verb = "would land" if report.is_dry else "landed"
+    lines = [f"{verb}: {name}" for name in report.landed]
+    for item in report.refused:
+        lines.append(f"stayed behind: {item.branch} ({item.reason}): {item.text}")
+        lines += [f"    {line}" for line in item.output.splitlines()[-12:]]
+    for check in report.flaky:
+        results = ", ".join("passed" if passed else "failed" for passed in check.results)
+        lines.append(f"flaky: `{check.command}` on {check.commit[:12]}: {results}")
+    lines += report.notes
+    moved = report.after != report.before
+    state = f"{report.before[:12]} -> {report.after[:12]}" if moved else f"unchanged at {report.before[:12]}"
+    return [*lines, f"{report.target}: {state}"]
