@@ -151,8 +151,8 @@ class Desk:
 
 def kill_sometimes(chance: random.Random) -> None:
     """Let this process kill itself at a random step of the queue."""
-    left = chance.randint(1, 120)
-    is_after = chance.random() < 0.5
+    left = chance.randint(1, 12)
+    when = chance.choice(("before", "during", "after"))
 
     def count() -> bool:
         nonlocal left
@@ -165,9 +165,10 @@ def kill_sometimes(chance: random.Random) -> None:
     write, run = journals._write, MergeTarget.try_git
 
     def write_or_die(handle: int, entry: Any) -> None:
-        if dies := count() and not is_after:
-            # Sometimes half of the entry is on disk.
-            os.write(handle, b'{"type":"mov')
+        dies = count()
+        if dies and when != "after":
+            # Half of an entry is on disk.
+            os.write(handle, b'{"type":"mov' if when == "during" else b"")
             die()
         write(handle, entry)
         if dies:
@@ -175,8 +176,10 @@ def kill_sometimes(chance: random.Random) -> None:
 
     async def run_or_die(self: MergeTarget, *words: str, **options: Any) -> Any:
         dies = words[0] in ("update-ref", "read-tree", "symbolic-ref") and chance.random() < 0.1
-        if dies and not is_after:
+        if dies and when == "before":
             die()
+        if dies and when == "during":
+            asyncio.get_running_loop().call_later(chance.random() * 0.02, die)
         done = await run(self, *words, **options)
         if dies:
             die()

@@ -8,6 +8,18 @@ LandingMode: TypeAlias = Literal["off", "ask", "auto"]
 RefusalReason: TypeAlias = Literal["conflict", "verify", "flaky", "gone"]
 
 
+class LandRequest(Struct, frozen=True):
+    """Which branches are to land where."""
+
+    branches: tuple[str, ...] = ()
+    takes_all: bool = False
+    """All branches of runs that have not landed."""
+    onto: str = ""
+    """Empty: the branch that is checked out."""
+    is_dry: bool = False
+    verifies: bool = True
+
+
 class Refused(Struct, frozen=True, rename="camel"):
     """A branch that stayed behind."""
 

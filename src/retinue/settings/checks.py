@@ -189,6 +189,20 @@ def trimmed(*, blank: bool = False) -> Check:
     return Check("text" if blank else "text that is not blank", convert)
 
 
+def commands() -> Check:
+    """Accept one shell command or a list of them; a list with anything else is dropped, since it would check less."""
+
+    def convert(value: Any, report: Report) -> tuple[str, ...]:
+        found = [value] if isinstance(value, str) else value
+        if not isinstance(found, list) or not all(isinstance(each, str) and each.strip() for each in found):
+            raise ValueError
+        if any("\0" in each for each in found):
+            raise ValueError
+        return tuple(each.strip() for each in found)
+
+    return Check("a shell command, or a list of them", convert)
+
+
 def some_of(*known: str, may_be_empty: bool = True) -> Check:
     """Accept a list of known words; unknown and repeated ones are dropped."""
 

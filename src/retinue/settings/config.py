@@ -83,16 +83,21 @@ class Config:
         return Roster(self.paths, self.loaded, self.crew.settings, self.boundaries)
 
 
+def find_refusal(config: Config, key: str, entry: Any, consequence: str) -> str:
+    """Return why a command of subagents.json may not be run: a project's needs consent; empty if it may."""
+    if not entry or config.crew.find_scope(key) != "project":
+        return ""
+    from retinue.settings.consent import Consents, tell_waiting
+
+    waiting = tell_waiting(Consents(config.paths, "commands", []).judge(key, entry))
+    approval = f"To approve it: retinue trust --command {key} --yes"
+    return f"{key} of this project {waiting}; {consequence}. {approval}" if waiting else ""
+
+
 def read_worktree_options(config: Config) -> WorktreeOptions:
     """Return the settings of worktrees; a project's command only if the user consented to it as it is now."""
-    own, key, refusal = config.crew.settings.worktree, "worktree.setup", ""
-    if own.setup and config.crew.find_scope(key) == "project":
-        from retinue.settings.consent import Consents, tell_waiting
-
-        waiting = tell_waiting(Consents(config.paths, "commands", []).judge(key, own.setup))
-        if waiting:
-            refusal = f"{key} of this project {waiting}; worktrees are used without it. To approve it: "
-            refusal += f"retinue trust --command {key} --yes"
+    own = config.crew.settings.worktree
+    refusal = find_refusal(config, "worktree.setup", own.setup, "worktrees are used without it")
     return WorktreeOptions(
         setup="" if refusal else own.setup,
         setup_s=own.setup_seconds,

@@ -130,11 +130,13 @@ class EntryApproval:
         found: Any = load_json(path, bound=bind_project(self._paths))[0]
         for part in self._name.split("."):
             found = found.get(part) if isinstance(found, dict) else None
-        if not isinstance(found, str) or not found.strip():
+        listed = found if isinstance(found, list) and found else [found]
+        if not all(isinstance(each, str) and each.strip() for each in listed):
             raise UsageError(f"{quote(str(path), 200)} has no command {self._name}")
-        command = found.strip()
-        state = Consents(self._paths, "commands", []).judge(self._name, command)
-        return Candidate("commands", self._name, str(path), state, command, self._paths)
+        named = [each.strip() for each in listed]
+        entry: Any = named[0] if self._name == "worktree.setup" else named
+        state = Consents(self._paths, "commands", []).judge(self._name, entry)
+        return Candidate("commands", self._name, str(path), state, entry, self._paths)
 
     def _find_hook(self) -> Candidate:
         """Return the project's hook of that name, or the user's if it runs project files.

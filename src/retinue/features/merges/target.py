@@ -158,7 +158,7 @@ async def open_target(cwd: Path, onto: str = "") -> MergeTarget:
         if not head.ok:
             raise UsageError(f"no branch is checked out in {quote(top, 200)}; name the branch to land on with --onto")
         onto = head.text
-    target = MergeTarget(top, str(Path(common).resolve()), onto.removeprefix(_HEADS), guard)
+    target = MergeTarget(top, common, onto.removeprefix(_HEADS), guard)
     if not await target.read(target.name):
         raise UsageError(f"--onto {quote(onto)}: there is no such branch in {quote(top, 200)}")
     version = _VERSION.search((await run_git(["version"], top)).text)
