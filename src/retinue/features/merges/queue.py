@@ -10,6 +10,7 @@ from typing import Protocol
 
 from msgspec import structs
 
+from retinue.core.errors import RetinueError
 from retinue.core.merge_report import MergeReport, MergeStep, RefusalReason, Refused
 from retinue.core.run import BRANCH_PREFIX
 from retinue.features.merges.checkout import advance, attach, describe_stay, detach, find_obstacle
@@ -65,7 +66,10 @@ class Authors(Protocol):
         ...
 
     async def ask(self, plea: Plea) -> str:
-        """Let the author work on its branch until it ends; return what went wrong, or an empty string."""
+        """Let the author work on its branch until it ends; return what went wrong, or an empty string.
+
+        Raises RetinueError if the author cannot work here.
+        """
         ...
 
 
@@ -389,7 +393,7 @@ class MergeQueue:
         """Resume the author with the merge; what it brings waits again, otherwise its branch is set back."""
         target, name, left = self._target, asking.branch, self._state.left[asking.branch]
         assert self._authors is not None
-        problem = ""
+        problem, is_final = "", False
         tip = await target.read(name)
         if tip == asking.before:
             reason = f"retinue land: merge {target.name} for the author"
@@ -397,8 +401,11 @@ class MergeQueue:
                 tip = asking.merge
         if tip == asking.merge:
             self._tell(MergeStep("asking", (name,), left.refused.reason))
-            problem = await self._authors.find_obstacle(name)
-            problem = problem or await self._authors.ask(Plea(name, target.name, left.refused, asking.paths))
+            try:
+                problem = await self._authors.find_obstacle(name)
+                problem = problem or await self._authors.ask(Plea(name, target.name, left.refused, asking.paths))
+            except RetinueError as error:
+                problem, is_final = str(error), True
             tip = await target.read(name)
         if not tip or not await target.contains(tip, asking.merge):
             problem = problem or "its branch was changed by somebody else"
@@ -407,12 +414,12 @@ class MergeQueue:
         elif tip == asking.merge:
             problem = problem or "it changed nothing"
         if problem:
-            await self._give_up(asking, problem)
+            await self._give_up(asking, problem, is_final=is_final)
         else:
             self._journal.write(Asked(name, tip))
             self._journal.write(Joined((name,)))
 
-    async def _give_up(self, asking: Asking, problem: str) -> None:
+    async def _give_up(self, asking: Asking, problem: str, *, is_final: bool = False) -> None:
         """Set a branch back to where it was before its author was asked; what was made since then is kept."""
         target, name = self._target, asking.branch
         tip = await target.read(name)
@@ -423,7 +430,7 @@ class MergeQueue:
             await target.move(f"refs/heads/{name}", asking.before, tip, "retinue land: set back")
         self._journal.write(Asked(name, problem=problem))
         if left := self._state.left.get(name):
-            self._explain(left, f"its author was asked and did not solve it: {problem}")
+            self._explain(left, f"its author was asked and did not solve it: {problem}", is_final=is_final)
 
     def _explain(self, left: Left, reason: str, *, is_final: bool = False) -> None:
         """Add to a refusal why its author did not help."""
