@@ -172,10 +172,8 @@ def to(words, **reply):
 
 def start_agents(place, *contents):
     """Let a session's agents change the same line, each in a copy; returns their branches."""
-    calls = [
-        {"name": "Agent", "arguments": {"subagent_type": "general-purpose", "prompt": f"write {text}", "description": "a file", "isolation": "worktree"}}
-        for text in contents
-    ]  # fmt: skip
+    asked = {"subagent_type": "general-purpose", "description": "a file", "isolation": "worktree"}
+    calls = [{"name": "Agent", "arguments": {**asked, "prompt": f"write {text}"}} for text in contents]
     replies = [to("^begin", calls=calls), to("^begin", text="started")]
     for text in contents:
         file = {"path": "a.txt", "content": f"a\n{text}\nc\n"}

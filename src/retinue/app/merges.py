@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import BranchesMerged
-from retinue.core.merge_report import LandRequest, MergeReport, MergeStep
+from retinue.core.merge_report import BranchState, LandRequest, MergeReport, MergeStep
 from retinue.core.receipt import CommandResult
 from retinue.core.redaction import Redactor, collect_secrets
 from retinue.core.run import BRANCH_PREFIX, Question
 from retinue.engine.clock import make_run_id
 from retinue.features.commands import run_commands_in
-from retinue.features.merges.journal import MergeJournal, hold_queue
+from retinue.features.merges.journal import MergeJournal, hold_queue, read_state
 from retinue.features.merges.queue import MergeQueue, Plea
 from retinue.features.merges.scratch import Scratch
 from retinue.features.merges.target import MergeTarget, open_target
@@ -167,6 +167,19 @@ def find_problem(config: Config) -> str:
             "or use --no-verify to land what merges cleanly"
         )
     return find_refusal(config, KEY, list(verify), "nothing lands without it")
+
+
+async def list_branches(config: Config) -> list[BranchState]:
+    """Return the branches of agents that have not landed, and all of the last merge queue. Raises RetinueError."""
+    target = await open_target(config.paths.cwd)
+    state = read_state(find_folder(config), target.common)
+    found = [BranchState(name, "landed") for name in state.landed]
+    found += [BranchState(name, "behind", left.refused.text) for name, left in state.left.items()]
+    known = {*state.landed, *state.left}
+    word: Literal["waiting", "checking"] = "checking" if state.is_unfinished else "waiting"
+    found += [BranchState(name, word) for name in state.waiting if name not in known]
+    known.update(state.branches)
+    return found + [BranchState(name, "waiting") for name in await target.list_agent_branches() if name not in known]
 
 
 def find_folder(config: Config) -> Path:

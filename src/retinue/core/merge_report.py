@@ -63,6 +63,13 @@ class MergeStep(Struct, frozen=True):
     text: str = ""
 
 
+class BranchState(Struct, frozen=True):
+    branch: str
+    state: Literal["waiting", "checking", "landed", "behind"]
+    text: str = ""
+    """Why it stayed behind."""
+
+
 def describe_report(report: MergeReport) -> dict[str, Any]:
     """Return the JSON object of a report."""
     refused = [
