@@ -10,6 +10,8 @@ from retinue.cli.voice import print_json, say
 from retinue.core.merge_report import LandRequest, MergeStep, describe_report, render_report
 from retinue.core.terminal import escape_text
 
+_SHOWN = 2
+
 
 def run_land(options: Options) -> int:
     """Print the report; exit status 1 if a branch stayed behind."""
@@ -23,7 +25,7 @@ def run_land(options: Options) -> int:
 
 
 def _tell(step: MergeStep) -> None:
-    names = ", ".join(step.branches)
+    names = ", ".join(step.branches) if len(step.branches) <= _SHOWN else f"{len(step.branches)} branches"
     match step.kind:
         case "checking":
             say(f"checking {names or 'the target'} ({step.text})")

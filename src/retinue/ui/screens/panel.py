@@ -137,7 +137,7 @@ class LandingPanel(Panel):
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, BranchesMerged):
-            self.run_worker(self.action_refresh_branches, exclusive=True)
+            self.call_later(self.action_refresh_branches)
 
     async def action_refresh_branches(self) -> None:
         try:
@@ -151,7 +151,7 @@ class LandingPanel(Panel):
 
     def action_land_all(self) -> None:
         """Land all branches; the work goes on when the panel is closed."""
-        self.app.run_worker(self._land, group="landing")
+        self.app.run_worker(self._land(), group="landing")
 
     async def _land(self) -> None:
         try:
