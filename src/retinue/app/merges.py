@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from retinue.app.open_session import OpenSession
 
 KEY = "landing.verify"
-CHECK_S = 3_600.0
-"""The longest time of one command."""
 _BRANCH = re.compile(rf"{BRANCH_PREFIX}([A-Za-z0-9_-]+?)(-\d{{13}})?")
 
 

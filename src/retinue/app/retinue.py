@@ -22,6 +22,7 @@ from retinue.core.events import Event
 from retinue.core.messages import UserContent
 from retinue.core.model import Model, ModelInfo
 from retinue.core.output_schema import INVALID
+from retinue.core.receipt import to_commands
 from retinue.core.run import Outcome, Question, Reason, Status, TypedOutcome
 from retinue.core.tool import Tool
 from retinue.engine.bus import Listener, Subscription
@@ -175,6 +176,8 @@ class Retinue:
             from retinue.core.output_schema import check_schema
 
             check_schema(options["output_schema"])
+        if "verify" in options:
+            options["verify"] = to_commands(options["verify"])
         subagents = await self._here.need_subagents()
         definition = self._here.config.roster.find_runnable(agent or "", "fleet")
         fields = {
@@ -586,6 +589,7 @@ class Retinue:
         write: bool = False,
         session_id: str | None = None,
         output_schema: dict[str, Any] | str | None = None,
+        verify: str | Sequence[str] = (),
     ) -> dict[str, Any]:
         """Call the `subagent` surface once and return its result, even if it fails.
 
@@ -598,7 +602,8 @@ class Retinue:
         subagents = await self._here.need_subagents()
         model = self._main.setup.model.info.ref if self._host.request.model else None
         ports = subagents.tools.open_subagent(self.run_id, model)
-        call = SubagentCall(agent or "", task or "", session_id, write, output_schema=output_schema)
+        commands = to_commands(verify)
+        call = SubagentCall(agent or "", task or "", session_id, write, output_schema=output_schema, verify=commands)
         return await make_call(call, ports)
 
     async def open_delegation(self) -> "Delegation":

@@ -244,7 +244,10 @@ def _build_config(tools: DelegationTools) -> RunConfig:
 
     def list_features(plan: RunPlan) -> list[Feature]:
         own = ChildTools(lambda setup: tools.make(setup.run_id))
-        return [*asked(plan), own, *guards.surround(plan), *plan.additions.features]
+        from retinue.settings.verification import build_verification
+
+        verified = build_verification(config, plan, parts.warn)
+        return [*asked(plan), own, *guards.surround(plan), *plan.additions.features, verified]
 
     run_config = build_run_config(
         config.roster,

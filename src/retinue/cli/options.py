@@ -28,7 +28,7 @@ SECTIONS = {
 COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     "run": (
         "run.run_agent",
-        f"--write --json {_MODEL} --session-id",
+        f"--write --verify --json {_MODEL} --session-id",
         (("AGENT [TASK...]", "run one agent and print its answer; without TASK, read it from standard input"),),
     ),
     "agents": (
@@ -178,6 +178,7 @@ FLAGS = {
     "--version": ("-v", "", "show the version"),
     "--json": ("", "", "print JSON"),
     "--write": ("", "", "let the agent use its tools that make changes"),
+    "--verify": ("", "COMMAND", "succeed only if this shell command succeeds in its workspace; may be repeated"),
     "run --session-id": ("", "ID", "continue the agent's session with this id, or create it"),
     "--description": ("", "TEXT", "new: when to use the agent, in one sentence"),
     "agents --tools": ("-t", "A,B", "new: its tools (default: all; none if empty)"),
@@ -196,7 +197,11 @@ FLAGS = {
     "--hook": ("", "NAME", "decide about this hook of the project"),
     "--extension": ("", "PATH", "decide about this extension that an agent file names by its path"),
     "--file": ("", "PATH", "decide about this agent file of a folder that is not trusted"),
-    "--command": ("", "KEY", "decide about this command of the project's subagents.json, such as worktree.setup"),
+    "--command": (
+        "",
+        "KEY",
+        "decide about this command of the project's subagents.json, such as verify, or AGENT/verify",
+    ),
     "--limit": ("", "N", "list at most so many calls (20)"),
     "--tool": ("", "NAME", "only calls of this tool"),
     "--run": ("", "ID", "only calls of this run"),
@@ -252,6 +257,7 @@ class Options:
         self.files: list[str] = []
         self.mode = "text"
         self.append_system_prompt: list[str] = []
+        self.verify: list[str] = []
         self.tools: str | None = None
         self.system_prompt: str | None = None
         self.description: str | None = None

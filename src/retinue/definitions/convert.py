@@ -21,6 +21,7 @@ TARGETS: tuple[Target, ...] = get_args(Target)
 _RESTRICTING = (
     *("enabled", "readonly", "tools", "disallowed_tools", "allowed_subagents", "extensions", "exclude_extensions"),
     *("mcp_servers", "hooks", "max_turns", "max_tokens_total", "max_cost", "max_seconds", "isolated"),
+    "verify",
 )
 _OTHER = (
     *("display_name", "model", "thinking", "skills", "memory", "color", "isolation", "prompt_mode", "inherit_context"),

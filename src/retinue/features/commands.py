@@ -10,7 +10,7 @@ from pathlib import Path
 from retinue.core.errors import ToolFailed
 from retinue.core.messages import TextContent
 from retinue.core.receipt import CommandResult
-from retinue.core.tool import Tool, ToolContext, ToolResult
+from retinue.core.tool import Tool, ToolContext
 from retinue.engine.setup import RunSetup
 from retinue.features.sandbox import Boundaries
 from retinue.tools.shell.bash import read_exit_code
@@ -74,7 +74,7 @@ async def _run(command: str, shell: Tool, context: ToolContext, timeout_s: float
     try:
         done = await shell.call({"command": command, "timeout": timeout_s}, context)
     except ToolFailed as error:
-        done = ToolResult.of(str(error), is_error=True)
+        return CommandResult(command, None, None, context.redact(str(error)))  # it was not started
     duration_ms = round((time.monotonic() - began_s) * 1000)
     text = context.redact("\n".join(block.text for block in done.content if isinstance(block, TextContent)))
     code = read_exit_code(text, is_error=done.is_error)

@@ -114,6 +114,11 @@ def least(check: Check) -> Check:
     return structs.replace(check, merge=merge)
 
 
+def add_up(check: Check) -> Check:
+    """Same check, but a list is added to that of the layer below."""
+    return structs.replace(check, merge=lambda below, value: tuple(dict.fromkeys((*below, *value))))
+
+
 def flag() -> Check:
     return structs.replace(_only(bool, "true or false"), choices=(True, False))
 

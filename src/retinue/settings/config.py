@@ -44,6 +44,10 @@ class CurrentSubagents:
         """Return the layer that sets a key: `user`, `project` and so on; empty if none does."""
         return next((layer.scope for layer in reversed(self._loaded.layers) if key in layer.values), "")
 
+    def list_values(self, key: str) -> list[tuple[str, Any]]:
+        """Return the layers that set a key, weakest first, with their values."""
+        return [(layer.scope, layer.values[key]) for layer in self._loaded.layers if key in layer.values]
+
     def has_given(self, *keys: str) -> bool:
         """Return whether the program itself (not a file) set a key with one of these prefixes."""
         given = (layer.values for layer in self._loaded.layers if layer.scope == "flag")

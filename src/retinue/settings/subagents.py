@@ -23,6 +23,7 @@ from retinue.settings.checks import (
     Limit,
     Report,
     Setting,
+    add_up,
     amount,
     between,
     choice,
@@ -204,6 +205,12 @@ class SubagentsConfig(Struct, frozen=True):
     guard: GuardSettings = GuardSettings()
     worktree: WorktreeSettings = WorktreeSettings()
     landing: LandingSettings = LandingSettings()
+    verify: Annotated[tuple[str, ...], add_up(commands())] = ()
+    """Shell commands, a text or a list, that must succeed before a run that may change files is done; run where it
+    works, in its sandbox. The commands of all files count. A project's commands need your consent:
+    `retinue trust --command verify --yes`."""
+    verify_seconds: Annotated[float, between(1, 86_400)] = 600
+    """Maximum time of each of these commands, also of those that an agent file, a call or `landing.verify` names."""
     runner: Annotated[Runner, choice(*get_args(Runner)), Limit(user_values=("pi", "cluster"))] = "inprocess"
     """Where children run: in this process, in this process with a record for resuming after a crash, each in its own
     process, as a real pi, or on cluster workers. Only the user may choose the last two. A definition's `runner` wins.

@@ -1,0 +1,246 @@
+"""Verifies the result of a run, and records what the host saw of its work: commands, changed files, commit.
+
+When the run says that it is done, the host runs the commands that verify its result, where the run works and in its
+sandbox. If one fails, the run gets the output and may correct itself at most twice. Must not know surfaces.
+"""
+
+import asyncio
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from retinue.core.errors import quote
+from retinue.core.events import CallChanged, Event, ToolFinished, ToolStarted
+from retinue.core.messages import TextContent, ToolCall
+from retinue.core.receipt import VERIFICATION_FAILED, CommandResult, Receipts, Verification
+from retinue.core.run import Outcome, Reason, Status
+from retinue.core.tool import Amendment, Tool, ToolResult, list_aliases
+from retinue.engine.calls import ask_hooks
+from retinue.engine.setup import RunSetup
+from retinue.features.changed_files import FileListing, find_changed_files, list_files
+from retinue.features.commands import build_context, run_commands
+from retinue.features.sandbox import find_workspace
+from retinue.tools.registry import ToolOptions
+from retinue.tools.shell.bash import BashTool, read_exit_code
+
+MAX_CORRECTIONS = 2
+MAX_KEPT = 1_000
+"""Maximum number of commands of the agent that are kept; the last ones."""
+MAX_KEPT_CHARS = 2_000
+_SHOWN_CHARS = 4_000
+_ERROR_CHARS = 1_000
+_SHELL = list_aliases(("bash",))
+_LEAVE_S = 3.0
+"""Time to find the changed files of a run that did not end by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """The commands that verify the result of one run."""
+
+    commands: tuple[str, ...] = ()
+    """Those of a person, a program or a file."""
+    asked: tuple[str, ...] = ()
+    """Those that a model named: hooks and approvals are asked about them as about calls of the run."""
+    refused: tuple[str, ...] = ()
+    """Why further ones are not run."""
+    timeout_s: float = 600.0
+    """Of each command."""
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.commands, *self.asked)))
+
+
+class VerificationFeature:
+    """The commands, the changed files and the verification of one run."""
+
+    name = "verification"
+
+    def __init__(
+        self,
+        options: VerifyOptions,
+        shell: Tool | None = None,
+        *,
+        watches: bool = False,
+        home: Path | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """`watches`: it may change files in place, which are compared; in a copy, its branch tells.
+
+        `shell` runs the commands, by default the builtin one. `folder` keeps, for each run, what must survive this
+        process.
+        """
+        self.options = options
+        self._shell = shell
+        self._watches = watches
+        self._home = home
+        self._parent = folder
+        self._folder: Path | None = None
+        self._began: dict[str, str] = {}
+        """The commands that are running, by call."""
+        self._commands: list[CommandResult] = []
+        self._results: tuple[CommandResult, ...] = ()
+        self._verification: Verification = "not verified"
+        self._refusals: list[str] = []
+        self._left = MAX_CORRECTIONS
+        self._before: FileListing | None = None
+        self._receipts: Receipts | None = None
+        self._setup: RunSetup | None = None
+
+    async def enter(self, setup: RunSetup) -> RunSetup:
+        """Remember the files as they are, and tell the agent how its result is verified."""
+        self._folder = None if self._parent is None else self._parent / setup.run_id
+        self._commands, self._results, self._verification = self._read_commands(), (), "not verified"
+        self._left, self._receipts, self._setup = MAX_CORRECTIONS, None, setup
+        if self._watches:
+            self._before = await list_files(str(find_workspace(setup.cwd, self._home)), self._folder)
+        setup = setup.change(reviewers=(*setup.reviewers, self))
+        if not self.options.all:
+            return setup
+        listed = "\n".join(f"- `{command}`" for command in self.options.all)
+        section = (
+            f"<verification>\nWhen you end, these commands are run in your working directory, and all must succeed:\n"
+            f"{listed}\nIf one fails, you get its output. Do not change what they check to make them succeed.\n"
+            "</verification>"
+        )
+        return setup.change(sections={**setup.sections, "verification": section})
+
+    def hear(self, event: Event) -> None:
+        """Keep the commands of the run with their exit status."""
+        if isinstance(event, ToolStarted | CallChanged) and event.name in _SHELL:
+            self._began[event.call_id] = str(event.arguments.get("command", ""))
+        elif isinstance(event, ToolFinished) and event.result.tool_call_id in self._began:
+            self._keep(self._began.pop(event.result.tool_call_id), event)
+
+    def _keep(self, command: str, event: ToolFinished) -> None:
+        text = "\n".join(block.text for block in event.result.content if isinstance(block, TextContent))
+        code = read_exit_code(text, is_error=event.result.is_error)
+        redact = None if self._setup is None else self._setup.redact
+        command = redact(command[:MAX_KEPT_CHARS]) if redact is not None else command[:MAX_KEPT_CHARS]
+        self._commands.append(CommandResult(command, code, event.duration_ms))
+        del self._commands[:-MAX_KEPT]
+        if self._folder is not None:
+            with suppress(OSError):
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with open(self._folder / "commands.jsonl", "ab") as file:
+                    file.write(msgspec.json.encode(self._commands[-1]) + b"\n")
+
+    def _read_commands(self) -> list[CommandResult]:
+        """Return the commands that were run before the process ended."""
+        if self._folder is None:
+            return []
+        try:
+            lines = (self._folder / "commands.jsonl").read_bytes().splitlines()
+            return [msgspec.json.decode(line, type=CommandResult) for line in lines]
+        except (OSError, msgspec.MsgspecError):
+            return []
+
+    async def review(self, outcome: Outcome) -> str | Outcome | None:
+        """Run the commands: return what failed while the run may correct it, then its final outcome."""
+        if self.options.all:
+            await self._verify()
+        if self._verification == "failed" and self._left > 0:
+            self._left -= 1
+            return self._tell_failure()
+        self._receipts = await self._close()
+        outcome = self._apply(outcome)
+        return self._fail(outcome) if self._verification == "failed" else outcome
+
+    async def leave(self, outcome: Outcome) -> Outcome:
+        """Record what the host saw, however the run ended."""
+        try:
+            if self._receipts is None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LEAVE_S):
+                        self._receipts = await self._close()
+            if self._receipts is None:
+                self._receipts = self._collect(notes=("Changed files are not known: finding them took too long.",))
+            return self._apply(outcome)
+        finally:
+            if self._folder is None or outcome.status is not Status.INTERRUPTED:
+                self._discard()
+
+    def _discard(self) -> None:
+        if self._before is not None:
+            self._before.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _apply(self, outcome: Outcome) -> Outcome:
+        receipts = None if self._receipts == Receipts() else self._receipts
+        return msgspec.structs.replace(outcome, verification=self._verification, receipts=receipts)
+
+    async def _close(self) -> Receipts:
+        if self._before is None:
+            return self._collect()
+        changes = await find_changed_files(self._before)
+        return self._collect(files=changes.files, commit=changes.commit, notes=changes.notes)
+
+    def _collect(self, notes: Sequence[str] = (), **facts: Any) -> Receipts:
+        why = [f"Not verified by the host: {text}." for text in (*self.options.refused, *self._refusals)]
+        commands = tuple(self._commands)
+        return Receipts(commands=commands, verification=self._results, notes=(*why, *notes), **facts)
+
+    async def _verify(self) -> None:
+        """Run the commands until one fails."""
+        setup = self._setup
+        assert setup is not None
+        shell = self._shell or BashTool.build(ToolOptions())
+        self._results, self._refusals = (), []
+        for command in self.options.all:
+            if command not in self.options.commands:
+                allowed = await _judge(command, shell, setup)
+                if isinstance(allowed, ToolResult):
+                    text = " ".join(block.text for block in allowed.content if isinstance(block, TextContent))
+                    self._refusals.append(f"{quote(command, 200)} may not be run: {text}")
+                    continue
+                command = allowed
+            timeout_s = self.options.timeout_s
+            [result] = await run_commands([command], shell, build_context(setup), timeout_s=timeout_s)
+            if result.duration_ms is None:
+                self._refusals.append(f"{quote(command, 200)} could not be run: {result.output}")
+                continue
+            self._results += (result,)
+            if not self._results[-1].is_good:
+                self._verification = "failed"
+                return
+        is_whole = len(self._results) == len(self.options.all) and not self.options.refused
+        self._verification = "verified" if is_whole else "not verified"
+
+    def _tell_failure(self) -> str:
+        failed = self._results[-1]
+        shown = failed.output if len(failed.output) <= _SHOWN_CHARS else f"…{failed.output[-_SHOWN_CHARS:]}"
+        return (
+            f"Your work is not done: `{failed.command}`, which verifies it, failed in your working directory "
+            f"({_tell_end(failed)}). The end of its output:\n\n{shown}\n\nCorrect the work, then end again with your "
+            "whole answer. The commands are then run again."
+        )
+
+    def _fail(self, outcome: Outcome) -> Outcome:
+        failed = self._results[-1]
+        end = failed.output[-_ERROR_CHARS:].strip()
+        error = f"[{VERIFICATION_FAILED}] `{failed.command}`, which verifies the result, failed ({_tell_end(failed)}, "
+        error += f"after {MAX_CORRECTIONS - self._left} corrections). The end of its output:\n{end}"
+        change: dict[str, Any] = {"error": error, "finalized": None, "structured": None}
+        return msgspec.structs.replace(outcome, status=Status.FAILED, reason=Reason.VERIFICATION_FAILED, **change)
+
+
+async def _judge(command: str, shell: Tool, setup: RunSetup) -> str | ToolResult:
+    """Ask the hooks of a run about a command that a model named; return the command to run, or why it is refused."""
+    arguments: Mapping[str, Any] = {"command": command}
+    call = ToolCall(f"verify_{time.monotonic_ns()}", "bash", dict(arguments))
+    answer = await ask_hooks(call, shell, setup.hooks)
+    if isinstance(answer, ToolResult):
+        return answer
+    return str(answer.arguments.get("command", command)) if isinstance(answer, Amendment) else command
+
+
+def _tell_end(result: CommandResult) -> str:
+    return "it did not end by itself" if result.exit_code is None else f"exit status {result.exit_code}"
