@@ -146,9 +146,9 @@ class Landing:
         shell = build_tools(choose_shell(self.tools, config.paths, config.loaded.settings), ["bash"])["bash"]
 
         async def check(place: Path) -> list[CommandResult]:
-            commands = config.crew.settings.landing.verify
+            own = config.crew.settings
             return await run_commands_in(
-                place, commands, shell, config.boundaries, timeout_s=CHECK_S, redact=self.redact
+                place, own.landing.verify, shell, config.boundaries, timeout_s=own.verify_seconds, redact=self.redact
             )
 
         project = config.paths.project

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 LandingMode: TypeAlias = Literal["off", "ask", "auto"]
 RefusalReason: TypeAlias = Literal["conflict", "verify", "flaky", "gone"]
@@ -20,7 +20,7 @@ class LandRequest(Struct, frozen=True):
     verifies: bool = True
 
 
-class Refused(Struct, frozen=True, rename="camel"):
+class Refused(Struct, frozen=True, rename={"with_": "with"}):
     """A branch that stayed behind."""
 
     branch: str
@@ -38,11 +38,11 @@ class Flaky(Struct, frozen=True):
 
     command: str
     commit: str
-    results: tuple[bool, ...]
-    """Whether it passed, in order."""
+    results: tuple[Literal["passed", "failed"], ...]
+    """In order."""
 
 
-class MergeReport(Struct, frozen=True):
+class MergeReport(Struct, frozen=True, rename={"is_dry": "dryRun"}):
     target: str
     before: str
     after: str
@@ -72,24 +72,7 @@ class BranchState(Struct, frozen=True):
 
 def describe_report(report: MergeReport) -> dict[str, Any]:
     """Return the JSON object of a report."""
-    refused = [
-        {"branch": r.branch, "reason": r.reason, "with": list(r.with_), "output": r.output, "text": r.text}
-        for r in report.refused
-    ]
-    flaky = [
-        {"command": f.command, "commit": f.commit, "results": ["passed" if r else "failed" for r in f.results]}
-        for f in report.flaky
-    ]
-    return {
-        "landed": list(report.landed),
-        "refused": refused,
-        "flaky": flaky,
-        "target": report.target,
-        "before": report.before,
-        "after": report.after,
-        "notes": list(report.notes),
-        "dryRun": report.is_dry,
-    }
+    return dict(to_builtins(report))
 
 
 def render_report(report: MergeReport) -> list[str]:
@@ -100,8 +83,7 @@ def render_report(report: MergeReport) -> list[str]:
         lines.append(f"stayed behind: {item.branch} ({item.reason}): {item.text}")
         lines += [f"    {line}" for line in item.output.splitlines()[-12:]]
     for check in report.flaky:
-        results = ", ".join("passed" if passed else "failed" for passed in check.results)
-        lines.append(f"flaky: `{check.command}` on {check.commit[:12]}: {results}")
+        lines.append(f"flaky: `{check.command}` on {check.commit[:12]}: {', '.join(check.results)}")
     lines += report.notes
     moved = report.after != report.before
     state = f"{report.before[:12]} -> {report.after[:12]}" if moved else f"unchanged at {report.before[:12]}"

@@ -176,13 +176,15 @@ class QueueState(Struct):
     @property
     def flaky(self) -> list[Flaky]:
         """Checks that had different results on one tree."""
-        found = []
-        for checks in self.verdicts.values():
-            results = tuple(each.passed for each in checks)
-            if len(set(results)) > 1:
-                command = next(each.command for each in checks if not each.passed)
-                found.append(Flaky(command, checks[0].commit, results))
-        return found
+        mixed = [checks for checks in self.verdicts.values() if len({each.passed for each in checks}) > 1]
+        return [
+            Flaky(
+                next(each.command for each in checks if not each.passed),
+                checks[0].commit,
+                tuple("passed" if each.passed else "failed" for each in checks),
+            )
+            for checks in mixed
+        ]
 
     @property
     def is_unfinished(self) -> bool:

@@ -165,6 +165,8 @@ class MergeQueue:
 
     async def _is_new(self, name: str) -> bool:
         state = self._state
+        if state.asking is not None and state.asking.branch == name:
+            return False
         known = state.landed.get(name) or (state.left[name].commit if name in state.left else "")
         return name not in state.branches or bool(known and await self._target.read(name) not in ("", known))
 
