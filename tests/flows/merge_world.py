@@ -189,14 +189,14 @@ def kill_sometimes(chance: random.Random) -> None:
     MergeTarget.try_git = run_or_die  # type: ignore[method-assign]
 
 
-def run_until_done(desk: Desk, branches: Sequence[str], chance: random.Random) -> tuple[dict[str, Any], int]:
+def run_until_done(desk: Desk, branches: Sequence[str], chance: random.Random, most: int) -> tuple[dict[str, Any], int]:
     """Run queues in forked processes until one survives; returns its report and the number of kills."""
     for kills in range(1000):
         answer = desk.home / "answer.json"
         child = os.fork()
         if not child:
             try:
-                if kills < 12:
+                if kills < most:
                     kill_sometimes(random.Random(chance.random() + kills))
                 answer.write_text(json.dumps(describe_report(asyncio.run(desk.land(*branches)))))
                 os._exit(0)
@@ -211,15 +211,17 @@ def run_until_done(desk: Desk, branches: Sequence[str], chance: random.Random) -
     raise AssertionError("never ended")
 
 
-def main(root: Path, seeds: Sequence[int], tell: Callable[[str], None]) -> None:
+def main(root: Path, most: int, seeds: Sequence[int], tell: Callable[[str], None]) -> None:
     for seed in seeds:
         script, folder = write_script(seed), root / str(seed)
         folder.mkdir()
         make_repository(folder / "repo", script.files, BASE)
         desk = Desk(folder / "repo", folder / "home", seed=seed)
-        report, kills = run_until_done(desk, list(script.files), random.Random(seed))
+        report, kills = run_until_done(desk, list(script.files), random.Random(seed), most)
         tell(json.dumps({"seed": seed, "kills": kills, "report": report}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), [int(word) for word in sys.argv[2:]], lambda line: print(line, flush=True))
+    main(
+        Path(sys.argv[1]), int(sys.argv[2]), [int(word) for word in sys.argv[3:]], lambda line: print(line, flush=True)
+    )

@@ -113,6 +113,7 @@ class Landing:
                     raise UsageError(f"name the branches to land, or use --all{listed}")
                 names += found if asked.takes_all else []
             with closing(self._open_scratch(target)) as scratch:
+                await scratch.clear()
                 queue = MergeQueue(
                     replace(target, pass_fds=fds),
                     journal,

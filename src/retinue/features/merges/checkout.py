@@ -3,11 +3,16 @@
 git itself refuses to overwrite anything that is not committed. Must not know why the target moves.
 """
 
+import asyncio
 import os
+from contextlib import suppress
 
 from retinue.core.errors import quote
 from retinue.features.merges.target import MergeTarget
+from retinue.features.worktree.copies import is_link
+from retinue.features.worktree.repository import read_file
 from retinue.features.worktree.saved_work import list_some
+from retinue.sandbox.open_beneath import remove_file
 
 _MOST_PATHS = 500
 
@@ -36,6 +41,25 @@ async def find_obstacle(target: MergeTarget, place: str, before: str, after: str
 async def advance(target: MergeTarget, place: str, before: str, after: str) -> bool:
     """Move index and files from one commit to the other, before the branch moves; return whether git could."""
     return (await target.try_git("read-tree", "-m", "-u", before, after, cwd=place)).ok
+
+
+async def mend(target: MergeTarget, place: str, before: str, after: str) -> None:
+    """Remove files that a killed `advance` has written, whole or in part, so that it can be repeated.
+
+    They were unchanged when it began, so what begins like the new content is not the user's.
+    """
+    names = ("--name-only", "-z", "--no-renames")
+    touched = (await target.git("diff", *names, before, after, cwd=place)).fields
+    # git writes the index last.
+    left = (await target.git("diff", *names, "--cached", after, cwd=place)).fields
+    for path in set(touched).intersection(left):
+        old = await target.try_git("cat-file", "blob", f"{before}:{path}", cwd=place)
+        new = await target.try_git("cat-file", "blob", f"{after}:{path}", cwd=place)
+        data = await asyncio.to_thread(read_file, place, path, len(new.out) + 1)
+        full = os.path.join(place, path)
+        if new.ok and new.out.startswith(data) and (not old.ok or data != old.out) and not is_link(full):
+            with suppress(OSError):
+                remove_file(full)
 
 
 async def detach(target: MergeTarget, place: str, commit: str) -> None:

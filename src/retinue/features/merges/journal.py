@@ -202,6 +202,8 @@ class MergeJournal:
         """Read what the last queue wrote. Raises OSError."""
         self._path = path
         self.state, size = _read(path)
+        self.written_s = path.stat().st_mtime if path.exists() else 0.0
+        """When the last queue wrote last."""
         self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         # An entry that a kill cut short was never acted on.
         os.ftruncate(self._handle, size)

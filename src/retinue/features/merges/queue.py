@@ -13,7 +13,7 @@ from msgspec import structs
 from retinue.core.errors import RetinueError
 from retinue.core.merge_report import MergeReport, MergeStep, RefusalReason, Refused
 from retinue.core.run import BRANCH_PREFIX
-from retinue.features.merges.checkout import advance, attach, describe_stay, detach, find_obstacle
+from retinue.features.merges.checkout import advance, attach, describe_stay, detach, find_obstacle, mend
 from retinue.features.merges.journal import (
     Asked,
     Asking,
@@ -149,6 +149,8 @@ class MergeQueue:
         state, names, target = self._state, tuple(dict.fromkeys(branches)), self._target
         began = state.began
         if state.is_unfinished and began is not None:
+            if state.asking is not None:
+                await target.clear_locks(self._journal.written_s, f"refs/heads/{state.asking.branch}")
             await self._settle_move(began.target)
             is_same = (began.target, began.verify) == (target.name, self._verify)
             open_names = {*state.waiting, *([state.asking.branch] if state.asking else [])}
@@ -326,11 +328,16 @@ class MergeQueue:
         if move is None:
             return
         target = replace(self._target, name=name)
-        tip = await target.read(name)
+        tip, when_s = await target.read(name), self._journal.written_s
+        await target.clear_locks(when_s, target.ref)
         if tip == move.before:
             # The user may have changed to another branch since then, or the checkout was detached already.
             if move.checkout and await target.find_checkout(name) != move.checkout:
                 self._state.moving = structs.replace(move, checkout="")
+            elif move.checkout:
+                await target.clear_locks(when_s, "index", "HEAD", cwd=move.checkout)
+                if not move.stays:
+                    await mend(target, move.checkout, move.before, move.after)
             moved = await self._make_move(target)
         else:
             moved = bool(tip) and await target.contains(tip, move.after)

@@ -16,6 +16,8 @@ from retinue.features.worktree.copies import CopyRequest, create_copy, discard_c
 from retinue.features.worktree.preparation import WorktreeOptions
 from retinue.features.worktree.records import Records
 
+_PREFIX = "landing-"
+
 
 class Scratch:
     """Makes one copy per check. Close it."""
@@ -33,9 +35,18 @@ class Scratch:
         self._options = options
         self._run = run
 
+    async def clear(self) -> None:
+        """Remove the copies of queues that were killed."""
+        for record in await asyncio.to_thread(self._records.list_all):
+            if record.run_id.startswith(_PREFIX):
+                with self._records.take_over(record.owner) as is_dead:
+                    if is_dead:
+                        await asyncio.to_thread(discard_copy, record, self._records)
+                        self._records.forget_owner(record.owner)
+
     async def check(self, commit: str) -> Verdict:
         """Return whether the commands succeed on a commit. Raises GitFailed if there can be no copy."""
-        name = f"landing-{secrets.token_hex(6)}"
+        name = f"{_PREFIX}{secrets.token_hex(6)}"
         request = CopyRequest(name, self._place, keeps_place=True, options=replace(self._options, base=commit))
         try:
             copy = await create_copy(request, self._records)

@@ -3,8 +3,11 @@
 Merges are made by `git merge-tree`: no hook, filter or merge driver runs, and only objects and refs are written.
 """
 
+import asyncio
+import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from retinue.tools.git import GitGuard, GitResult, load_guard, run_git
 _HEADS = "refs/heads/"
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 _NEEDED = (2, 38)
+_NEAR_S, _HELD_S, _PAUSE_S = 10.0, 1.0, 0.02
 _REAL = {"GIT_NO_REPLACE_OBJECTS": "1"}
 
 
@@ -113,6 +117,25 @@ class MergeTarget:
                 found.append(path)
         return found
 
+    async def clear_locks(self, near_s: float, *names: str, cwd: str = "") -> None:
+        """Remove lock files that git left when it was killed with a queue, about at the time `near_s`.
+
+        One of another git command soon disappears by itself.
+        """
+        for name in names:
+            found = await self.try_git("rev-parse", "--path-format=absolute", "--git-path", f"{name}.lock", cwd=cwd)
+            first = _look(found.text)
+            if first is None or abs(first.st_mtime - near_s) > _NEAR_S:
+                continue
+            for _ in range(round(_HELD_S / _PAUSE_S)):
+                await asyncio.sleep(_PAUSE_S)
+                seen = _look(found.text)
+                if seen is None or (seen.st_ino, seen.st_mtime_ns) != (first.st_ino, first.st_mtime_ns):
+                    break
+            else:
+                with suppress(OSError):
+                    os.unlink(found.text)
+
     async def git(self, *arguments: str, cwd: str = "") -> GitResult:
         """Run git. Raises GitFailed."""
         done = await self.try_git(*arguments, cwd=cwd)
@@ -165,6 +188,13 @@ async def open_target(cwd: Path, onto: str = "") -> MergeTarget:
     if version is not None and tuple(map(int, version.groups())) < _NEEDED:
         raise UsageError(f"git {version[0]} cannot merge without a checkout; the merge queue needs git 2.38 or newer")
     return target
+
+
+def _look(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
 
 
 def _read_messages(fields: Sequence[str]) -> str:
