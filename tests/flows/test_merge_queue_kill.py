@@ -15,7 +15,7 @@ FEW = (1, 4, 11)
 
 @pytest.mark.parametrize("seeds", [FEW])
 def test_killed_queue_lands_everything(seeds: tuple[int, ...], tmp_path: Path) -> None:
-    run_seeds(seeds, tmp_path, 4)
+    run_seeds(seeds, tmp_path, 2)
 
 
 @pytest.mark.slow

@@ -170,7 +170,7 @@ def to(words, **reply):
     return {"match": {"last_user": words}, **reply}
 
 
-def start_agents(place, *contents):
+def start_agents(place, *contents, after=()):
     """Let a session's agents change the same line, each in a copy; returns their branches."""
     asked = {"subagent_type": "general-purpose", "description": "a file", "isolation": "worktree"}
     calls = [{"name": "Agent", "arguments": {**asked, "prompt": f"write {text}"}} for text in contents]
@@ -181,7 +181,7 @@ def start_agents(place, *contents):
             to(f"^write {text}", calls=[{"name": "write", "arguments": file}]),
             to(f"^write {text}", text="Made it"),
         ]
-    replies += [to("Changes saved", text="Thank you")]
+    replies += [*after, to("Changes saved", text="Thank you")]
     both = {"path": "a.txt", "content": "a\nboth\nc\n"}
     replies += [to("could not land", calls=[{"name": "write", "arguments": both}]), to("could not land", text="Fixed")]
     done = place.run("-p", "begin", replies=replies)
@@ -197,6 +197,14 @@ def test_author_solves_conflict(place, repo):
     assert (work / "a.txt").read_text() == "a\nboth\nc\n"
     # The author worked on a merge of its branch with main.
     assert len(git(work, "rev-list", "--merges", "main").split()) == 3
+
+
+def test_author_of_open_session_is_asked(place, repo):
+    work = repo({}, check="grep -q both a.txt || ! grep -q '<<<' a.txt", mode="auto")
+    call = {"name": "land_branches", "arguments": {"all": True}}
+    branches = start_agents(place, "one", "two", after=[to("Changes saved", calls=[call])])
+    assert git(work, "for-each-ref", "--format=%(refname:lstrip=2)", "--no-merged=main", "refs/heads") == ""
+    assert (len(branches), (work / "a.txt").read_text()) == (2, "a\nboth\nc\n")
 
 
 def test_author_without_model_is_told(place, repo):
