@@ -80,6 +80,11 @@ def render_receipts(verification: Verification, receipts: Receipts | None) -> st
     return "\n".join((*lines, *receipts.notes))
 
 
+def describe_verdict(verification: Verification) -> str:
+    """Return the state in words for people."""
+    return "verification failed" if verification == "failed" else verification
+
+
 def _list_commands(commands: Iterable[CommandResult]) -> str:
     return ", ".join(f"`{each.command}`" for each in commands)
 

@@ -38,8 +38,9 @@ _LIST = ("ls-files", "-z", "--others", "--exclude-standard")
 _CHANGED = (*_LIST, "-t", "--modified", "--deleted")
 """Lists the files that are not in the copied index, or differ from it, each after a mark."""
 _IGNORED = (*_LIST, "--ignored", "--directory")
-_OTHER = "?"
-"""The mark of git for a file that is not in the index."""
+_STORED = "listing.json"
+_OTHER, _CLEAN = "?", "H"
+"""The marks of git for a file that is not in the index, and for one that is."""
 Change = Literal["created", "changed", "deleted"]
 
 
@@ -93,27 +94,29 @@ async def list_files(root: str, folder: Path | None = None) -> FileListing:
 
 
 async def _list_repository(root: str, folder: str) -> FileListing:
-    asked = ["rev-parse", "--path-format=absolute", "--git-path", "index", "--git-path", _EXCLUDE]
-    guard, places, head = await asyncio.gather(load_guard(root), run_git(asked, root), _read_head(root))
-    known = FileListing(root, folder, has_git=True, head=head)
-    if isinstance(guard, GitResult) or not places.ok:
+    asked = ["rev-parse", "--path-format=absolute", "--git-path", "index", "--git-path", _EXCLUDE, "HEAD^{commit}"]
+    guard, places = await asyncio.gather(load_guard(root), run_git(asked, root))
+    known = FileListing(root, folder, has_git=True)
+    if isinstance(guard, GitResult) or places.text.count("\n") < 2:
         told = guard if isinstance(guard, GitResult) else places
         return msgspec.structs.replace(known, problem=f"git failed: {told.problem}")
-    index, exclude = places.text.split("\n")[:2]
+    index, exclude, head = places.text.split("\n")[:3]
+    # Without a commit git fails, and repeats what it was asked.
+    known = msgspec.structs.replace(known, head=head if places.ok else "")
     with suppress(FileNotFoundError):
         # With its time: git reads the content of files that are newer.
         await asyncio.to_thread(shutil.copy2, index, _find_index(folder))
-    listed, ignored, flagged = await asyncio.gather(
-        _ask(known, guard, *_CHANGED), _ask(known, guard, *_IGNORED), _ask(known, guard, "ls-files", "-z", "-v")
+    # With the files whose changes git is told not to see.
+    listed, ignored = await asyncio.gather(
+        _ask(known, guard, *_CHANGED, "-v", "--cached"), _ask(known, guard, *_IGNORED)
     )
-    if failed := [each for each in (listed, ignored, flagged) if not each.ok]:
-        return msgspec.structs.replace(known, problem=f"git failed: {failed[0].problem}")
-    # Files whose changes git is told not to see.
-    blind = [row[2:] for row in flagged.fields if row[0] != "H"]
+    if not listed.ok or not ignored.ok:
+        told = ignored if listed.ok else listed
+        return msgspec.structs.replace(known, problem=f"git failed: {told.problem}")
+    names = [row[2:] for row in listed.fields if row[0] != _CLEAN]
     if os.path.lexists(os.path.join(root, ".gitmodules")):  # noqa: ASYNC240 - fast
         staged = await run_git(["ls-files", "-z", "--stage"], root, guard=guard)
-        blind += [row.partition("\t")[2] for row in staged.fields if row.startswith("160000 ")]
-    names = [*(row[2:] for row in listed.fields), *blind]
+        names += [row.partition("\t")[2] for row in staged.fields if row.startswith("160000 ")]
     signs = await asyncio.to_thread(_sign_all, root, names)
     signs[exclude] = _sign_file(exclude) or 0
     return msgspec.structs.replace(known, signs=signs, ignored=frozenset(ignored.fields), exclude=exclude)
@@ -230,9 +233,13 @@ def _find_index(folder: str) -> str:
     return os.path.join(folder, "index")
 
 
+def has_listing(folder: Path) -> bool:
+    return (folder / _STORED).exists()
+
+
 def _read(folder: Path) -> FileListing | None:
     try:
-        return msgspec.json.decode((folder / "listing.json").read_bytes(), type=FileListing)
+        return msgspec.json.decode((folder / _STORED).read_bytes(), type=FileListing)
     except (OSError, msgspec.MsgspecError):
         return None
 
@@ -240,7 +247,7 @@ def _read(folder: Path) -> FileListing | None:
 def _write(folder: Path, listing: FileListing) -> None:
     with suppress(OSError, UnicodeEncodeError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (folder / "listing.json").write_bytes(msgspec.json.encode(listing))
+        (folder / _STORED).write_bytes(msgspec.json.encode(listing))
 
 
 async def _read_head(root: str) -> str:

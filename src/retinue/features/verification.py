@@ -20,10 +20,10 @@ from retinue.core.events import CallChanged, Event, ToolFinished, ToolStarted
 from retinue.core.messages import TextContent, ToolCall
 from retinue.core.receipt import VERIFICATION_FAILED, CommandResult, Receipts, Verification
 from retinue.core.run import Outcome, Reason, Status
-from retinue.core.tool import Amendment, Tool, ToolResult, list_aliases
+from retinue.core.tool import Amendment, Effect, Tool, ToolResult, list_aliases
 from retinue.engine.calls import ask_hooks
 from retinue.engine.setup import RunSetup
-from retinue.features.changed_files import FileListing, find_changed_files, list_files
+from retinue.features.changed_files import FileListing, find_changed_files, has_listing, list_files
 from retinue.features.commands import build_context, run_commands
 from retinue.features.sandbox import find_workspace
 from retinue.tools.registry import ToolOptions
@@ -32,7 +32,8 @@ from retinue.tools.shell.bash import BashTool, read_exit_code
 MAX_CORRECTIONS = 2
 MAX_KEPT = 1_000
 """Maximum number of commands of the agent that are kept; the last ones."""
-MAX_KEPT_CHARS = 2_000
+MAX_KEPT_CHARS = 500
+_FILE = "commands.jsonl"
 _SHOWN_CHARS = 4_000
 _ERROR_CHARS = 1_000
 _SHELL = list_aliases(("bash",))
@@ -69,10 +70,12 @@ class VerificationFeature:
         shell: Tool | None = None,
         *,
         watches: bool = False,
+        is_elsewhere: bool = False,
         home: Path | None = None,
         folder: Path | None = None,
     ) -> None:
-        """`watches`: it may change files in place, which are compared; in a copy, its branch tells.
+        """`watches`: it may change files in place, which are compared; in a copy, its branch tells. `is_elsewhere`: its
+        calls are made in another process.
 
         `shell` runs the commands, by default the builtin one. `folder` keeps, for each run, what must survive this
         process.
@@ -80,11 +83,13 @@ class VerificationFeature:
         self.options = options
         self._shell = shell
         self._watches = watches
+        self._is_elsewhere = is_elsewhere
         self._home = home
+        self._beginning = asyncio.Lock()
         self._parent = folder
         self._folder: Path | None = None
-        self._began: dict[str, str] = {}
-        """The commands that are running, by call."""
+        self._began: dict[str, int] = {}
+        """The commands that are running: their places in the list, by call."""
         self._commands: list[CommandResult] = []
         self._results: tuple[CommandResult, ...] = ()
         self._verification: Verification = "not verified"
@@ -95,13 +100,18 @@ class VerificationFeature:
         self._setup: RunSetup | None = None
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """Remember the files as they are, and tell the agent how its result is verified."""
+        """Tell the agent how its result is verified."""
         self._folder = None if self._parent is None else self._parent / setup.run_id
         self._commands, self._results, self._verification = self._read_commands(), (), "not verified"
         self._left, self._receipts, self._setup = MAX_CORRECTIONS, None, setup
-        if self._watches:
-            self._before = await list_files(str(find_workspace(setup.cwd, self._home)), self._folder)
-        setup = setup.change(reviewers=(*setup.reviewers, self))
+        self._before = None
+        if self._watches and (self._is_elsewhere or (self._folder is not None and has_listing(self._folder))):
+            await self._begin()
+        # After the other hooks: a call that is refused changes nothing.
+        hooks = (*setup.hooks, self) if self._watches else setup.hooks
+        is_asked = self._watches or self.options.all or self.options.refused
+        reviewers = (*setup.reviewers, self) if is_asked else setup.reviewers
+        setup = setup.change(reviewers=reviewers, hooks=hooks)
         if not self.options.all:
             return setup
         listed = "\n".join(f"- `{command}`" for command in self.options.all)
@@ -112,35 +122,58 @@ class VerificationFeature:
         )
         return setup.change(sections={**setup.sections, "verification": section})
 
+    async def before(self, call: ToolCall, tool: Tool) -> None:
+        """Remember the files as they are before the first call that may change one: most runs make none."""
+        if tool.effect not in (Effect.READ, Effect.NETWORK):
+            await self._begin()
+
+    async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
+        return result
+
+    async def _begin(self) -> None:
+        async with self._beginning:
+            if self._before is None and self._setup is not None:
+                root = find_workspace(self._setup.cwd, self._home)
+                self._before = await list_files(str(root), self._folder)
+
     def hear(self, event: Event) -> None:
         """Keep the commands of the run with their exit status."""
-        if isinstance(event, ToolStarted | CallChanged) and event.name in _SHELL:
-            self._began[event.call_id] = str(event.arguments.get("command", ""))
+        if isinstance(event, ToolStarted) and event.name in _SHELL:
+            self._began[event.call_id] = len(self._commands)
+            self._keep(event.call_id, CommandResult(self._shorten(event.arguments), None, None))
+        elif isinstance(event, CallChanged) and event.call_id in self._began:
+            self._keep(event.call_id, CommandResult(self._shorten(event.arguments), None, None))
         elif isinstance(event, ToolFinished) and event.result.tool_call_id in self._began:
-            self._keep(self._began.pop(event.result.tool_call_id), event)
+            text = "\n".join(block.text for block in event.result.content if isinstance(block, TextContent))
+            code = read_exit_code(text, is_error=event.result.is_error)
+            command = self._commands[self._began[event.result.tool_call_id]].command
+            self._keep(event.result.tool_call_id, CommandResult(command, code, event.duration_ms))
+            del self._began[event.result.tool_call_id]
 
-    def _keep(self, command: str, event: ToolFinished) -> None:
-        text = "\n".join(block.text for block in event.result.content if isinstance(block, TextContent))
-        code = read_exit_code(text, is_error=event.result.is_error)
+    def _shorten(self, arguments: Mapping[str, Any]) -> str:
+        command = str(arguments.get("command", ""))[:MAX_KEPT_CHARS]
         redact = None if self._setup is None else self._setup.redact
-        command = redact(command[:MAX_KEPT_CHARS]) if redact is not None else command[:MAX_KEPT_CHARS]
-        self._commands.append(CommandResult(command, code, event.duration_ms))
-        del self._commands[:-MAX_KEPT]
+        return command if redact is None else str(redact(command))
+
+    def _keep(self, call_id: str, result: CommandResult) -> None:
+        index = self._began[call_id]
+        self._commands[index:] = [result, *self._commands[index + 1 :]]
         if self._folder is not None:
             with suppress(OSError):
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with open(self._folder / "commands.jsonl", "ab") as file:
-                    file.write(msgspec.json.encode(self._commands[-1]) + b"\n")
+                with open(self._folder / _FILE, "ab") as file:
+                    file.write(msgspec.json.encode((index, result)) + b"\n")
 
     def _read_commands(self) -> list[CommandResult]:
         """Return the commands that were run before the process ended."""
         if self._folder is None:
             return []
         try:
-            lines = (self._folder / "commands.jsonl").read_bytes().splitlines()
-            return [msgspec.json.decode(line, type=CommandResult) for line in lines]
+            lines = (self._folder / _FILE).read_bytes().splitlines()
+            kept = dict(msgspec.json.decode(line, type=tuple[int, CommandResult]) for line in lines)
         except (OSError, msgspec.MsgspecError):
             return []
+        return [kept[index] for index in sorted(kept)]
 
     async def review(self, outcome: Outcome) -> str | Outcome | None:
         """Run the commands: return what failed while the run may correct it, then its final outcome."""
@@ -185,7 +218,7 @@ class VerificationFeature:
 
     def _collect(self, notes: Sequence[str] = (), **facts: Any) -> Receipts:
         why = [f"Not verified by the host: {text}." for text in (*self.options.refused, *self._refusals)]
-        commands = tuple(self._commands)
+        commands = tuple(self._commands[-MAX_KEPT:])
         return Receipts(commands=commands, verification=self._results, notes=(*why, *notes), **facts)
 
     async def _verify(self) -> None:

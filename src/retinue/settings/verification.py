@@ -6,7 +6,7 @@ they are run.
 
 from collections.abc import Callable
 
-from retinue.engine.run_config import REMOTE, RunPlan
+from retinue.engine.run_config import HERE, REMOTE, RunPlan
 from retinue.features.verification import VerificationFeature, VerifyOptions
 from retinue.settings.config import Config
 from retinue.settings.consent import Consents, tell_waiting
@@ -19,7 +19,7 @@ def choose_verification(config: Config, plan: RunPlan) -> VerifyOptions:
     """Return the commands for one run; those of the settings are for runs that may change files."""
     own, definition, request = config.crew.settings, plan.definition, plan.request
     commands, refused = list[str](), list[str]()
-    for scope, value in [] if reads_only(plan.rights) else config.crew.list_values(KEY):
+    for scope, value in config.crew.list_values(KEY) if own.verify and not reads_only(plan.rights) else []:
         refusal = "" if scope != "project" else _judge(config, KEY, value)
         commands += [] if refusal else value
         refused += [refusal] if refusal else []
@@ -56,6 +56,7 @@ def build_verification(config: Config, plan: RunPlan, warn: Callable[[str], None
         options,
         plan.tools.get("bash"),
         watches=in_place and not reads_only(plan.rights),
+        is_elsewhere=plan.runner not in HERE,
         home=config.paths.home,
         folder=config.paths.own_dir / "receipts" if plan.runner == "durable" else None,
     )

@@ -8,7 +8,7 @@ from typing import Any
 from retinue.core.messages import CustomMessage
 from retinue.core.run import Run
 from retinue.engine.notify import CUSTOM_TYPE
-from retinue.surfaces.fleet.result import NO_OUTPUT, render_seen
+from retinue.surfaces.fleet.result import NO_OUTPUT, find_verdict, render_seen
 from retinue.surfaces.fleet.status import Figures, explain_error, label_status, note_status, to_word
 
 SOLO_CHARS = 500
@@ -91,6 +91,6 @@ def _to_details(run: Run, figures: Figures, limit: int) -> dict[str, Any]:
         "branch": (run.outcome.branch if run.outcome is not None else "") or None,
         "error": explain_error(run) or None,
         "resultPreview": preview(run, limit),
-        "verification": None if run.outcome is None else run.outcome.verification,
+        "verification": find_verdict(run),
     }
     return {name: value for name, value in facts.items() if value is not None}

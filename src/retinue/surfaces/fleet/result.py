@@ -167,6 +167,12 @@ def describe_result(run: Run) -> dict[str, Any]:
     return structured | describe_receipts(outcome.verification, outcome.receipts)
 
 
+def find_verdict(run: Run) -> str | None:
+    """Return whether a run was verified or not; None if nothing had to verify it, or it could not be verified."""
+    verification = "not verified" if run.outcome is None else run.outcome.verification
+    return None if verification == "not verified" else verification
+
+
 def render_seen(run: Run) -> str:
     """Return what the host saw of a run, in a few words; empty if there is nothing to say."""
     return "" if run.outcome is None else render_receipts(run.outcome.verification, run.outcome.receipts)
