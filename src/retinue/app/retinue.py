@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # loaded on first use
     from retinue.app.delegation_tools import Delegation
     from retinue.app.extensions import Commands
     from retinue.app.session_switch import ModeChanges, SessionBranches, SettingChange
+    from retinue.core.merge_report import BranchState, MergeReport
     from retinue.engine.user_commands import Shell
     from retinue.features.extensions.contained import Renderer
     from retinue.settings.preferences import Preferences
@@ -225,6 +226,29 @@ class Retinue:
         check_task(task)
         subagents = await self._here.need_subagents()
         return Handle(subagents.manager, subagents.manager.resume(run_id, task))
+
+    async def land(
+        self, *branches: str, takes_all: bool = False, onto: str = "", dry_run: bool = False, verify: bool = True
+    ) -> "MergeReport":
+        """Merge branches into `onto` (default: the branch that is checked out), each merge verified.
+
+        Raises RetinueError.
+        """
+        from retinue.app.merges import land_in_session
+        from retinue.core.merge_report import LandRequest
+
+        return await land_in_session(self._here, LandRequest(branches, takes_all, onto, dry_run, verify))
+
+    async def list_branches(self) -> "list[BranchState]":
+        """Return the branches of agents that have not landed, and all of the last merge queue. Raises RetinueError."""
+        from retinue.app.merges import list_branches
+
+        return await list_branches(self._here.config)
+
+    async def ask_author(self, run_id: str, task: str) -> str:
+        """Resume a run, wait for it, and return what went wrong; the main agent is not told. Raises RetinueError."""
+        subagents = await self._here.need_subagents()
+        return await subagents.ask_author(run_id, task)
 
     async def runs(self) -> "list[Handle]":
         """Return all runs, newest first, including those of earlier processes."""

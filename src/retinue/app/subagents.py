@@ -18,7 +18,7 @@ from retinue.app.session_parts import SessionParts
 from retinue.core.definition import Definition
 from retinue.core.errors import UsageError
 from retinue.core.messages import CustomMessage
-from retinue.core.run import Reason, Run
+from retinue.core.run import Reason, Run, Status
 from retinue.core.tool_table import ASK, DISPATCH
 from retinue.durable.local.backend import FILE, open_backend
 from retinue.engine.build import RunBuilder, RunHost, choose_runner
@@ -105,6 +105,17 @@ class Subagents:
             self.manager.notifier.close()
         await asyncio.sleep(0)  # tasks that have a slot but have not begun must see that they are stopped
         await self.resources.aclose()
+
+    async def ask_author(self, run_id: str, task: str) -> str:
+        """Resume a run and wait for it, for a caller that is no agent; return what went wrong. Raises RetinueError."""
+        self.reactions.spare(run_id)
+        self.manager.resume(run_id, task)
+        await self.manager.wait(run_id, None)
+        self.manager.read(run_id)
+        run = self.manager.find(run_id)
+        outcome = None if run is None else run.outcome
+        is_done = outcome is not None and outcome.status is Status.COMPLETED
+        return "" if is_done else (outcome.error if outcome is not None else "") or "its run did not complete"
 
     def restrain_elsewhere(self, run_id: str, tools: Sequence[str], *, readonly: bool) -> None:
         """Revoke tools from a run and all below it in other processes; a run that cannot be notified is stopped."""

@@ -45,6 +45,11 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
             ("convert AGENT --to DIALECT", "write the agent's file for another tool, and report what is lost"),
         ),
     ),
+    "land": (
+        "land.run_land",
+        "--all --onto --dry-run --no-verify --json --session-dir",
+        (("[BRANCH...]", "merge branches of agents into the current one, each merge verified with landing.verify"),),
+    ),
     "doctor": ("doctor.run_doctor", "--json", (("", "check the configuration"),)),
     "trust": (
         "trust.run_trust",
@@ -220,6 +225,10 @@ FLAGS = {
     "--unfetched": ("", "", "prune: also runs whose result no front end has fetched"),
     "--no-check": ("", "", "store the key without asking the provider whether it is right"),
     "--refresh": ("", "", "first ask the providers for their models"),
+    "land --all": ("", "", "all branches of agents that have not landed"),
+    "--onto": ("", "BRANCH", "land on this branch instead of the one that is checked out"),
+    "--dry-run": ("", "", "merge and check, but change nothing"),
+    "--no-verify": ("", "", "land what merges cleanly, without a check; no author is asked"),
     "--all": ("", "", "include those of other folders and of subagents"),
 }
 """Flags by name: short name, its value (empty: takes none; lower case: one of these) and what it does.
@@ -262,14 +271,14 @@ class Options:
         self.session = self.session_id = self.session_dir = self.name = ""
         self.no_tools = self.no_context_files = self.no_skills = False
         self.exclude_tools = self.directory = ""
-        self.no_check = self.wait = False
+        self.no_check = self.wait = self.dry_run = self.no_verify = False
         self.refresh = self.all = self.write = self.readonly = False
         self.user = self.project = self.yes = self.no = self.forget = False
         self.mcp = self.hook = self.extension = self.file = self.setting = self.to = ""
         self.output = self.port = self.host = self.tls_cert = self.tls_key = ""
         self.detach = self.list = self.stop = self.http = False
         self.search = self.fetch = self.convert = self.unfetched = False
-        self.limit = self.tool = self.run = ""
+        self.limit = self.tool = self.run = self.onto = ""
         self.database = self.slots = self.total = self.drain = self.days = ""
 
 
