@@ -315,7 +315,7 @@ async def _open_main(host: Host, session: Session, config: Config) -> OpenSessio
             opened.warn(text)
 
     parts = build_parts(host, session, config, lambda: find_opened().main, warn)
-    tools = MainTools(parts)
+    tools = MainTools(parts, find_opened)
     host.revoked.succeed(parts.run_id)
     try:
         setup, delegation = await build_main(parts, tools, lambda: find_opened().find_subagents())

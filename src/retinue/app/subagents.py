@@ -18,7 +18,7 @@ from retinue.app.session_parts import SessionParts
 from retinue.core.definition import Definition
 from retinue.core.errors import UsageError
 from retinue.core.messages import CustomMessage
-from retinue.core.run import Reason, Run
+from retinue.core.run import Reason, Run, Status
 from retinue.core.tool_table import ASK, DISPATCH
 from retinue.durable.local.backend import FILE, open_backend
 from retinue.engine.build import RunBuilder, RunHost, choose_runner
@@ -106,6 +106,17 @@ class Subagents:
         await asyncio.sleep(0)  # tasks that have a slot but have not begun must see that they are stopped
         await self.resources.aclose()
 
+    async def ask_author(self, run_id: str, task: str) -> str:
+        """Resume a run and wait for it, for a caller that is no agent; return what went wrong. Raises RetinueError."""
+        self.reactions.spare(run_id)
+        self.manager.resume(run_id, task)
+        await self.manager.wait(run_id, None)
+        self.manager.read(run_id)
+        run = self.manager.find(run_id)
+        outcome = None if run is None else run.outcome
+        is_done = outcome is not None and outcome.status is Status.COMPLETED
+        return "" if is_done else (outcome.error if outcome is not None else "") or "its run did not complete"
+
     def restrain_elsewhere(self, run_id: str, tools: Sequence[str], *, readonly: bool) -> None:
         """Revoke tools from a run and all below it in other processes; a run that cannot be notified is stopped."""
         manager, caller = self.manager, self.tools.open_caller(run_id)
@@ -189,7 +200,7 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
                 manager, backend, partial(_render, tools), clock, reactions.rouse
             ),
             watchers=[*([] if parts.recorder is None else [parts.recorder.watch]), transcripts.watch, *watchers],
-            # On a worker, questions to the user are about approvals only.
+            # In a run that was sent here, questions to the user are about approvals only.
             has_user=lambda: host.desk.has_frontend and not host.is_child,
             is_blocked=builder.is_blocked,
         )
@@ -237,7 +248,10 @@ def _build_config(tools: DelegationTools) -> RunConfig:
 
     def list_features(plan: RunPlan) -> list[Feature]:
         own = ChildTools(lambda setup: tools.make(setup.run_id))
-        return [*asked(plan), own, *guards.surround(plan), *plan.additions.features]
+        from retinue.settings.verification import build_verification
+
+        verified = build_verification(config, plan, parts.warn)
+        return [*asked(plan), own, *guards.surround(plan), *plan.additions.features, verified]
 
     run_config = build_run_config(
         config.roster,

@@ -53,7 +53,7 @@ from retinue.engine.model_choice import CurrentModel, UnaskedModel, replace_mode
 from retinue.engine.prompt import declare_change, render_prompt
 from retinue.engine.retries import Attempts, EarlierUsage, judge_ending
 from retinue.engine.scope import Scope
-from retinue.engine.setup import FeatureStack, RunSetup
+from retinue.engine.setup import FeatureStack, ListeningFeature, RunSetup
 from retinue.engine.window import FittedPrompt, FittedSpecs, RunWindow, bound_result, count_head, fit_sections
 from retinue.models.gate import Gates
 from retinue.models.retry import GiveUp, is_limit, plan_retry
@@ -78,6 +78,9 @@ class LiveRun:
         self.inbox = Inbox(
             steering_mode=setup.steering_mode, follow_up_mode=setup.follow_up_mode, on_change=self._tell_queue
         )
+        for feature in setup.features:
+            if isinstance(feature, ListeningFeature):
+                self.bus.listen(feature.hear, pieces=False, kinds=(ToolStarted, ToolFinished))
         self._clock = clock
         self._conversation = StoredConversation(setup.run_id, session, self.journal, self._publish)
         self._window = RunWindow(lambda: self.setup.model.info, self._warn)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from random import random
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Struct, structs
 
 from retinue.core.errors import IsolationFailed, RetinueError
+from retinue.core.events import Event
 from retinue.core.launch import ANYWHERE, ConfinementFactory, Territory
 from retinue.core.messages import CustomMessage, ThinkingLevel
 from retinue.core.model import Model
@@ -147,6 +148,13 @@ class Feature(Protocol):
     async def leave(self, outcome: Outcome) -> Outcome:
         """Undo what `enter` did; the result replaces the outcome. A class that has nothing to undo inherits this."""
         return outcome
+
+
+@runtime_checkable
+class ListeningFeature(Protocol):
+    """A feature that also hears which tools its run uses, also in another process."""
+
+    def hear(self, event: Event) -> None: ...
 
 
 class FeatureStack:
