@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # slow imports, needed only in sessions that delegate
     from retinue.tools.policy import Rights
 
 CLOSE_S = 2.0
-STALL_S = 0.2
+STALL_S = 0.15
 """How often a prompt that does not wait for usage limits looks whether anything works."""
 
 
@@ -142,14 +142,16 @@ class OpenSession:
         """
         if waits:
             return await self._prompt(content, settle=settle)
-        loop, error = asyncio.get_running_loop(), ""
+        loop, error, was_stalled = asyncio.get_running_loop(), "", False
         timer = loop.call_later(STALL_S, lambda: look())
 
         def look() -> None:
-            nonlocal timer, error
-            if self.is_stalled:
+            nonlocal timer, error, was_stalled
+            # A call that is starting a run looks like one that waits for it, but not for long.
+            if self.is_stalled and was_stalled:
                 error = self._end_at_limit()
             else:
+                was_stalled = self.is_stalled
                 timer = loop.call_later(STALL_S, look)
 
         try:
