@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +16,7 @@ from retinue.core.launch import ConfinementFactory
 from retinue.features.approved import find_change
 from retinue.features.mcp.form import AskUser
 from retinue.features.mcp.program import Program, find_command
-from retinue.features.mcp.server import McpFailed, McpServer, ServerTrouble
+from retinue.features.mcp.server import LoginStore, McpFailed, McpServer, ServerTrouble
 from retinue.models.auth import is_command
 from retinue.tools.process_tree import TreeProbe
 
@@ -50,6 +50,8 @@ class ServerContext:
     """Called with each secret that a `!command` printed, so that it can be redacted."""
     ask: AskUser | None = None
     """Puts a question of a server to the user; None refuses such questions."""
+    logins: LoginStore | None = None
+    """Where sign-ins to servers are kept."""
 
 
 class McpOpener:
@@ -71,12 +73,29 @@ class McpOpener:
 
         around, hear = self._around, partial(self._note_asked, server)
         if server.url:
-            wire = open_http(server.url, await self._resolve(server, server.headers), trouble, hear)
+            auth = None
+            if around.logins is not None and server.can_log_in:
+                from retinue.features.mcp.login import StoredLogin
+
+                auth = StoredLogin(server, around.logins, around.learn, trouble.note)
+            wire = open_http(server.url, await self._resolve(server, server.headers), trouble, hear, auth)
         else:
             wire = open_stdio(lambda: self._start(server), trouble, hear)
         elicit = None if around.ask is None else make_elicit(server.name, around.ask)
         async with open_session(wire, trouble, around.initialise_s, around.version, elicit) as session:
             yield session
+
+    async def log_in(self, server: McpServer, show: Callable[[str], Awaitable[None]], limit_s: float) -> bool:
+        """Sign in to a server through the user's browser; False if it asks for no sign-in. Raises McpFailed."""
+        around = self._around
+        assert around.logins is not None
+        if not has_library():
+            raise McpFailed(MISSING)
+        _load_library()
+        from retinue.features.mcp.browser_login import log_in
+
+        headers = await self._resolve(server, server.headers)
+        return await log_in(server, around.logins, around.learn, show, headers, limit_s)
 
     async def _start(self, server: McpServer) -> Program:
         around = self._around

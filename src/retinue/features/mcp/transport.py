@@ -1,8 +1,8 @@
 """The streams to an MCP server: a process over stdio, or streamable HTTP. Each message is checked before the library
 sees it.
 
-A message that breaks the protocol, or a flood of messages, ends the connection. Does not sign in: a server that
-requires OAuth is refused. Imports the MCP library, so it must be imported only when a server is used.
+A message that breaks the protocol, or a flood of messages, ends the connection. Does not sign in: `login` does.
+Imports the MCP library, so it must be imported only when a server is used.
 """
 
 import asyncio
@@ -150,14 +150,20 @@ def _parse(line: bytes, guard: MessageGuard) -> Any:
 
 @asynccontextmanager
 async def open_http(
-    url: str, headers: Mapping[str, str], trouble: ServerTrouble, on_asked: Callable[[str], None]
+    url: str,
+    headers: Mapping[str, str],
+    trouble: ServerTrouble,
+    on_asked: Callable[[str], None],
+    auth: httpx2.Auth | None = None,
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """Open the streams of a server at a URL. `on_asked` receives the method of each request from the server."""
+    """Open the streams of a server at a URL. `on_asked` receives the method of each request from the server.
+
+    `auth` notes itself why the server refuses access.
+    """
 
     async def check(response: httpx2.Response) -> None:
-        if response.status_code in (401, 403):
-            text = "it requires a sign-in, which retinue does not support; configure a header such as Authorization"
-            trouble.note(f"{text} (HTTP {response.status_code})")
+        if auth is None and response.status_code in (401, 403):
+            trouble.note(f"it refuses the Authorization header of its entry (HTTP {response.status_code})")
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             # A few compressed bytes may expand to gigabytes, and no compression was requested.
             trouble.note("the answer is compressed, although no compression was requested")
@@ -167,6 +173,7 @@ async def open_http(
 
     async with (
         httpx2.AsyncClient(
+            auth=auth,
             headers={**headers, "accept-encoding": "identity"},
             timeout=httpx2.Timeout(CONNECT_S, read=SILENCE_S),
             event_hooks={"response": [check]},
