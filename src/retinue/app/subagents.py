@@ -34,6 +34,7 @@ from retinue.engine.run_config import REMOTE, RemoteRequest, RunConfig, RunPlan
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import find_session_dir
 from retinue.engine.setup import Feature, RunSetup
+from retinue.engine.warm_up import WarmUp
 from retinue.features.place import survey_place
 from retinue.features.transcript import Transcripts
 from retinue.models.gate import LimitPause
@@ -61,6 +62,8 @@ class Subagents:
     """Released on close."""
     dismissed: int = 0
     """Number of earlier runs that were not restored."""
+    was_paused: bool = False
+    """Whether runs waited for a usage limit when the last process ended."""
 
     @property
     def ports(self) -> FleetPorts:
@@ -186,14 +189,15 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
                 manager, backend, partial(_render, tools), clock, reactions.rouse
             ),
             watchers=[*([] if parts.recorder is None else [parts.recorder.watch]), transcripts.watch, *watchers],
-            # On a worker, questions to the user are about approvals only.
+            # In a run that was sent here, questions to the user are about approvals only.
             has_user=lambda: host.desk.has_frontend and not host.is_child,
             is_blocked=builder.is_blocked,
         )
         resources.callback(host.gates.listen(lambda: manager.start_queued()))
         ports, publish = tools.open_fleet(parts.run_id), main.bus.publish
         schedules = Schedules(parts.config, main.session.id, ports, clock, publish) if parts.has_session else None
-        subagents = Subagents(tools, manager, builder, reactions, schedules, resources.pop_all(), dismissed)
+        was_paused, resources = bool(remains.pauses), resources.pop_all()
+        subagents = Subagents(tools, manager, builder, reactions, schedules, resources, dismissed, was_paused)
     try:
         untold = manager.recover(remains, aftermath.judge)
         RunCleanup(manager, backend, clock).open(untold)
@@ -250,6 +254,7 @@ def _build_config(tools: DelegationTools) -> RunConfig:
         run_config,
         orphan_dir=run_config.orphan_dir if tools.keeps_sessions else None,
         lease=parts.lease,
+        warm_up=WarmUp(parts.host.clock) if config.crew.settings.warm_first else None,
         extend=parts.extensions.load_child,
         rules=guards.rules,
         # A run that was sent to another machine sends its own runs from there.

@@ -183,7 +183,7 @@ FLAGS = {
     "--prompt": ("", "TEXT", "new: its instructions; - reads standard input"),
     "--user": ("", "", "new, eject, disable, convert: use your own folder (default)"),
     "--project": ("", "", "new, eject, disable, convert: use the project's folder"),
-    "--to": ("", "pi|claude|codex|opencode", "convert: the tool to write the agent for"),
+    "--to": ("", "pi|claude|codex|opencode|cursor|copilot|gemini", "convert: the tool to write the agent for"),
     "agents --yes": ("", "", "delete: do not ask"),
     "--yes": ("", "", "trust it"),
     "--no": ("", "", "do not trust it"),
