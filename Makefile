@@ -32,7 +32,7 @@ test: setup-dev  ## all tests but the long ones and those against programs of ot
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(jobs) --dist worksteal -m "not slow and not interop" -rs $(or $(args),--tables=.cache)
 
 # What belongs to one server stays together: each is started once.
-interop: setup-dev  ## against programs of others: pi, pyright, llama.cpp, LiteLLM, the types of the providers' libraries
+interop: setup-dev  ## against programs of others: pi, pyright, llama.cpp, LiteLLM, the MCP conformance suite, the types of the providers' libraries
 	scripts/interop.sh $(BIN)/pytest -n 2 --dist loadfile -m interop -rs $(args)
 
 check: setup-dev  ## ruff, mypy --strict, import contracts, architecture tests

@@ -195,6 +195,15 @@ async def test_command_of_a_model_needs_approval(world):
     assert not (world.work / "evil").exists()
 
 
+async def test_refused_command_is_no_command(world):
+    world.set(
+        surfaces=["fleet"], approvals="ask", approvalRules=[{"action": "allow", "tool": "bash", "pattern": "true"}]
+    )
+    async with world.open(shell("true"), shell("touch evil"), {"text": "done"}) as crew:
+        outcome = await crew.run("worker", "do it")
+    assert [(each.command, each.exit_code) for each in outcome.receipts.commands] == [("true", 0)]
+
+
 async def test_finalised_answer_is_kept_back(world):
     clerk = "---\nname: clerk\ndescription: d\nverify: 'false'\n---\n\nFile it.\n"
     world.add(clerk, "subagents")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from retinue.settings.request import Request, SessionWish
     from retinue.settings.stored_keys import StoredKeys
     from retinue.settings.user_state import UserState
+    from retinue.tools.file_changes import PathLocks
+    from retinue.tools.files.editor import EditedFileTool
     from retinue.views.overview import (
         AgentDetails,
         Roster,
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentDetails",
+    "EditedFileTool",
     "Handle",
+    "PathLocks",
     "Request",
     "Retinue",
     "Roster",
@@ -51,6 +55,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "EditedFileTool": "tools.files.editor",
+    "PathLocks": "tools.file_changes",
     "StoredKeys": "settings.stored_keys",
     "UserState": "settings.user_state",
     "Handle": "views.runs",

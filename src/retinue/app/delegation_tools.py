@@ -11,7 +11,9 @@ from retinue.core.clock import Clock
 from retinue.core.events import Event, ToolProgress
 from retinue.core.messages import TextContent, ToolCall, ToolResultMessage
 from retinue.core.receipt import to_commands
+from retinue.core.run import Run
 from retinue.core.tool import Tool, ToolContext
+from retinue.core.tool_table import SURFACE_TOOLS
 from retinue.engine.calls import CallPorts, run_calls
 from retinue.engine.manager import Manager, RemoteRuns
 from retinue.engine.runner import LiveRun
@@ -288,6 +290,18 @@ class Delegation:
         finally:
             self._calls -= 1
         return batch.results[0]
+
+    @property
+    def foreground(self) -> frozenset[str]:
+        """The tools that start a run and wait for its report."""
+        return frozenset(self.tools) & frozenset((*SURFACE_TOOLS["subagent"], *SURFACE_TOOLS["dispatch"]))
+
+    def find_line(self, run_id: str) -> list[Run]:
+        """Return a run and those above it, up to the one that this caller started; empty if it started none of them."""
+        line: list[Run] = []
+        while (run := self._manager.find(line[-1].parent_id if line else run_id)) is not None:
+            line.append(run)
+        return line if line and line[-1].parent_id == self._main.setup.run_id else []
 
     def describe_work(self) -> str:
         """Return the active runs in one line."""

@@ -136,10 +136,7 @@ class Retinue:
     @property
     def limits(self) -> list[tuple[str, int, int]]:
         """The usage limits that runs wait for: provider, until when in milliseconds, number of waiting agents."""
-        subagents, own = self._here.subagents, self._main.limit_wait
-        if subagents is not None:
-            return subagents.manager.count_pauses()
-        return [(own.pause.provider, own.pause.until_ms, 1)] if own.is_waiting and own.pause is not None else []
+        return self._here.limits
 
     def use_fallbacks(self) -> int:
         """Let the runs that wait for a usage limit ask their fallback models now; returns how many can."""

@@ -34,6 +34,7 @@ from retinue.engine.run_config import REMOTE, RemoteRequest, RunConfig, RunPlan
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import find_session_dir
 from retinue.engine.setup import Feature, RunSetup
+from retinue.engine.warm_up import WarmUp
 from retinue.features.place import survey_place
 from retinue.features.transcript import Transcripts
 from retinue.models.gate import LimitPause
@@ -61,6 +62,8 @@ class Subagents:
     """Released on close."""
     dismissed: int = 0
     """Number of earlier runs that were not restored."""
+    was_paused: bool = False
+    """Whether runs waited for a usage limit when the last process ended."""
 
     @property
     def ports(self) -> FleetPorts:
@@ -204,7 +207,8 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
         resources.callback(host.gates.listen(lambda: manager.start_queued()))
         ports, publish = tools.open_fleet(parts.run_id), main.bus.publish
         schedules = Schedules(parts.config, main.session.id, ports, clock, publish) if parts.has_session else None
-        subagents = Subagents(tools, manager, builder, reactions, schedules, resources.pop_all(), dismissed)
+        was_paused, resources = bool(remains.pauses), resources.pop_all()
+        subagents = Subagents(tools, manager, builder, reactions, schedules, resources, dismissed, was_paused)
     try:
         untold = manager.recover(remains, aftermath.judge)
         RunCleanup(manager, backend, clock).open(untold)
@@ -261,6 +265,7 @@ def _build_config(tools: DelegationTools) -> RunConfig:
         run_config,
         orphan_dir=run_config.orphan_dir if tools.keeps_sessions else None,
         lease=parts.lease,
+        warm_up=WarmUp(parts.host.clock) if config.crew.settings.warm_first else None,
         extend=parts.extensions.load_child,
         rules=guards.rules,
         # A run that was sent to another machine sends its own runs from there.

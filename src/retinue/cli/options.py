@@ -80,7 +80,7 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     ),
     "mcp": (
         "line_server.run_mcp",
-        f"{_MODEL} --no-session",
+        f"--http --port --host {_MODEL} --no-session",
         (("", "serve the delegation tools to an MCP host, such as another coding agent"),),
     ),
     "acp": (
@@ -188,7 +188,7 @@ FLAGS = {
     "--prompt": ("", "TEXT", "new: its instructions; - reads standard input"),
     "--user": ("", "", "new, eject, disable, convert: use your own folder (default)"),
     "--project": ("", "", "new, eject, disable, convert: use the project's folder"),
-    "--to": ("", "pi|claude|codex|opencode", "convert: the tool to write the agent for"),
+    "--to": ("", "pi|claude|codex|opencode|cursor|copilot|gemini", "convert: the tool to write the agent for"),
     "agents --yes": ("", "", "delete: do not ask"),
     "--yes": ("", "", "trust it"),
     "--no": ("", "", "do not trust it"),
@@ -209,6 +209,8 @@ FLAGS = {
     "--fetch": ("", "", "only fetched pages"),
     "--convert": ("", "", "only converted documents"),
     "--output": ("-o", "FILE", "write to FILE"),
+    "--http": ("", "", "serve over HTTP on this machine instead, to hosts that have the printed token"),
+    "mcp --host": ("", "NAME", "with --http: the name or address to listen on; needs your own RETINUE_MCP_TOKEN"),
     "--port": ("", "N", "the port on this machine (default: any free port)"),
     "--host": ("", "NAME", "the name or address to listen on (default: 127.0.0.1); others than loopback need TLS"),
     "--tls-cert": ("", "FILE", "the server's certificate, as PEM"),
@@ -274,7 +276,7 @@ class Options:
         self.user = self.project = self.yes = self.no = self.forget = False
         self.mcp = self.hook = self.extension = self.file = self.setting = self.to = ""
         self.output = self.port = self.host = self.tls_cert = self.tls_key = ""
-        self.detach = self.list = self.stop = False
+        self.detach = self.list = self.stop = self.http = False
         self.search = self.fetch = self.convert = self.unfetched = False
         self.limit = self.tool = self.run = self.onto = ""
         self.database = self.slots = self.total = self.drain = self.days = ""

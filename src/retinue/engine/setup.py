@@ -26,6 +26,7 @@ from retinue.engine.limit_wait import Fallbacks
 from retinue.engine.limits import Limits
 from retinue.engine.loop import Ending
 from retinue.engine.scope import run_shielded
+from retinue.engine.warm_up import WarmUp
 from retinue.models.gate import Gates
 from retinue.models.retry import RetryPolicy
 from retinue.sessions.compaction import CompactionConfig
@@ -84,6 +85,8 @@ class RunSetup(Struct, frozen=True):
     """Id of the session that records the run; set by the run."""
     fallbacks: Fallbacks = Fallbacks()
     """Models to ask while a usage limit of its own lasts."""
+    warm_up: WarmUp | None = None
+    """Lets the first of several runs ask alone; None if all may ask at once."""
     gates: Gates | None = None
     """Where it waits for usage limits; None for gates of its own."""
     patience: Callable[[], AbstractContextManager[None]] = nullcontext

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from retinue.core.errors import quote
-from retinue.core.events import CallChanged, Event, ToolFinished, ToolStarted
+from retinue.core.events import Event, ToolFinished, ToolStarted
 from retinue.core.messages import TextContent, ToolCall
 from retinue.core.receipt import VERIFICATION_FAILED, CommandResult, Receipts, Verification
 from retinue.core.run import Outcome, Reason, Status
@@ -107,11 +107,10 @@ class VerificationFeature:
         self._before = None
         if self._watches and (self._is_elsewhere or (self._folder is not None and has_listing(self._folder))):
             await self._begin()
-        # After the other hooks: a call that is refused changes nothing.
-        hooks = (*setup.hooks, self) if self._watches else setup.hooks
         is_asked = self._watches or self.options.all or self.options.refused
         reviewers = (*setup.reviewers, self) if is_asked else setup.reviewers
-        setup = setup.change(reviewers=reviewers, hooks=hooks)
+        # After the other hooks: a call that is refused is no call.
+        setup = setup.change(reviewers=reviewers, hooks=(*setup.hooks, self))
         if not self.options.all:
             return setup
         listed = "\n".join(f"- `{command}`" for command in self.options.all)
@@ -123,8 +122,10 @@ class VerificationFeature:
         return setup.change(sections={**setup.sections, "verification": section})
 
     async def before(self, call: ToolCall, tool: Tool) -> None:
-        """Remember the files as they are before the first call that may change one: most runs make none."""
-        if tool.effect not in (Effect.READ, Effect.NETWORK):
+        """Keep a command, and remember the files as they are before the first call that may change one."""
+        if call.name in _SHELL:
+            self._keep(call.id, CommandResult(self._shorten(call.arguments), None, None))
+        if self._watches and tool.effect not in (Effect.READ, Effect.NETWORK):
             await self._begin()
 
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
@@ -137,18 +138,15 @@ class VerificationFeature:
                 self._before = await list_files(str(root), self._folder)
 
     def hear(self, event: Event) -> None:
-        """Keep the commands of the run with their exit status."""
-        if isinstance(event, ToolStarted) and event.name in _SHELL:
-            self._began[event.call_id] = len(self._commands)
-            self._keep(event.call_id, CommandResult(self._shorten(event.arguments), None, None))
-        elif isinstance(event, CallChanged) and event.call_id in self._began:
+        """Keep the exit status of a command, and the commands of a run in another process."""
+        if isinstance(event, ToolStarted) and self._is_elsewhere and event.name in _SHELL:
             self._keep(event.call_id, CommandResult(self._shorten(event.arguments), None, None))
         elif isinstance(event, ToolFinished) and event.result.tool_call_id in self._began:
+            call_id = event.result.tool_call_id
             text = "\n".join(block.text for block in event.result.content if isinstance(block, TextContent))
             code = read_exit_code(text, is_error=event.result.is_error)
-            command = self._commands[self._began[event.result.tool_call_id]].command
-            self._keep(event.result.tool_call_id, CommandResult(command, code, event.duration_ms))
-            del self._began[event.result.tool_call_id]
+            self._keep(call_id, CommandResult(self._commands[self._began[call_id]].command, code, event.duration_ms))
+            del self._began[call_id]
 
     def _shorten(self, arguments: Mapping[str, Any]) -> str:
         command = str(arguments.get("command", ""))[:MAX_KEPT_CHARS]
@@ -156,7 +154,7 @@ class VerificationFeature:
         return command if redact is None else str(redact(command))
 
     def _keep(self, call_id: str, result: CommandResult) -> None:
-        index = self._began[call_id]
+        index = self._began.setdefault(call_id, len(self._commands))
         self._commands[index:] = [result, *self._commands[index + 1 :]]
         if self._folder is not None:
             with suppress(OSError):

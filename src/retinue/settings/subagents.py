@@ -190,6 +190,9 @@ class SubagentsConfig(Struct, frozen=True):
     `fallback_models` of an agent file wins."""
     fallback_after_seconds: Annotated[int, between(0, 604_800)] = 300
     """How long a run waits for the end of a usage limit before it asks a fallback model."""
+    warm_first: Annotated[bool, flag()] = False
+    """Whether the first of several subagents that begin alike asks its model alone, until its reply begins. The others
+    then read the beginning from the provider's prompt cache. Not for subagents in processes of their own."""
     surfaces: Annotated[tuple[Surface, ...], some_of(*SURFACES)] = ("fleet",)
     """The surfaces whose delegation tools the main agent has."""
     fallback_subagent: Annotated[str | None, optional(trimmed(), False, "none")] = None

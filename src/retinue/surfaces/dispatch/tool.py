@@ -108,7 +108,8 @@ class DispatchTool:
         if definition is None:
             raise DispatchFailed(FAILED, f"Unknown subagent: {name}{ports.caller.tell_faults(name)}")
         if not definition.enabled or ports.is_disabled(definition.name):
-            raise DispatchFailed(FAILED, f"Subagent '{definition.name}' is disabled")
+            reasons = "".join(f"\n{text}" for text in definition.faults)
+            raise DispatchFailed(FAILED, f"Subagent '{definition.name}' is disabled{reasons}")
         return definition
 
     def _to_request(

@@ -39,7 +39,7 @@ class EditTool:
 
     def __init__(self, locks: PathLocks, file_changes: FileChanges | None = None, *, sync: bool = False) -> None:
         self._locks = locks
-        self._file_changes = file_changes or FileChanges()
+        self.file_changes = file_changes or FileChanges()
         self._sync = sync
 
     @classmethod
@@ -89,7 +89,7 @@ class EditTool:
 
         data, revision = _read_whole(resolved, path, context.territory)
         target = os.path.realpath(resolved)
-        self._file_changes.check(context.run_id, target, path, revision, is_blind=False)
+        self.file_changes.check(context.run_id, target, path, revision, is_blind=False)
         bom = _BOM if data.startswith(_BOM) else b""
         # Bytes that are not UTF-8 survive decoding and encoding.
         original = data[len(bom) :].decode("utf-8", "surrogateescape")
@@ -105,7 +105,7 @@ class EditTool:
         difference = _without_escapes(difference)
         if done.revision is not None:
             change = FileChange(context.run_id, context.run_name, done.revision, difference.patch)
-            self._file_changes.note_change(target, change)
+            self.file_changes.note_change(target, change)
         return edited, difference, done
 
 
