@@ -258,7 +258,8 @@ class _MainBuilder:
         # Features that add tools later must be entered last, so that all earlier tools are recorded alike.
         late = [feature for feature in additions.features if feature.name == "deferred tools"]
         early = [feature for feature in additions.features if feature not in late]
-        return [*own, *guards, *parts.languages.surround_main(), *early, *self._host.sent.features, *late]
+        every = [*own, *guards, *parts.languages.surround_main(), *early, *self._host.sent.features, *late]
+        return every if parts.checkpoints is None else parts.checkpoints.surround(every)
 
     def _advise(self, tools: Mapping[str, Tool]) -> dict[str, str]:
         """Return prompt sections about skills and, if it can delegate, about delegation."""

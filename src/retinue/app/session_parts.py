@@ -24,6 +24,7 @@ from retinue.tools.registry import ToolOptions, build_extra_tools, build_tools
 if TYPE_CHECKING:
     from retinue.app.mcp import McpServers
     from retinue.features.activity import ActivityRecorder
+    from retinue.features.checkpoint.feature import Checkpoints
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +48,8 @@ class SessionParts:
     """The models that runs may use."""
     recorder: "ActivityRecorder | None"
     """Records tool activity; None if nothing is saved, or inside another program's agent, which records it itself."""
+    checkpoints: "Checkpoints | None"
+    """None if nothing is saved, or another program's agent started this process."""
     find_main: Callable[[], LiveRun]
     warn: Callable[[str], None]
 
@@ -90,11 +93,12 @@ def build_parts(
         _find_servers(host, config),
         inherit_extensions(environment),
     )
+    run_id = make_run_id()
     return SessionParts(
         host=host,
         session=session,
         config=config,
-        run_id=make_run_id(),
+        run_id=run_id,
         lease=Lease(settings.budget.tokens, settings.budget.cost_usd, source=host.sent.source or host.source),
         tool_options=options,
         web=WebTools(settings, environment, options.trees, find_main),
@@ -119,6 +123,7 @@ def build_parts(
         extensions=extensions,
         child_models=_open_child_models(host, config, extensions, find_main),
         recorder=_open_recorder(host, config),
+        checkpoints=_open_checkpoints(host, session, config, options, run_id, warn),
         find_main=find_main,
         warn=warn,
     )
@@ -143,6 +148,23 @@ def _open_recorder(host: Host, config: Config) -> "ActivityRecorder | None":
     from retinue.features.activity import ActivityRecorder, find_log
 
     return ActivityRecorder(find_log(config.paths.own_dir, config.paths.project), host.clock)
+
+
+def _open_checkpoints(
+    host: Host, session: Session, config: Config, options: ToolOptions, run_id: str, warn: Callable[[str], None]
+) -> "Checkpoints | None":
+    options.file_changes.recorder = None  # of another session in this process
+    if host.is_child or session.path is None or host.sent.features or not config.crew.settings.checkpoints:
+        return None
+    from retinue.features.checkpoint.feature import Checkpoints
+    from retinue.features.checkpoint.store import CheckpointStore
+    from retinue.features.sandbox import find_workspace
+
+    top = find_workspace(config.paths.cwd, config.paths.home)
+    store = CheckpointStore(top, config.paths.own_dir, options.locks)
+    checkpoints = Checkpoints(store, session.id, run_id, warn)
+    checkpoints.record(options.file_changes)
+    return checkpoints
 
 
 def _find_servers(host: Host, config: Config) -> "McpServers | None":

@@ -233,7 +233,11 @@ def _build_config(tools: DelegationTools) -> RunConfig:
 
     def list_features(plan: RunPlan) -> list[Feature]:
         own = ChildTools(lambda setup: tools.make(setup.run_id))
-        return [*asked(plan), own, *guards.surround(plan), *plan.additions.features]
+        every = [*asked(plan), own, *guards.surround(plan), *plan.additions.features]
+        if parts.checkpoints is None:
+            return every
+        is_elsewhere = plan.runner in ("process", "pi", REMOTE)
+        return parts.checkpoints.surround(every, agent=plan.definition.name, is_elsewhere=is_elsewhere)
 
     run_config = build_run_config(
         config.roster,

@@ -22,9 +22,9 @@ _MAX_ERROR = 16 * 1024
 _COMMANDS = frozenset(
     {
         *("add", "branch", "bundle", "cat-file", "check-attr", "check-ignore", "commit-tree", "config", "diff"),
-        *("index-pack", "log", "ls-files", "ls-tree", "merge-base", "pack-objects", "read-tree", "repack", "reset"),
-        *("rev-list", "rev-parse", "show", "status", "symbolic-ref", "unpack-objects", "update-index", "update-ref"),
-        *("for-each-ref", "init", "worktree", "write-tree"),
+        *("diff-tree", "for-each-ref", "index-pack", "init", "log", "ls-files", "ls-tree", "merge-base", "mktree"),
+        *("pack-objects", "read-tree", "repack", "reset", "rev-list", "rev-parse", "show", "status", "symbolic-ref"),
+        *("unpack-objects", "update-index", "update-ref", "worktree", "write-tree"),
     }
 )
 # These commands read file contents, so filters would run, or show diffs, so a diff program could run.
