@@ -142,7 +142,7 @@ class RunCheckpoints(Feature):
 
 
 class CallCheckpoints(Feature):
-    """Takes a checkpoint before and after each call that may change files. Entered last, so that its hook is the last."""
+    """Takes a checkpoint before and after each call that may change files. Entered last: its hook is the last one."""
 
     name = "call checkpoints"
 

@@ -29,7 +29,7 @@ class MergedFile(NamedTuple):
 
 
 def merge_lines(base: bytes, ours: bytes, theirs: bytes, prefer: Side | None = None) -> MergedFile:
-    """Apply what changed from base to theirs to ours; `prefer` decides conflicts, else their content is that of ours."""
+    """Apply what changed from base to theirs to ours; `prefer` decides conflicts (default: ours)."""
     old, mine, other = map(_split, (base, ours, theirs))
     left = [(change, 0) for change in compare_lines(old, mine)]
     right = [(change, 1) for change in compare_lines(old, other)]

@@ -47,7 +47,7 @@ class Checkpoint(_Record, frozen=True, tag="checkpoint"):
     closes: str = ""
     """The call that has ended; of a run that has ended, all its calls are."""
     process: str = ""
-    """Of the call that begins."""
+    """Of the run."""
 
 
 class RunNote(_Record, frozen=True, tag="run"):
@@ -208,6 +208,8 @@ class Interval:
         self.last: Checkpoint | None = None
         self.calls: dict[str, Checkpoint] = {}
         """The calls that are open."""
+        self.runs: dict[str, str] = {}
+        """The processes of runs that have not ended."""
         self.writes: list[FileWrite] = []
 
     def apply(self, record: Record) -> None:
@@ -218,6 +220,9 @@ class Interval:
             self.calls.pop(record.closes, None)
             if record.kind == "end":
                 self.calls = {name: call for name, call in self.calls.items() if call.run != record.run}
+                self.runs.pop(record.run, None)
+            elif record.kind in ("prompt", "begin"):
+                self.runs[record.run] = record.process
             if record.opens:
                 self.calls[record.opens] = record
 

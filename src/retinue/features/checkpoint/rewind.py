@@ -29,9 +29,9 @@ async def rewind_files(
     Raises RetinueError.
     """
     check_idle(store)
-    records = await _read_later(store, point)
+    records = _read_later(store, point)
     changed: dict[str, None] = {}
-    problems: dict[str, None] = {}
+    problems: dict[str, str] = {}
     kept: list[str] = []
     for number in range(_PASSES):
         now = await store.take("restore", session=session)
@@ -54,10 +54,9 @@ async def rewind_files(
             break
         done = await restore_files(store, targets, title=title, session=session, leaf=leaf, ends=False)
         changed |= dict.fromkeys(done.paths)
-        problems |= {text.partition(": ")[0]: None for text in done.problems}
-        kept += done.problems
+        problems |= {text.partition(": ")[0]: text for text in done.problems}
     end_restoration(store)
-    return RewoundFiles(sorted(changed), _describe(store, point, now, records, kept, left_out))
+    return RewoundFiles(sorted(changed), _describe(store, point, now, records, kept, left_out, problems))
 
 
 def check_idle(store: CheckpointStore) -> None:
@@ -67,7 +66,7 @@ def check_idle(store: CheckpointStore) -> None:
         raise RetinueError(f"agents are working in {quote(store.top, 200)} ({names}); stop them or wait for them")
 
 
-async def _read_later(store: CheckpointStore, point: Checkpoint) -> list[Record]:
+def _read_later(store: CheckpointStore, point: Checkpoint) -> list[Record]:
     records = drop_void(store.read_records())
     return records[records.index(point) + 1 :]
 
@@ -93,10 +92,11 @@ def _describe(
     records: Sequence[Record],
     kept: Sequence[str],
     left_out: Sequence[str],
+    problems: dict[str, str],
 ) -> list[str]:
-    notes = [f"not restored: {each}" for each in kept if ": " in each]
-    if ignored := [each for each in kept if ": " not in each]:
-        notes.append(f"not removed, because git ignored them then: {name_paths(ignored)}")
+    notes = [f"not restored: {each}" for each in problems.values()]
+    if kept:
+        notes.append(f"not removed, because git ignored them then: {name_paths(kept)}")
     if left_out:
         notes.append(f"not restored, because too large to be stored: {name_paths(left_out)}")
     outside = dict.fromkeys(each.path for each in records if isinstance(each, FileWrite) and each.path.startswith("/"))

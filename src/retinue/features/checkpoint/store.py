@@ -90,7 +90,7 @@ class CheckpointStore:
     async def _take(self, kind: str, facts: dict[str, Any]) -> Checkpoint:
         await asyncio.to_thread(self._read_new)
         interval = self._interval
-        facts = {"kind": kind, "process": self._process if facts.get("opens") else "", **facts}
+        facts = {"kind": kind, "process": self._process, **facts}
         found: list[Record] = []
         if self.has_trees:
             snapshot = await self.trees.take()
@@ -209,11 +209,11 @@ class CheckpointStore:
             os.close(handle)
 
     def list_busy(self) -> list[str]:
-        """Return the runs of living processes with open calls."""
+        """Return the runs of living processes that have not ended."""
         interval = Interval()
         for record in self.read_records():
             interval.apply(record)
-        return sorted({call.run for call in interval.calls.values() if _is_alive(call.process)})
+        return sorted(run for run, process in interval.runs.items() if _is_alive(process))
 
     async def prune(self) -> None:
         """Drop the older half of a log that has grown too long, and what only that needed. Raises RetinueError."""

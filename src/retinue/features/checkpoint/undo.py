@@ -19,7 +19,7 @@ from retinue.features.checkpoint.records import (
 )
 from retinue.features.checkpoint.restore import restore_files
 from retinue.features.checkpoint.rewind import check_idle, name_paths
-from retinue.features.checkpoint.store import CheckpointStore, FoundFile
+from retinue.features.checkpoint.store import CheckpointStore
 
 ASIDE = "refs/retinue/undone"
 
@@ -59,7 +59,6 @@ async def undo_run(
         await store.take("restore", session=note.session)
         records = store.read_records()
     changes = find_changes(records, note.run, with_unclear=prefer == "theirs")
-    changes.files.pop("", None)
     branches = [record for record in records if isinstance(record, SavedBranch) and record.run == note.run]
     targets, contents, conflicts = await _merge_all(store, changes.files, changes, prefer)
     if prefer is None:
@@ -133,13 +132,13 @@ def _take_out(
         return chosen, "" if prefer else why
     if missing := {before.id, after.id} - contents.keys():
         return now, f"its stored content {min(missing)[:10]} is lost"
-    texts = [contents[each.id] for each in (after, now, before)]
-    if LINK in (now.mode, before.mode, after.mode) or any(b"\0" in text for text in texts):
+    base, ours, theirs = (contents[each.id] for each in (after, now, before))
+    if LINK in (now.mode, before.mode, after.mode) or any(b"\0" in text for text in (base, ours, theirs)):
         return chosen, "" if prefer else "changed later, and it is not a text"
-    if b"\r\n" in texts[1] and b"\r\n" not in texts[0]:
+    if b"\r\n" in ours and b"\r\n" not in base:
         # Git checks files out with other line ends than it stores.
-        texts[0], texts[2] = (text.replace(b"\n", b"\r\n") for text in (texts[0], texts[2]))
-    merged = merge_lines(*texts, prefer)
+        base, theirs = base.replace(b"\n", b"\r\n"), theirs.replace(b"\n", b"\r\n")
+    merged = merge_lines(base, ours, theirs, prefer)
     if merged.conflicts and prefer is None:
         lines = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in merged.conflicts)
         return now, f"line{'s' if '-' in lines or ',' in lines else ''} {lines} changed later"
