@@ -73,6 +73,7 @@ class Model:
             if line.gone_by and line.gone_by != agent:
                 if own > 0 and writers[0] != agent:
                     return None, False  # changed by it, then removed by another
+                doubt = doubt or (writers[0] == agent and self._is_touched(lines, place, agent))
                 continue
             if line.gone_by == agent:
                 doubt = doubt or self._is_touched(lines, place, agent)

@@ -125,4 +125,3 @@ def branch_session(session: Session) -> Move:
         session.append_custom(REWIND, {"from": former}, sync=True)
 
     return move
-

@@ -1,6 +1,6 @@
 """Merges three versions of a file line by line. Pure; content is bytes, so that every byte survives.
 
-Unlike in git, changes of adjacent lines do not conflict: only changes of the same line, or two insertions at one place.
+Unlike in git, changes of adjacent lines do not conflict: only changes of the same line, or lines added at one place.
 """
 
 from collections import Counter
@@ -20,6 +20,10 @@ class LineChange(NamedTuple):
     end: int
     first: int
     last: int
+
+    @property
+    def adds(self) -> bool:
+        return self.last - self.first > self.end - self.start
 
 
 class MergedFile(NamedTuple):
@@ -52,7 +56,7 @@ def merge_lines(base: bytes, ours: bytes, theirs: bytes, prefer: Side | None = N
 
 
 def compare_lines(old: Sequence[bytes], new: Sequence[bytes]) -> list[LineChange]:
-    """Return what has changed, in order."""
+    """Return what has changed, in order; removed lines one by one."""
     head = 0
     while head < min(len(old), len(new)) and old[head] == new[head]:
         head += 1
@@ -64,9 +68,15 @@ def compare_lines(old: Sequence[bytes], new: Sequence[bytes]) -> list[LineChange
         return []
     counts = Counter(right)
     if not left or not right or sum(counts[line] for line in left) > _MOST_WORK:
-        return [LineChange(head, head + len(left), head, head + len(right))]
+        return _split_removal(LineChange(head, head + len(left), head, head + len(right)))
     matcher = SequenceMatcher(None, left, right, autojunk=False)
-    return [LineChange(*(head + each for each in row[1:])) for row in matcher.get_opcodes() if row[0] != "equal"]
+    changes = [LineChange(*(head + each for each in row[1:])) for row in matcher.get_opcodes() if row[0] != "equal"]
+    return [part for change in changes for part in _split_removal(change)]
+
+
+def _split_removal(change: LineChange) -> list[LineChange]:
+    start, end, first, last = change
+    return [LineChange(at, at + 1, first, first) for at in range(start, end)] if first == last else [change]
 
 
 def _split(text: bytes) -> list[bytes]:
@@ -76,20 +86,17 @@ def _split(text: bytes) -> list[bytes]:
 
 
 def _group(changes: list[tuple[LineChange, int]]) -> list[list[tuple[LineChange, int]]]:
-    """Group changes of which some overlap."""
+    """Group changes that overlap, or that both add lines at one place, so that their order is open."""
     groups: list[list[tuple[LineChange, int]]] = []
     end = -1
     for change, side in changes:
         touches = bool(groups) and (
-            change.start < end or any(_is_same_place(change, each) for each, of in groups[-1] if of != side)
+            change.start < end
+            or any(each.end == change.start and each.adds and change.adds for each, of in groups[-1] if of != side)
         )
         groups[-1].append((change, side)) if touches else groups.append([(change, side)])
         end = max(end, change.end)
     return groups
-
-
-def _is_same_place(one: LineChange, other: LineChange) -> bool:
-    return one.start == one.end == other.start == other.end
 
 
 def _apply(old: Sequence[bytes], new: Sequence[bytes], start: int, end: int, changes: list[LineChange]) -> list[bytes]:
