@@ -62,9 +62,6 @@ class Model:
         kept, doubt, lines = [], False, self.files[path]
         for place, line in enumerate(lines):
             writers = [by for by, _ in line.texts]
-            if agent in writers and writers[-1] != agent and line.gone_by != agent:
-                if not line.gone_by or writers[0] != agent:
-                    return None, False
             own = max((at for at, by in enumerate(writers) if by == agent), default=-1)
             if own >= 0 and any(by != agent for by in writers[writers.index(agent) :]):
                 if line.gone_by != agent and not (line.gone_by and writers[0] == agent):
@@ -173,5 +170,5 @@ def test_undo_of_one_of_ten_agents(seed, tmp_path):
 
 @pytest.mark.slow
 def test_undo_of_one_of_ten_agents_long(tmp_path):
-    for seed in range(1000, 1150):
+    for seed in range(1000, 1060):
         asyncio.run(check(seed, tmp_path / "world"))

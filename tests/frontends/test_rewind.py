@@ -136,7 +136,8 @@ def test_only_edits_are_known_without_a_repository(place):
 def test_ignored_before_is_not_removed(place):
     make_repo(place.work, {".gitignore": "kept\n"})
     (place.work / "kept").write_text("mine\n")
-    replies = [to("^go", calls=[call("bash", command="echo hidden > .gitignore; echo h > hidden")]), to("^go", text="D")]
+    command = "echo hidden > .gitignore; echo h > hidden"
+    replies = [to("^go", calls=[call("bash", command=command)]), to("^go", text="Done.")]
     assert place.run("-p", "go", replies=replies).status == 0
     assert (place.work / "hidden").exists()
     done = place.run("rewind")

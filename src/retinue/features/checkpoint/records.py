@@ -124,45 +124,52 @@ Record: TypeAlias = (
 )
 
 
+class FileStep(Struct, frozen=True):
+    """One change of a file."""
+
+    before: FileVersion | None
+    after: FileVersion | None
+    is_own: bool
+    """Whether the run in question made it."""
+    by: list[str] = []
+    """Who made it, if not the run; none: somebody else."""
+
+
 class RunChanges(Struct, frozen=True):
     """What one run changed in the workspace."""
 
-    files: dict[str, list[Versions]]
-    """By path, oldest first; consecutive changes are one."""
+    files: dict[str, list[FileStep]]
+    """By path: its first change, and all changes since, oldest first."""
     unclear: dict[str, list[str]]
     """Paths that the run or one of these others may have changed."""
     outside: list[str]
     """Files outside of the workspace that it changed."""
-    later: dict[str, list[str]]
-    """By path, who changed a file after the run."""
 
 
 def find_changes(records: Iterable[Record], run: str, *, with_unclear: bool = False) -> RunChanges:
-    """Return what a run changed; with `with_unclear` also what it may have changed."""
+    """Return what a run changed; `with_unclear` counts what it may have changed as its own."""
     steps: dict[str, list[FileWrite | FoundChange]] = {}
+    files: dict[str, list[FileStep]] = {}
     unclear: dict[str, list[str]] = {}
-    others: dict[str, list[FileWrite | FoundChange]] = {}
     for record in drop_void(records):
-        if not isinstance(record, FileWrite | FoundChange):
-            continue
-        by = [record.run] if isinstance(record, FileWrite) else record.by
-        if run not in by:
-            others.setdefault(record.path, []).append(record)
-            continue
-        if len(by) > 1:
-            unclear.setdefault(record.path, []).extend(name for name in by if name != run)
-        if len(by) == 1 or with_unclear:
+        if isinstance(record, FileWrite | FoundChange):
             steps.setdefault(record.path, []).append(record)
-    outside = [path for path in steps if path.startswith("/")]
-    files, later = {}, {}
     for path, found in steps.items():
-        found.sort(key=lambda each: each.at)
-        if joined := _join(found):
-            files[path] = joined
-            after = [each for each in others.get(path, ()) if each.at > found[0].at]
-            by_others = [[each.run] if isinstance(each, FileWrite) else each.by or [SOMEBODY] for each in after]
-            later[path] = list(dict.fromkeys(name for names in by_others for name in names))
-    return RunChanges(files, {path: list(dict.fromkeys(names)) for path, names in unclear.items()}, outside, later)
+        row: list[FileStep] = []
+        for record in sorted(found, key=lambda each: each.at):
+            by = [record.run] if isinstance(record, FileWrite) else record.by
+            is_unclear = run in by and len(by) > 1
+            is_own = run in by and (with_unclear or not is_unclear)
+            if is_unclear:
+                unclear.setdefault(path, []).extend(name for name in by if name != run)
+            if row or is_own:
+                row.append(FileStep(record.before, record.after, is_own, by))
+        if row:
+            files[path] = row
+    outside = [path for path in files if path.startswith("/")]
+    for path in outside:
+        del files[path]
+    return RunChanges(files, {path: list(dict.fromkeys(names)) for path, names in unclear.items()}, outside)
 
 
 def drop_void(records: Iterable[Record]) -> list[Record]:
@@ -231,14 +238,3 @@ class Interval:
         runs = {call.run for call in self.calls.values()}
         is_sure = all(is_alive(call.process) for call in self.calls.values())
         return sorted(runs if is_sure else {*runs, SOMEBODY})
-
-
-def _join(steps: list[FileWrite | FoundChange]) -> list[Versions]:
-    """Join changes of which each continues the one before."""
-    joined: list[Versions] = []
-    for step in steps:
-        if joined and joined[-1][1] == step.before:
-            joined[-1] = joined[-1][0], step.after
-        else:
-            joined.append((step.before, step.after))
-    return [(before, after) for before, after in joined if before != after]

@@ -2,19 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from retinue.core.errors import UsageError, quote
 from retinue.features.checkpoint.merge import Side, merge_lines
 from retinue.features.checkpoint.records import (
     LINK,
     SOMEBODY,
+    FileStep,
     FileVersion,
     Record,
-    RunChanges,
     RunNote,
     SavedBranch,
-    Versions,
     find_changes,
 )
 from retinue.features.checkpoint.restore import restore_files
@@ -45,6 +44,15 @@ def find_run(records: Sequence[Record], text: str) -> RunNote:
     raise UsageError(f"run {quote(text)} is not unique: {', '.join(sorted(each.run for each in found)[:5])}")
 
 
+class _Result(Struct):
+    """The files without the changes of a run."""
+
+    versions: dict[str, FileVersion | None] = {}
+    contents: dict[str, bytes] = {}
+    """By the name of the content."""
+    conflicts: dict[str, str] = {}
+
+
 async def undo_run(
     store: CheckpointStore, text: str, *, prefer: Side | None = None, dry_run: bool = False
 ) -> UndoReport:
@@ -59,109 +67,108 @@ async def undo_run(
         await store.take("restore", session=note.session)
         records = store.read_records()
     changes = find_changes(records, note.run, with_unclear=prefer == "theirs")
-    branches = [record for record in records if isinstance(record, SavedBranch) and record.run == note.run]
-    targets, contents, conflicts = await _merge_all(store, changes.files, changes, prefer)
+    found = await _leave_out(store, changes.files, records, prefer)
     if prefer is None:
         for path, others in changes.unclear.items():
-            conflicts[path] = f"changed by this run or by {_name_runs(records, others)}: it cannot be told which"
+            found.conflicts[path] = f"changed by this run or by {_name_runs(records, others)}: it is not known by which"
     notes = [f"outside of {store.top}, so not undone: {name_paths(changes.outside)}"] if changes.outside else []
-    aside: list[SavedBranch] = []
-    if branches:
-        found = await _merge_branches(store, branches, prefer)
-        if found is None:
-            aside = branches[-1:]
-        else:
-            targets, contents, conflicts = {**targets, **found[0]}, {**contents, **found[1]}, {**conflicts, **found[2]}
-    conflicts = {path: _explain(why, changes.later.get(path, []), records) for path, why in conflicts.items()}
-    if conflicts and prefer is None:
-        return UndoReport(note.run, note.agent, sorted(targets), conflicts, notes)
-    paths = sorted(path for path, version in targets.items() if store.read_file(path).version != version)
+    branches = [record for record in records if isinstance(record, SavedBranch) and record.run == note.run]
+    merged = await _leave_out_branches(store, branches, records, prefer)
+    if merged is not None:
+        for whole, part in zip(structs.astuple(found), structs.astuple(merged), strict=True):
+            whole.update(part)
+    if found.conflicts:
+        return UndoReport(note.run, note.agent, sorted(found.versions), found.conflicts, notes)
+    paths = sorted(path for path, version in found.versions.items() if store.read_file(path).version != version)
     if not dry_run:
-        done = await restore_files(
-            store, targets, title=f"the undo of {note.run[:8]}", session=note.session, contents=contents
-        )
+        title = f"the undo of {note.run[:8]}"
+        done = await restore_files(store, found.versions, title=title, session=note.session, contents=found.contents)
         paths, notes = done.paths, [*notes, *(f"not undone: {problem}" for problem in done.problems)]
-    for branch in aside:
-        notes.append(await _put_aside(store, branch, dry_run=dry_run))
+    if branches and merged is None:
+        notes.append(await _put_aside(store, branches[-1], dry_run=dry_run))
     return UndoReport(note.run, note.agent, paths, {}, notes)
 
 
-async def _merge_all(
-    store: CheckpointStore, files: Mapping[str, Sequence[Versions]], changes: RunChanges, prefer: Side | None
-) -> tuple[dict[str, FileVersion | None], dict[str, bytes], dict[str, str]]:
-    """Return the new versions, their contents by name, and the conflicts."""
-    targets: dict[str, FileVersion | None] = {}
-    conflicts: dict[str, str] = {}
-    contents = await store.load(version for steps in files.values() for step in steps for version in step)
+async def _leave_out(
+    store: CheckpointStore, files: Mapping[str, Sequence[FileStep]], records: Sequence[Record], prefer: Side | None
+) -> _Result:
+    """Make the changes of all others again, without those of the run."""
+    result = _Result()
+    known = [version for steps in files.values() for step in steps for version in (step.before, step.after)]
+    contents = result.contents = await store.load(known)
     for path, steps in files.items():
-        if path.startswith("/"):
-            continue
-        found = store.read_file(path)
-        if found.version is not None:
-            contents[found.version.id] = found.content
-        why = found.problem
-        version = found.version
-        for before, after in reversed(steps):
-            if why:
-                break
-            version, why = _take_out(store, version, before, after, contents, prefer)
+        now = store.read_file(path)
+        if now.version is not None:
+            contents[now.version.id] = now.content
+        present = without = steps[0].before
+        why = now.problem
+        for step in [*steps, FileStep(now.version, now.version, is_own=False)]:
+            # What is between two steps was changed by somebody who is not recorded.
+            for after, is_own, by in ((step.before, False, []), (step.after, step.is_own, step.by)):
+                if not is_own and not why:
+                    without, why = _merge_versions(store, present, after, without, contents, prefer)
+                    why = why and f"{why} by {_name_runs(records, by or [SOMEBODY])}"
+                present = after
         if why:
-            conflicts[path] = why
-        if not why or prefer is not None:
-            targets[path] = version
-    return targets, contents, conflicts
+            result.conflicts[path] = why
+        else:
+            result.versions[path] = without
+    return result
 
 
-def _take_out(
+def _merge_versions(
     store: CheckpointStore,
-    now: FileVersion | None,
     before: FileVersion | None,
     after: FileVersion | None,
+    without: FileVersion | None,
     contents: dict[str, bytes],
     prefer: Side | None,
 ) -> tuple[FileVersion | None, str]:
-    """Return a file without one change, and why that is not possible; `contents` gets the new content."""
-    if now == after:
-        return before, ""
-    if now == before:
-        return now, ""
-    chosen = before if prefer == "theirs" else now
-    if now is None or before is None or after is None:
-        why = "deleted" if now is None else "created" if before is None else "deleted"
-        why = f"{why} later" if now is None else f"{why} by this run and changed later"
-        return chosen, "" if prefer else why
-    if missing := {before.id, after.id} - contents.keys():
-        return now, f"its stored content {min(missing)[:10]} is lost"
-    base, ours, theirs = (contents[each.id] for each in (after, now, before))
-    if LINK in (now.mode, before.mode, after.mode) or any(b"\0" in text for text in (base, ours, theirs)):
-        return chosen, "" if prefer else "changed later, and it is not a text"
+    """Make a change in a file that lacks the run's changes. Returns the result, or why that is not possible."""
+    if without == before:
+        return after, ""
+    if after in (before, without):
+        return without, ""
+    chosen = without if prefer == "theirs" else after
+    if before is None or after is None or without is None:
+        what = "created again later" if before is None else "removed later" if after is None else "changed later"
+        return chosen, "" if prefer else what
+    if lost := [each for each in (before, after, without) if each.id not in contents]:
+        return chosen, f"the stored content {lost[0].id[:10]} is lost; changed later"
+    base, ours, theirs = (contents[each.id] for each in (before, after, without))
+    if LINK in (before.mode, after.mode, without.mode) or any(b"\0" in text for text in (base, ours, theirs)):
+        return chosen, "" if prefer else "it is not a text, and was changed later"
     if b"\r\n" in ours and b"\r\n" not in base:
         # Git checks files out with other line ends than it stores.
         base, theirs = base.replace(b"\n", b"\r\n"), theirs.replace(b"\n", b"\r\n")
     merged = merge_lines(base, ours, theirs, prefer)
     if merged.conflicts and prefer is None:
-        lines = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in merged.conflicts)
-        return now, f"line{'s' if '-' in lines or ',' in lines else ''} {lines} changed later"
+        lines = [str(first) if first == last else f"{first} to {last}" for first, last in merged.conflicts]
+        return (
+            chosen,
+            f"{'line' if lines[0].isdigit() and len(lines) == 1 else 'lines'} {', '.join(lines)} changed later",
+        )
     name = store.trees.name(merged.content)
     contents[name] = merged.content
-    return FileVersion(before.mode if now.mode == after.mode else now.mode, name), ""
+    return FileVersion(without.mode if after.mode == before.mode else after.mode, name), ""
 
 
-async def _merge_branches(
-    store: CheckpointStore, branches: Sequence[SavedBranch], prefer: Side | None
-) -> tuple[dict[str, FileVersion | None], dict[str, bytes], dict[str, str]] | None:
-    """Take out what a run left on a branch; None if the branch is not merged."""
-    files: dict[str, list[Versions]] = {}
+async def _leave_out_branches(
+    store: CheckpointStore, branches: Sequence[SavedBranch], records: Sequence[Record], prefer: Side | None
+) -> _Result | None:
+    """Leave out what a run left on its branch; None if that is not merged."""
+    if not branches:
+        return None
+    files: dict[str, list[FileStep]] = {}
     for branch in branches:
-        for path, step in (await store.trees.compare(branch.before, branch.after)).items():
-            files.setdefault(path, []).append(step)
-    nothing = RunChanges({}, {}, [], {})
+        for path, (before, after) in (await store.trees.compare(branch.before, branch.after)).items():
+            files.setdefault(path, []).append(FileStep(before, after, is_own=True))
     if (await store.trees.ask("merge-base", "--is-ancestor", branches[-1].tip, "HEAD")).ok:
-        return await _merge_all(store, files, nothing, prefer)
+        return await _leave_out(store, files, records, prefer)
     # The commits may have been merged as other ones.
-    found = await _merge_all(store, files, nothing, None)
-    is_there = not found[2] and any(store.read_file(path).version != each for path, each in found[0].items())
-    return found if is_there else None
+    found = await _leave_out(store, files, records, None)
+    is_there = any(store.read_file(path).version != each for path, each in found.versions.items())
+    return found if is_there and not found.conflicts else None
 
 
 async def _put_aside(store: CheckpointStore, branch: SavedBranch, *, dry_run: bool) -> str:
@@ -178,10 +185,6 @@ async def _put_aside(store: CheckpointStore, branch: SavedBranch, *, dry_run: bo
     if not gone.ok:
         return f"{told} and could not be put aside: {gone.problem}"
     return f"{told}; it was put aside as {ref} (to bring it back: git branch {name} {ref})"
-
-
-def _explain(why: str, later: Sequence[str], records: Sequence[Record]) -> str:
-    return f"{why} by {_name_runs(records, later)}" if later and why.endswith("later") else why
 
 
 def _name_runs(records: Sequence[Record], runs: Sequence[str]) -> str:
