@@ -1,5 +1,6 @@
 """Rewinds a session: its files, its conversation, or both, to before one of its prompts; and takes that back."""
 
+import builtins
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,10 +11,13 @@ from msgspec import Struct
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.messages import UserMessage
 from retinue.engine.clock import SystemClock, make_uuid
+from retinue.engine.runner import LiveRun
+from retinue.features.checkpoint.merge import Side
 from retinue.features.checkpoint.records import Checkpoint
 from retinue.features.checkpoint.restore import list_undoable, restore_files, undo_restore
 from retinue.features.checkpoint.rewind import RewoundFiles, check_idle, rewind_files
 from retinue.features.checkpoint.store import CheckpointStore
+from retinue.features.checkpoint.undo import UndoReport, undo_run
 from retinue.features.sandbox import find_workspace
 from retinue.sessions.log import Session
 from retinue.settings.paths import find_paths
@@ -38,6 +42,42 @@ class RewindPoint(Struct, frozen=True):
     @property
     def when(self) -> str:
         return datetime.fromtimestamp(self.at_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+
+
+class SessionRewinds:
+    """The rewinds of the open session."""
+
+    def __init__(self, main: LiveRun, store: CheckpointStore) -> None:
+        self._main = main
+        self._store = store
+
+    def list(self) -> list[RewindPoint]:
+        """Return the prompts of the current branch, oldest first."""
+        return list_points(self._main.session, self._store)
+
+    async def go(self, point: RewindPoint, *, files: bool = True, conversation: bool = True) -> RewoundFiles:
+        """Rewind to before a prompt. Raises RetinueError."""
+        return await rewind(self._main.session, self._store, point, self._move if conversation else None, files=files)
+
+    async def undo(self) -> tuple[str, "builtins.list[str]", "builtins.list[str]"]:
+        """Take back the last rewind or undo, as `undo_rewind`. Raises RetinueError."""
+        return await undo_rewind(self._store, self._open_move)
+
+    async def undo_run(self, run: str, *, prefer: Side | None = None, dry_run: bool = False) -> UndoReport:
+        """Take out what a run changed. Raises RetinueError."""
+        return await undo_run(self._store, run, prefer=prefer, dry_run=dry_run)
+
+    def _open_move(self, session_id: str) -> Move:
+        if session_id != self._main.session.id:
+            raise RetinueError(f"the last rewind was one of session {session_id}; open that session to take it back")
+        return self._move
+
+    def _move(self, leaf_id: str | None) -> None:
+        main = self._main
+        main.journal.flush()
+        former = main.session.leaf_id
+        main.branch(leaf_id)
+        main.journal.write(lambda: main.session.append_custom(REWIND, {"from": former}, sync=True))
 
 
 def open_store(folder: str) -> CheckpointStore:

@@ -24,7 +24,7 @@ class Checkpoints:
 
     def __init__(self, store: CheckpointStore, session: str, main: str, warn: Callable[[str], None]) -> None:
         """`main` is the run of the main agent; `warn` gets a message for the person."""
-        self._store = store
+        self.store = store
         self._session = session
         self._main = main
         self._warn = warn
@@ -45,13 +45,13 @@ class Checkpoints:
 
     def has_place(self, setup: RunSetup) -> bool:
         """Return whether a run works in the workspace; others are not recorded."""
-        return Path(os.path.realpath(setup.cwd)).is_relative_to(self._store.top)
+        return Path(os.path.realpath(setup.cwd)).is_relative_to(self.store.top)
 
     def note_run(self, run: str, agent: str, *, is_here: bool) -> None:
         """Record that a run begins. What it does elsewhere is not recorded, except for its branch."""
         (self._elsewhere.discard if is_here else self._elsewhere.add)(run)
         with suppress(OSError):
-            self._store.append(RunNote(at=time.time_ns(), session=self._session, run=run, agent=agent))
+            self.store.append(RunNote(at=time.time_ns(), session=self._session, run=run, agent=agent))
 
     def record(self, changes: FileChanges) -> None:
         """Record what tools write from now on."""
@@ -61,7 +61,7 @@ class Checkpoints:
         if self._is_broken or run in self._elsewhere:
             return None
         try:
-            withdraw = self._store.note_write(run, path, content)
+            withdraw = self.store.note_write(run, path, content)
         except OSError as error:
             self._tell(error)
             return None
@@ -75,7 +75,7 @@ class Checkpoints:
     async def take(self, kind: str, run: str, **facts: str) -> None:
         if not self._is_broken:
             try:
-                await self._store.take(kind, session=self._session, run=run, **facts)
+                await self.store.take(kind, session=self._session, run=run, **facts)
             except (RetinueError, OSError) as error:
                 self._tell(error)
 
@@ -83,7 +83,7 @@ class Checkpoints:
         """Protect the trees taken so far."""
         if not self._is_broken:
             try:
-                await self._store.keep(self._session)
+                await self.store.keep(self._session)
             except (RetinueError, OSError) as error:
                 self._tell(error)
 
@@ -91,14 +91,14 @@ class Checkpoints:
         """Record the branch that a run in a worktree left."""
         ref = f"refs/heads/{branch}"
         names = (f"{ref}^{{commit}}", f"{base}^{{tree}}", f"{ref}^{{tree}}")
-        found = [await self._store.trees.ask("rev-parse", "--verify", name) for name in names]
+        found = [await self.store.trees.ask("rev-parse", "--verify", name) for name in names]
         if all(each.ok for each in found):
             tip, before, after = (each.text for each in found)
             saved = SavedBranch(
                 at=time.time_ns(), run=run, session=self._session, branch=branch, tip=tip, before=before, after=after
             )
             with suppress(OSError):
-                self._store.append(saved)
+                self.store.append(saved)
 
     def _tell(self, error: Exception) -> None:
         self._is_broken = True
