@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 
@@ -142,3 +143,101 @@ def test_ignored_before_is_not_removed(place):
     assert (place.work / "hidden").exists()
     done = place.run("rewind")
     assert (done.status, read_all(place)) == (0, {".gitignore": (b"kept\n", False), "kept": (b"mine\n", False)})
+
+
+def test_kill_in_the_middle_is_repaired(place, worked, monkeypatch):
+    """Killed after each file in turn, a rewind can be taken back, and repeated."""
+    for count in range(4):
+        env = {"PYTHONPATH": str(place.root), "KILL_AFTER": str(count)}
+        (place.root / "sitecustomize.py").write_text(KILLER)
+        killed = place.run("rewind", env=env)
+        assert killed.status == -9, killed
+        assert read_all(place) != worked[2] or count == 0
+        if count % 2:
+            assert place.run("rewind", "--to", "2").status == 0
+            assert read_all(place) == {**worked[1], "secret.txt": (b"changed", False)}
+        assert place.run("rewind", "--undo").status == 0
+        assert read_all(place) == worked[2]
+
+
+KILLER = """
+import os, signal
+from pathlib import Path
+left = int(os.environ.get("KILL_AFTER", "-1"))
+if left >= 0:
+    replace = os.replace
+
+    def kill_later(source, target, **places):
+        global left
+        if places and str(source).endswith("restore.tmp"):
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left -= 1
+        replace(source, target, **places)
+
+    os.replace = kill_later
+"""
+
+
+@pytest.fixture
+def crowd(place):
+    """Two agents that edit in place, one that runs a command, one in a worktree; gives their run ids."""
+    make_repo(place.work, {"a.txt": "".join(f"{number}\n" for number in range(1, 9))})
+
+    def edit(old, new):
+        return [call("read", path="a.txt"), call("edit", path="a.txt", edits=[{"oldText": old, "newText": new}])]
+
+    work = {
+        "one": edit("2\n", "two\n"),
+        "two": edit("3\n", "three\n"),
+        "three": [call("bash", command="sed -i s/7/seven/ a.txt; echo x > made.txt; chmod +x a.txt")],
+        "four": edit("two\n", "TWO\n"),
+        "copy": [call("write", path="copied.txt", content="c\n"), call("write", path="made.txt", content="x\ny\n")],
+    }
+    replies = [to(f"^{name} ", calls=[each]) for name, calls in work.items() for each in calls]
+    replies += [to(f"^{name} ", text="Done.") for name in work]
+    start = [{"subagent_type": "general-purpose", "prompt": f"{name} now", "description": name} for name in work]
+    start[-1]["isolation"] = "worktree"
+    replies += [to(f"^go {each['description']}$", calls=[call("Agent", **each)]) for each in start]
+    replies += [to("", text="Seen.")]
+    runs = {}
+    for name in work:
+        session = [] if name == "one" else ["-c"]
+        done = place.run("-p", *session, "--mode", "json", f"go {name}", replies=replies)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        runs[name] = next(line["id"] for line in lines if line["type"] == "subagents:completed")
+    assert (place.work / "a.txt").read_text() == "1\nTWO\nthree\n4\n5\n6\nseven\n8\n"
+    return runs
+
+
+def test_undo_takes_out_one_run(place, crowd):
+    before = read_all(place)
+    told = place.run("undo", crowd["one"][:9])
+    assert (told.status, read_all(place)) == (1, before)
+    assert told.stdout == f"a.txt: line 2 changed later by general-purpose {crowd['four'][:8]}\n"
+    assert place.run("undo", crowd["two"], "--dry-run").stdout.endswith("1 file\n  a.txt\n")
+    assert read_all(place) == before
+    assert place.run("undo", crowd["two"]).status == 0
+    assert read_all(place)["a.txt"] == (b"1\nTWO\n3\n4\n5\n6\nseven\n8\n", True)
+    assert place.run("undo", crowd["three"]).status == 0
+    assert read_all(place) == {"a.txt": (b"1\nTWO\n3\n4\n5\n6\n7\n8\n", False)}
+    assert place.run("undo", crowd["one"], "--ours").status == 0
+    assert read_all(place)["a.txt"][0] == b"1\nTWO\n3\n4\n5\n6\n7\n8\n"
+    assert place.run("undo", crowd["one"], "--theirs").status == 0
+    assert read_all(place)["a.txt"][0] == b"1\n2\n3\n4\n5\n6\n7\n8\n"
+    assert place.run("rewind", "--undo").status == 0
+    assert read_all(place)["a.txt"][0] == b"1\nTWO\n3\n4\n5\n6\n7\n8\n"
+
+
+def test_undo_of_a_worktree_run(place, crowd):
+    branch = f"pi-agent-{crowd['copy']}"
+    before = read_all(place)
+    dry = place.run("undo", crowd["copy"], "--dry-run")
+    assert "would be put aside" in dry.stderr and git(place, "branch", "--list", branch)
+    put = place.run("undo", crowd["copy"])
+    assert (put.status, git(place, "branch", "--list", branch), read_all(place)) == (0, "", before)
+    git(place, "branch", branch, f"refs/retinue/undone/{branch}")
+    (place.work / "made.txt").unlink()
+    git(place, "-c", "user.name=a", "-c", "user.email=a@b", "merge", "-q", branch)
+    assert place.run("undo", crowd["copy"]).status == 0
+    assert read_all(place).keys() == {"a.txt"}
