@@ -65,9 +65,7 @@ def run_rewind(options: Options) -> int:
 
 def run_undo(options: Options) -> int:
     """Take out what one run changed."""
-    from retinue.features.checkpoint.merge import Side
-    from retinue.features.checkpoint.undo import undo_run
-    from retinue.views.rewind import open_store
+    from retinue.views.rewind import Side, open_store, undo_run
 
     if not options.words:
         raise UsageError("undo needs the id of a run, or its beginning: retinue undo RUN")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _WHAT = (
     PickerRow("both", "Files and conversation"),
-    PickerRow("files", "Files", "the conversation goes on"),
+    PickerRow("files", "Files", "the conversation stays as it is"),
     PickerRow("conversation", "Conversation", "the files stay as they are"),
 )
 _SHOWN = 20
