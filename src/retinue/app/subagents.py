@@ -186,7 +186,7 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
                 manager, backend, partial(_render, tools), clock, reactions.rouse
             ),
             watchers=[*([] if parts.recorder is None else [parts.recorder.watch]), transcripts.watch, *watchers],
-            # On a worker, questions to the user are about approvals only.
+            # In a run that was sent here, questions to the user are about approvals only.
             has_user=lambda: host.desk.has_frontend and not host.is_child,
             is_blocked=builder.is_blocked,
         )

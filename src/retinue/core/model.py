@@ -47,6 +47,8 @@ class ToolSpec(Struct, frozen=True):
     """A JSON schema of type object."""
     checks_itself: bool = False
     """The tool checks its arguments itself, by more of the standard than we do before a call."""
+    limits_itself: bool = False
+    """The tool limits the time of its calls itself: it waits for an agent or a person."""
     alias_of: str = ""
     """The tool's own name, if a definition renames it; `name` is then the new name."""
 

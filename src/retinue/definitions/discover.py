@@ -321,11 +321,11 @@ def load_root(root: Root, known_tools: Collection[str], before: Mapping[str, Fou
 
 def _load_config(root: Root) -> tuple[FoundAgent, ...]:
     """The agents that one file of OpenCode lists."""
-    from retinue.definitions.dialects.opencode import parse_config
-
     path = root.path
     if not os.path.isfile(path):
         return ()
+    from retinue.definitions.dialects.opencode import parse_config
+
     try:
         data, status, real = _read(path)
     except OSError as error:
