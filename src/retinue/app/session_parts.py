@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from retinue.app.extensions import Extensions
@@ -160,8 +160,10 @@ def _open_checkpoints(
     from retinue.features.checkpoint.store import CheckpointStore
     from retinue.features.sandbox import find_workspace
 
-    top = find_workspace(config.paths.cwd, config.paths.home)
-    store = CheckpointStore(top, config.paths.own_dir, options.locks)
+    paths = config.paths
+    top = find_workspace(paths.cwd, paths.home)
+    find_territory = partial(config.boundaries.find_territory, paths.cwd, readonly=True)
+    store = CheckpointStore(top, paths.own_dir, options.locks, lambda: find_territory().hidden)
     checkpoints = Checkpoints(store, session.id, run_id, warn)
     checkpoints.record(options.file_changes)
     return checkpoints

@@ -23,7 +23,7 @@ from retinue.sessions.log import Session
 from retinue.settings.paths import find_paths
 from retinue.views.history import to_text
 
-__all__ = ["Side", "SessionRewinds", "find_point", "list_points", "open_session", "open_store", "undo_run"]
+__all__ = ["SessionRewinds", "Side", "find_point", "list_points", "open_session", "open_store", "undo_run"]
 REWIND = "retinue.rewind"
 Move = Callable[[str | None], None]
 """Continues the conversation from an entry; None: from its beginning."""

@@ -1,5 +1,6 @@
 """Takes checkpoints around prompts, runs and calls. What fails here never stops a run: the person is told once."""
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -12,10 +13,11 @@ from retinue.core.run import Outcome
 from retinue.core.tool import Effect, Tool, ToolResult
 from retinue.engine.calls import Answer
 from retinue.engine.setup import Feature, RunSetup
-from retinue.features.checkpoint.records import RunNote, SavedBranch
+from retinue.features.checkpoint.records import Checkpoint, RunNote, SavedBranch
 from retinue.features.checkpoint.store import CheckpointStore
 from retinue.tools.file_changes import FileChanges
 
+LEAVE_S = 4.0
 _CHANGING = (Effect.WRITE, Effect.EXECUTE)
 
 
@@ -76,15 +78,20 @@ class Checkpoints:
         if not self._is_broken:
             try:
                 await self.store.take(kind, session=self._session, run=run, **facts)
-            except (RetinueError, OSError) as error:
+            except (RetinueError, OSError, ValueError) as error:
                 self._tell(error)
+
+    def end_run(self, run: str) -> None:
+        """Record that a run has ended, without looking at the files."""
+        with suppress(OSError):
+            self.store.append(Checkpoint(at=time.time_ns(), kind="end", session=self._session, run=run))
 
     async def keep(self) -> None:
         """Protect the trees taken so far."""
         if not self._is_broken:
             try:
                 await self.store.keep(self._session)
-            except (RetinueError, OSError) as error:
+            except (RetinueError, OSError, ValueError) as error:
                 self._tell(error)
 
     async def note_branch(self, run: str, branch: str, base: str) -> None:
@@ -132,12 +139,17 @@ class RunCheckpoints(Feature):
         return setup
 
     async def leave(self, outcome: Outcome) -> Outcome:
+        """Take the last checkpoint. If there is no time for it, the next one of the session has what is missing."""
         base = getattr(self._worktree, "base", "")
-        if outcome.branch and base:
-            await self._checkpoints.note_branch(self._run, outcome.branch, base)
-        if self._is_taken:
-            await self._checkpoints.take("end", self._run)
-        await self._checkpoints.keep()
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                if outcome.branch and base:
+                    await self._checkpoints.note_branch(self._run, outcome.branch, base)
+                if self._is_taken:
+                    await self._checkpoints.take("end", self._run)
+                await self._checkpoints.keep()
+        except TimeoutError:
+            self._checkpoints.end_run(self._run)
         return outcome
 
 

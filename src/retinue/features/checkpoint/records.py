@@ -223,7 +223,8 @@ class Interval:
         if isinstance(record, FileWrite | VoidWrite):
             self.writes = [each for each in drop_void([*self.writes, record]) if isinstance(each, FileWrite)]
         elif isinstance(record, Checkpoint):
-            self.last, self.writes = record, []
+            if record.tree or self.last is None or not self.last.tree:
+                self.last, self.writes = record, []
             self.calls.pop(record.closes, None)
             if record.kind == "end":
                 self.calls = {name: call for name, call in self.calls.items() if call.run != record.run}

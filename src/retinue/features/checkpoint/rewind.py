@@ -38,7 +38,7 @@ async def rewind_files(
         targets = {}
         if point.tree and now.tree:
             targets = {path: new for path, (_, new) in (await store.trees.compare(now.tree, point.tree)).items()}
-        left_out = sorted({*point.left_out, *now.left_out} & targets.keys())
+        left_out = sorted({*point.left_out, *now.left_out})
         rules = {path: version for path, version in targets.items() if os.path.basename(path) == ".gitignore"}
         is_first = number == 0 and bool(rules)
         if is_first:
@@ -98,7 +98,7 @@ def _describe(
     if kept:
         notes.append(f"not removed, because git ignored them then: {name_paths(kept)}")
     if left_out:
-        notes.append(f"not restored, because too large to be stored: {name_paths(left_out)}")
+        notes.append(f"not stored and so not restored, because hidden, unreadable or too large: {name_paths(left_out)}")
     outside = dict.fromkeys(each.path for each in records if isinstance(each, FileWrite) and each.path.startswith("/"))
     if outside:
         notes.append(f"outside of {store.top}, so not restored: {name_paths(list(outside))}")

@@ -11,9 +11,9 @@ import secrets
 import stat
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from retinue.core.errors import RetinueError, quote
+from retinue.core.launch import Territory
 from retinue.features.checkpoint.records import (
     EDITED,
     LINK,
@@ -39,6 +40,7 @@ from retinue.sandbox.open_beneath import open_beneath
 from retinue.sessions.files import make_private
 from retinue.sessions.lock import read_start_time, take_flock
 from retinue.tools.file_changes import PathLocks
+from retinue.tools.path_guard import is_hidden
 
 MAX_LOG_BYTES = 8 * 1024 * 1024
 """Above this size the older half of the log is dropped, with the contents that only it names."""
@@ -60,18 +62,41 @@ class FoundFile(Struct, frozen=True):
 class CheckpointStore:
     """The checkpoints of one workspace."""
 
-    def __init__(self, top: str | os.PathLike[str], own_dir: Path, locks: PathLocks | None = None) -> None:
-        """`own_dir` is our own folder; `locks` are those of the tools that write files in this process."""
+    def __init__(
+        self,
+        top: str | os.PathLike[str],
+        own_dir: Path,
+        locks: PathLocks | None = None,
+        list_hidden: Callable[[], Sequence[str]] | None = None,
+    ) -> None:
+        """`own_dir` is our own folder; `locks` are those of the tools that write files in this process.
+
+        `list_hidden` returns what agents must not read; by default what it was last.
+        """
         self.top = os.path.realpath(top)
         self._folder = own_dir / "checkpoints" / hashlib.sha256(os.fsencode(self.top)).hexdigest()[:32]
         self._log = self._folder / "log.jsonl"
         self._locks = locks or PathLocks()
-        self.trees = WorkspaceTrees(self.top, self._folder / "git")
+        self.trees = WorkspaceTrees(self.top, self._folder / "git", self._is_hidden)
+        self._list_hidden = list_hidden
         self._process = f"{os.getpid()}-{read_start_time(os.getpid())}"
         self._interval = Interval()
         self._offset = -1
         """Up to where the log was read; -1: not yet."""
         self._kept: dict[str, set[str]] = {}
+
+    @cached_property
+    def _hidden(self) -> Territory:
+        path = self._folder / "hidden.json"
+        if self._list_hidden is not None:
+            places = tuple(self._list_hidden())
+            path.write_text(json.dumps(places))
+        else:
+            places = tuple(json.loads(path.read_text())) if path.exists() else ()
+        return Territory((), places)
+
+    def _is_hidden(self, path: str) -> bool:
+        return is_hidden(path, self._hidden)
 
     @property
     def has_trees(self) -> bool:
@@ -135,15 +160,15 @@ class CheckpointStore:
         folder, name = os.path.split(path)
         try:
             parent = open_beneath(self.top, folder)
-        except FileNotFoundError:
-            return FoundFile()
         except OSError:
-            return FoundFile()  # a link or a file has taken the place of a folder
+            return FoundFile()  # also if a link or a file has taken the place of a folder
         try:
             status = os.stat(name, dir_fd=parent, follow_symlinks=False)
             if stat.S_ISLNK(status.st_mode):
                 content = os.fsencode(os.readlink(name, dir_fd=parent))
                 return FoundFile(FileVersion(LINK, self.trees.name(content)), content)
+            if stat.S_ISDIR(status.st_mode):
+                return FoundFile()
             if not stat.S_ISREG(status.st_mode):
                 return FoundFile(problem="it is not a regular file")
             if status.st_size > MAX_FILE_BYTES:

@@ -9,7 +9,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,11 +38,19 @@ class Snapshot(Struct, frozen=True):
     left_out: list[str]
 
 
+class _Sorted(Struct):
+    changed: list[str] = []
+    gone: list[str] = []
+    left_out: list[str] = []
+
+
 class WorkspaceTrees:
     """The trees of one checkout. One snapshot at a time."""
 
-    def __init__(self, top: str, folder: Path) -> None:
+    def __init__(self, top: str, folder: Path, is_hidden: Callable[[str], bool]) -> None:
+        """`is_hidden` says which files agents must not read: they could read our objects."""
         self._top = top
+        self._is_hidden = is_hidden
         self._folder = folder
         self._index = folder / "index"
         self._dirs = read_git_dirs(top)
@@ -65,7 +73,7 @@ class WorkspaceTrees:
         names, tracked = await self._list_tracked()
         listed = await self._own("ls-files", "-z", "--modified", "--others", "--exclude-standard")
         names += listed.fields
-        found = await asyncio.to_thread(_sort_out, self._top, list(dict.fromkeys(names)), tracked)
+        found = await asyncio.to_thread(self._sort_out, list(dict.fromkeys(names)), tracked)
         known = set() if self._last is None else set(self._last.left_out)
         gone = [*found.gone, *(name for name in found.left_out if name not in known)]
         for words, paths in (("--force-remove",), gone), (("--add", "--replace"), found.changed):
@@ -219,6 +227,42 @@ class WorkspaceTrees:
         os.utime(draft, ns=(status.st_atime_ns, status.st_mtime_ns))
         draft.replace(self._index)
 
+    def _sort_out(self, names: Sequence[str], tracked: set[str]) -> _Sorted:
+        """Sort files into those to store, those that are no files any more, and those that are left out."""
+        found, room, top = _Sorted(), MAX_NEW_BYTES, self._top
+        folders: dict[str, bool] = {}
+        for name in names:
+            if name.endswith("/"):
+                continue  # another repository
+            path, folder = os.path.join(top, name), os.path.dirname(name)
+            if folder not in folders:
+                place = os.path.join(top, folder) if folder else top
+                folders[folder] = os.path.realpath(place) == place
+            try:
+                status = os.lstat(path)
+            except (OSError, ValueError):
+                status = None
+            if (
+                status is None
+                or not folders[folder]
+                or not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode))
+            ):
+                found.gone.append(name)
+                continue
+            size = status.st_size
+            is_readable = stat.S_ISLNK(status.st_mode) or os.access(path, os.R_OK)
+            if (
+                self._is_hidden(path)
+                or size > MAX_FILE_BYTES
+                or not is_readable
+                or (size > room and name not in tracked)
+            ):
+                found.left_out.append(name)
+                continue
+            room -= 0 if name in tracked else size
+            found.changed.append(name)
+        return found
+
     async def _own(
         self, *words: str, names: Sequence[str] = (), data: bytes = b"", may_fail: bool = False, most: int = 2**28
     ) -> GitResult:
@@ -242,40 +286,6 @@ class WorkspaceTrees:
         env = {"GIT_DIR": self._dirs.own, "GIT_WORK_TREE": self._top}
         done = await run_git(words, self._top, timeout_s=GIT_S, env=env, guard=self._guard, max_output=2**28)
         return done if may_fail else _check(words[0], done)
-
-
-class _Sorted(Struct):
-    changed: list[str] = []
-    gone: list[str] = []
-    left_out: list[str] = []
-
-
-def _sort_out(top: str, names: Sequence[str], tracked: set[str]) -> _Sorted:
-    """Sort files into those to store, those that are no files any more, and those that are left out."""
-    found, room = _Sorted(), MAX_NEW_BYTES
-    folders: dict[str, bool] = {}
-    for name in names:
-        if name.endswith("/"):
-            continue  # another repository
-        path, folder = os.path.join(top, name), os.path.dirname(name)
-        if folder not in folders:
-            place = os.path.join(top, folder) if folder else top
-            folders[folder] = os.path.realpath(place) == place
-        try:
-            status = os.lstat(path)
-        except (OSError, ValueError):
-            status = None
-        if status is None or not folders[folder] or not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
-            found.gone.append(name)
-            continue
-        size = status.st_size
-        is_readable = stat.S_ISLNK(status.st_mode) or os.access(path, os.R_OK)
-        if size > MAX_FILE_BYTES or not is_readable or (size > room and name not in tracked):
-            found.left_out.append(name)
-            continue
-        room -= 0 if name in tracked else size
-        found.changed.append(name)
-    return found
 
 
 def _to_version(mode: str, name: str) -> FileVersion | None:
