@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
@@ -82,10 +83,11 @@ class World:
         return self.servers[-1]
 
     @asynccontextmanager
-    async def open(self, clock=None, initialise_s: float = 5.0, tree=None):
+    async def open(self, clock=None, initialise_s: float = 5.0, tree=None, ask=None):
         """The pool of the servers, every one of them leased."""
         trees = TreeProbe(kind=tree) if tree else TREES
         around = ServerContext(self.root, self.environment, trees, "1", self.told.append, initialise_s=initialise_s)
+        around = replace(around, ask=ask)
         async with ServerPool(self.servers, McpOpener(around), clock or SystemClock(), self.told.append) as pool:
             self.lease = pool.lease(pool.servers)
             yield pool

@@ -116,12 +116,15 @@ async def test_killed_trees_lose_and_repeat_nothing(tmp_path, seed):
     agents.mkdir(parents=True)
     for name, text in AGENTS.items():
         (agents / f"{name}.md").write_text(text)
+    kind = seed // 4 % 3
+    options = {"max_concurrent": 3 if kind == 1 else 60, "runner": "durable" if kind == 2 else "inprocess"}
+    options["limits"] = {"wall_seconds": 9000, "idle_seconds": 400}
     kills, outcome, session = dice.randint(1, 3), None, SessionWish("new", "", str(folder))
     while outcome is None:
         request = Request(session=session, approve=True)
-        options = {"max_concurrent": 60, "limits": {"wall_seconds": 9000, "idle_seconds": 400}}
         crew = Retinue(work, model=model, request=request, clock=clock, **options)
         async with crew:
+            assert crew.is_paused == (session.kind != "new")
             is_new, dies_ms = session.kind == "new", clock.now_ms() + dice.randint(1, WINDOW_S * 1000)
 
             def is_time(crew=crew, dies_ms=dies_ms, kills=kills):
@@ -141,9 +144,9 @@ async def test_killed_trees_lose_and_repeat_nothing(tmp_path, seed):
             shutil.move(tmp_path / "killed", folder)
     assert outcome is not None and outcome.status is Status.COMPLETED
     assert [run for run in runs if run[0] is not Status.COMPLETED] == []
-    assert len(runs) == CHILDREN * (1 + LEAVES)
     leaves = [f"leaf {a} {b}" for a in range(CHILDREN) for b in range(LEAVES)]
     wanted = {(leaf, turn) for leaf in leaves for turn in range(TURNS + 1)}
     assert wanted - set(model.answered) == set()
+    assert {task for task, _ in model.answered} == {"main", *leaves, *(f"lead {number}" for number in range(CHILDREN))}
     assert {key: count for key, count in model.answered.items() if count > 1} == {}
     assert max(model.asked_while_closed.values(), default=0) <= 1

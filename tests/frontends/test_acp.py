@@ -86,7 +86,7 @@ async def connect(place, *replies, editor=None, files=False, terminal=False, arg
     options = {"env": _environment(place.home), "cwd": place.work, "use_unstable_protocol": True}
     async with spawn_agent_process(editor, command, *arguments, **options) as (agent, process):
         offered = ClientCapabilities(
-            fs=FileSystemCapabilities(read_text_file=files, write_text_file=files), terminal=terminal
+            fs=FileSystemCapabilities(read_text_file=bool(files), write_text_file=files is True), terminal=terminal
         )
         hello = await agent.initialize(protocol_version=1, client_capabilities=offered)
 
@@ -95,6 +95,11 @@ async def connect(place, *replies, editor=None, files=False, terminal=False, arg
             return await agent.prompt(session_id=session_id, prompt=parts)
 
         yield SimpleNamespace(agent=agent, editor=editor, hello=hello, prompt=prompt, process=process)
+
+
+async def end_turn(link, place, text):
+    session = await link.agent.new_session(cwd=str(place.work), mcp_servers=[])
+    return await link.prompt(session.session_id, text)
 
 
 async def test_prompt_is_streamed(place):
@@ -181,15 +186,18 @@ async def test_sessions_are_listed_loaded_and_resumed(place):
     assert link.editor.text == "first answersecond answer"
 
 
-async def test_model_is_a_config_option(place):
+async def test_mode_and_model_are_config_options(place):
     async with connect(place, {"text": "x"}) as link:
         session = await link.agent.new_session(cwd=str(place.work), mcp_servers=[])
-        model = session.config_options[0]
+        mode, model = session.config_options[:2]
+        await link.agent.set_config_option(config_id=mode.id, session_id=session.session_id, value="plan")
+        [told] = link.editor.list("config_option_update")
+        assert (mode.category, told["configOptions"][0]["currentValue"]) == ("mode", "plan")
         assert (model.category, "offline/rules" in [each.value for each in model.options]) == ("model", True)
         chosen = await link.agent.set_config_option(
             config_id=model.id, session_id=session.session_id, value="offline/rules"
         )
-    assert chosen.config_options[0].current_value == "offline/rules"
+    assert chosen.config_options[1].current_value == "offline/rules"
 
 
 async def test_cancel_ends_the_prompt(place):
@@ -254,6 +262,8 @@ LINES = [
     (request(6, "session/prompt", sessionId="gone", prompt=[]), 6, -32002),
     (request(7, "session/new", cwd="relative", mcpServers=[]), 7, -32602),
     (request(8, "session/load", cwd="/", sessionId="gone", mcpServers=[]), 8, -32002),
+    (request(9, "session/load", cwd="/", sessionId="/tmp/made.jsonl", mcpServers=[]), 9, -32002),
+    (request(10, "session/list", cursor="9" * 5000), 10, -32602),
 ]
 
 
@@ -264,9 +274,48 @@ def test_garbage_gets_an_error_and_the_connection_lives(place):
             process.stdin.flush()
             answer = json.loads(process.stdout.readline())
             assert (answer["id"], answer["error"]["code"]) == (request_id, code), answer
+        process.stdin.write(b'{"id": 11, "method": "session/list"}\n')
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["result"] == {"sessions": []}
         process.stdin.close()
         assert process.wait(10) == 0
         assert b"Traceback" not in process.stderr.read()
+
+
+BAD_BLOCKS = [
+    ({"type": "image", "data": "!", "mimeType": "image/png"}, "not base64"),
+    ({"type": "image", "data": "aaaa", "mimeType": "text/html"}, "send one of: image/png"),
+    ({"type": "audio", "data": "aaaa", "mimeType": "audio/wav"}, "cannot contain audio"),
+]
+
+
+def test_bad_content_is_refused_before_the_session(place):
+    with open_cli(["acp", "--model", place.script()], place.work, home=place.home, has_stdin=True) as process:
+        send(process, 1, "session/new", cwd=str(place.work), mcpServers=[])
+        session = json.loads(process.stdout.readline())["result"]["sessionId"]
+        process.stdout.readline()
+        for number, (block, text) in enumerate(BAD_BLOCKS, 2):
+            send(process, number, "session/prompt", sessionId=session, prompt=[block])
+            answer = json.loads(process.stdout.readline())
+            assert answer["error"]["code"] == -32602 and text in answer["error"]["message"]
+    assert not place.sessions()
+
+
+async def test_session_is_loaded_by_its_whole_id_only(place):
+    from acp.exceptions import RequestError
+
+    async with connect(place, {"text": "first"}) as link:
+        session = await link.agent.new_session(cwd=str(place.work), mcp_servers=[])
+        await link.prompt(session.session_id, "hi")
+        await link.agent.close_session(session_id=session.session_id)
+        for name in (session.session_id[:20], str(place.sessions()[0])):
+            with pytest.raises(RequestError, match="there is no session"):
+                await link.agent.load_session(cwd=str(place.work), session_id=name, mcp_servers=[])
+        loads = [
+            link.agent.load_session(cwd=str(place.work), session_id=session.session_id, mcp_servers=[])
+            for _ in range(2)
+        ]
+        assert all(await asyncio.gather(*loads))
 
 
 async def test_two_clients_cannot_share_a_session(place):
@@ -277,6 +326,65 @@ async def test_two_clients_cannot_share_a_session(place):
         await first.prompt(session.session_id, "begin")
         with pytest.raises(RequestError, match="is being written by process"):
             await second.agent.load_session(cwd=str(place.work), session_id=session.session_id, mcp_servers=[])
+
+
+async def test_question_of_a_subagent_ends(place):
+    call = {"subagent_type": "general-purpose", "prompt": "look", "description": "a look"}
+    replies = [
+        {"match": {"last_user": "^delegate"}, "calls": [{"name": "Agent", "arguments": call}]},
+        {"match": {"last_user": "^delegate"}, "text": "started"},
+        {"match": {"last_user": "^look"}, **WRITE},
+        {"match": {"last_user": "^look"}, "text": "report"},
+        {"match": {"last_user": "task-notification"}, "text": "all done"},
+    ]
+    async with connect(place, *replies) as link:
+        session = await link.agent.new_session(cwd=str(place.work), mcp_servers=[])
+        await link.agent.set_session_mode(session_id=session.session_id, mode_id="ask")
+        await link.prompt(session.session_id, "delegate")
+    asked = [call.tool_call_id for call, _ in link.editor.asked if call.tool_call_id.startswith("question-")]
+    ended = [each["toolCallId"] for each in link.editor.list("tool_call_update") if each.get("status") == "completed"]
+    assert asked and set(asked) <= set(ended) and (place.work / "new.txt").exists()
+
+
+def test_silent_terminal_does_not_hold_a_cancel(place):
+    (place.agent_dir / "subagents.json").write_text('{"sandbox": {"mode": "off"}}')
+    bash = {"calls": [{"name": "bash", "arguments": {"command": "sleep 99"}}]}
+    with open_cli(["acp", "--model", place.script(bash)], place.work, home=place.home, has_stdin=True) as process:
+        send(process, 1, "initialize", protocolVersion=1, clientCapabilities={"terminal": True})
+        send(process, 2, "session/new", cwd=str(place.work), mcpServers=[])
+        session = read_until(process, "id", 2)["result"]["sessionId"]
+        send(process, 3, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": "run"}])
+        asked = read_until(process, "method", "terminal/create")
+        process.stdin.write(json.dumps({"id": asked["id"], "result": {"terminalId": "t"}}).encode() + b"\n")
+        process.stdin.flush()
+        read_until(process, "method", "terminal/wait_for_exit")
+        cancel = {"method": "session/cancel", "params": {"sessionId": session}}
+        process.stdin.write(json.dumps(cancel).encode() + b"\n")
+        process.stdin.flush()
+        assert read_until(process, "method", "terminal/release")["params"]["terminalId"] == "t"
+        assert read_until(process, "id", 3)["result"]["stopReason"] == "cancelled"
+        process.stdin.close()
+        assert process.wait(10) == 0
+
+
+def read_until(process, key, value):
+    """The next message with this value; answers of the program have no method."""
+    for line in process.stdout:
+        message = json.loads(line)
+        if message.get(key) == value and (key == "method" or "method" not in message):
+            return message
+    raise AssertionError(f"no message with {key} {value}")
+
+
+async def test_terminal_that_cannot_be_killed_gives_its_output(place):
+    (place.agent_dir / "subagents.json").write_text('{"sandbox": {"mode": "off"}}')
+    bash = {"calls": [{"name": "bash", "arguments": {"command": "echo begun", "timeout": 0.1}}]}
+    editor = Editor()
+    editor.wait_for_terminal_exit = lambda **_: asyncio.sleep(60)
+    async with connect(place, bash, {"text": "done"}, editor=editor, terminal=True) as link:
+        await end_turn(link, place, "run it")
+    shown = json.dumps(editor.list("tool_call_update")[-1])
+    assert "begun" in shown and "timed out after 0.1 seconds" in shown
 
 
 def test_client_that_leaves_loses_nothing(place):

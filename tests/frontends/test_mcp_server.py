@@ -44,10 +44,10 @@ CALL = {"subagent_type": "general-purpose", "prompt": "look", "description": "a 
 async def test_tools_of_all_surfaces_are_listed(place):
     async with host(place) as client:
         tools = (await client.list_tools()).tools
-        info = client.server_info
+        info, version = client.server_info, client.protocol_version
     assert [tool.name for tool in tools][:8] == DELEGATION
     assert all(tool.description and tool.input_schema["type"] == "object" for tool in tools)
-    assert info is not None and info.name == "retinue"
+    assert info is not None and (info.name, version) == ("retinue", "2026-07-28")
 
 
 async def test_background_run_is_waited_for(place, crew_runner):
@@ -211,3 +211,25 @@ async def test_host_is_promised_no_notification(place):
     assert "call this again with wait to get its result" in looked
     texts = [*described.values(), started, looked]
     assert [text for text in texts if re.search(r"(will be|are|were) notified|notification|notify", text)] == []
+
+
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+}
+
+
+def test_newest_revision_needs_no_handshake(wire):
+    found = wire.ask("server/discover", _meta=ENVELOPE)["result"]
+    assert "2026-07-28" in found["supportedVersions"]
+    assert found["capabilities"]["extensions"] == {"io.modelcontextprotocol/tasks": {}}
+    for line, code in (("{", -32700), ("[]", -32600), ('{"id": 2, "method": 3}', -32600)):
+        wire.send(line)
+        assert wire.read()["error"]["code"] == code
+    assert wire.ask("initialize", 3, protocolVersion="2025-11-25")["error"]["code"] == -32022
+    call = {"name": "subagent", "arguments": {"agent": "Explore", "task": "look"}}
+    task_id = wire.ask("tools/call", 4, _meta=ENVELOPE, **call)["result"]["taskId"]
+    assert wire.ask("tasks/get", 5, _meta=ENVELOPE, taskId=task_id)["result"]["status"] == "working"
+    wire.process.stdin.close()
+    assert wire.process.wait(5) == 0
+    assert wire.process.stderr.read() == b""

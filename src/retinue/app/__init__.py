@@ -8,12 +8,15 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from retinue.app.merges import land
     from retinue.app.retinue import Retinue
     from retinue.core.diagnostics import Item
     from retinue.settings.doctor_report import DoctorReport
     from retinue.settings.request import Request, SessionWish
     from retinue.settings.stored_keys import StoredKeys
     from retinue.settings.user_state import UserState
+    from retinue.tools.file_changes import PathLocks
+    from retinue.tools.files.editor import EditedFileTool
     from retinue.views.overview import (
         AgentDetails,
         Roster,
@@ -30,7 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentDetails",
+    "EditedFileTool",
     "Handle",
+    "PathLocks",
     "Request",
     "Retinue",
     "Roster",
@@ -38,6 +43,7 @@ __all__ = [
     "StoredKeys",
     "UserState",
     "cancel_schedule",
+    "land",
     "list_models",
     "list_schedules",
     "list_sessions",
@@ -49,6 +55,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "EditedFileTool": "tools.files.editor",
+    "PathLocks": "tools.file_changes",
     "StoredKeys": "settings.stored_keys",
     "UserState": "settings.user_state",
     "Handle": "views.runs",
@@ -56,6 +64,7 @@ _HOMES = {
     "Retinue": "app.retinue",
     "SessionWish": "settings.request",
     "cancel_schedule": "views.overview",
+    "land": "app.merges",
     "list_models": "views.overview",
     "refresh_models": "views.overview",
     "list_schedules": "views.overview",

@@ -10,7 +10,10 @@ from retinue.app.session_parts import SessionParts
 from retinue.core.clock import Clock
 from retinue.core.events import Event, ToolProgress
 from retinue.core.messages import TextContent, ToolCall, ToolResultMessage
+from retinue.core.receipt import to_commands
+from retinue.core.run import Run
 from retinue.core.tool import Tool, ToolContext
+from retinue.core.tool_table import SURFACE_TOOLS
 from retinue.engine.calls import CallPorts, run_calls
 from retinue.engine.manager import Manager, RemoteRuns
 from retinue.engine.runner import LiveRun
@@ -90,7 +93,7 @@ class DelegationTools:
         from retinue.engine.clock import make_uuid
         from retinue.settings.run_config import find_own_depth
         from retinue.settings.subagent_call import SubagentRequest, make_session_dir, prepare_run
-        from retinue.surfaces.base import read_output_schema
+        from retinue.surfaces.base import read_output_schema, read_verify
         from retinue.surfaces.subagent.result import SubagentPorts, SubagentSettings
 
         config = self.parts.config
@@ -98,7 +101,10 @@ class DelegationTools:
 
         def prepare(call: "SubagentCall") -> "tuple[Definition, RunRequest, str]":
             schema = read_output_schema(call.output_schema, self._find_cwd(run_id))
-            asked = SubagentRequest(call.agent, call.task, call.session_id, call.write, model, call.call_id, schema)
+            judged = call.is_verify_judged
+            verify = read_verify(call.verify, self.open_caller(run_id)) if judged else to_commands(call.verify)
+            wanted = (call.agent, call.task, call.session_id, call.write, model, call.call_id)
+            asked = SubagentRequest(*wanted, schema, verify, judged)
             prepared = prepare_run(config.roster, asked, new_id=make_uuid)
             path = prepared[1].session_file
             if folder := Path(path).parent if path else self._find_session_dir(run_id):
@@ -284,6 +290,18 @@ class Delegation:
         finally:
             self._calls -= 1
         return batch.results[0]
+
+    @property
+    def foreground(self) -> frozenset[str]:
+        """The tools that start a run and wait for its report."""
+        return frozenset(self.tools) & frozenset((*SURFACE_TOOLS["subagent"], *SURFACE_TOOLS["dispatch"]))
+
+    def find_line(self, run_id: str) -> list[Run]:
+        """Return a run and those above it, up to the one that this caller started; empty if it started none of them."""
+        line: list[Run] = []
+        while (run := self._manager.find(line[-1].parent_id if line else run_id)) is not None:
+            line.append(run)
+        return line if line and line[-1].parent_id == self._main.setup.run_id else []
 
     def describe_work(self) -> str:
         """Return the active runs in one line."""

@@ -3,6 +3,7 @@
 Loaded only if a file names servers.
 """
 
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -12,19 +13,23 @@ from msgspec import structs
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import suggest
-from retinue.core.errors import quote
+from retinue.core.errors import RetinueError, UsageError, quote
 from retinue.core.run import Outcome
 from retinue.core.tool import Effect, Tool
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import Additions
 from retinue.engine.setup import RunSetup
 from retinue.features.mcp.connection import McpOpener, ServerContext
+from retinue.features.mcp.form import AskUser
 from retinue.features.mcp.pool import ServerLease, ServerPool
-from retinue.features.mcp.server import PREFIX, choose_servers, find_named, find_server
+from retinue.features.mcp.server import PREFIX, McpFailed, choose_servers, find_named, find_server
 from retinue.features.mcp.tool import McpTool
 from retinue.settings.config import Config
+from retinue.settings.layers import load_settings
 from retinue.settings.mcp import load_servers
+from retinue.settings.paths import find_paths
 from retinue.settings.request import Request
+from retinue.settings.stored_keys import StoredKeys
 from retinue.tools.process_tree import TreeProbe
 from retinue.tools.selectors import match_denied, match_tools
 
@@ -42,8 +47,9 @@ class McpServers:
         trees: TreeProbe,
         tell: Callable[[str], None],
         learn: Callable[..., None] = lambda *secrets: None,
+        ask: AskUser | None = None,
     ) -> None:
-        """`tell` receives one line per problem, `learn` each secret in an entry."""
+        """`tell` receives one line per problem, `learn` each secret in an entry; `ask` puts questions to the user."""
         self._found = load_servers(config.paths, environment, trusted=config.is_trusted, given=request.mcp_servers)
         learn(*(secret for item in self._found.found for secret in item.server.secrets))
         for text in (*(each.message for each in self._found.diagnostics), *(item.notice for item in self._found.found)):
@@ -54,7 +60,7 @@ class McpServers:
         self._wanted, self._excluded = request.tools, request.exclude_tools
         self._tell = tell
         around = ServerContext(config.paths.cwd, environment, trees, _find_version(), tell, marks=_mark(environment))
-        around = replace(around, learn=learn)
+        around = replace(around, learn=learn, ask=ask, logins=StoredKeys(config.paths, environment))
         self._boundary = config.boundaries.surround_place(config.paths.cwd, readonly=True)
         confined = McpOpener(replace(around, confining=self._boundary))
         self._pool = ServerPool(self._found.ready, McpOpener(around), clock, tell, open_confined=confined)
@@ -176,6 +182,32 @@ class _MainTools:
 
     async def leave(self, outcome: Outcome) -> Outcome:
         return outcome
+
+
+async def log_in(
+    name: str, approve: bool | None, show: Callable[[str], Awaitable[None]], limit_s: float
+) -> tuple[bool, str]:
+    """Sign in to a server; returns whether it asked for a sign-in, and where that is stored. Raises RetinueError."""
+    paths = find_paths(".", os.environ)
+    trusted = load_settings(paths, os.environ, approve=approve).trust.trusted
+    servers = load_servers(paths, os.environ, trusted=trusted)
+    found = servers.find(name)
+    if found is None:
+        known = [item.server.name for item in servers.found if item.server.url]
+        problem = next((each.message for each in servers.diagnostics if each.severity == "error"), "")
+        why = suggest(name, known) or (f"; with a url: {', '.join(known)}" if known else problem and f" ({problem})")
+        raise UsageError(f"there is no MCP server {quote(name)}{why}")
+    if found.state != "ready":
+        raise UsageError(found.notice or f"MCP server {quote(name)} is disabled")
+    if not found.server.can_log_in:
+        what = "has an Authorization header in its entry" if found.server.url else "is a program of this machine"
+        raise UsageError(f"MCP server {quote(name)} {what}, so there is nothing to sign in to")
+    store = StoredKeys(paths, os.environ)
+    around = ServerContext(paths.cwd, os.environ, TreeProbe(), logins=store)
+    try:
+        return await McpOpener(around).log_in(found.server, show, limit_s), str(store.path)
+    except McpFailed as error:
+        raise RetinueError(f"MCP server {quote(name)}: {error}; nothing is stored") from None
 
 
 def _to_additions(tools: Mapping[str, McpTool]) -> Additions:

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from retinue.app.extensions import Extensions
 from retinue.app.host import Host
+from retinue.core.run import Question
 from retinue.core.tool import Tool
 from retinue.engine.budget import Lease
 from retinue.engine.clock import make_run_id
@@ -86,14 +89,14 @@ def build_parts(
     settings, environment, clock = config.crew.settings, host.environment, host.clock
     options = choose_shell(host.tool_options, config.paths, config.loaded.settings)
     host.redactor.learn(*list_stored(config.paths))
+    run_id = make_run_id()
     extensions = Extensions(
         config,
         host.own.extensions,
         lambda item: host.tell((item,)),
-        _find_servers(host, config),
+        _find_servers(host, config, run_id),
         inherit_extensions(environment),
     )
-    run_id = make_run_id()
     return SessionParts(
         host=host,
         session=session,
@@ -169,13 +172,24 @@ def _open_checkpoints(
     return checkpoints
 
 
-def _find_servers(host: Host, config: Config) -> "McpServers | None":
-    """Return the MCP servers; None if no file names any, without loading the MCP code."""
+def _find_servers(host: Host, config: Config, run_id: str) -> "McpServers | None":
+    """Return the MCP servers; None if no file names any, without loading the MCP code. `run_id` asks for them."""
     from retinue.settings.paths import has_files
 
     if not (host.request.mcp_servers or has_files(config.paths, trusted=config.is_trusted)):
         return None
     from retinue.app.mcp import McpServers
 
-    trees, learn = host.tool_options.trees, host.redactor.learn
-    return McpServers(config, host.request, host.environment, host.clock, trees=trees, tell=host.say, learn=learn)
+    async def ask(question: Question) -> str | None:
+        return await host.desk.ask(structs.replace(question, run_id=run_id)) if host.desk.has_frontend else None
+
+    return McpServers(
+        config,
+        host.request,
+        host.environment,
+        host.clock,
+        trees=host.tool_options.trees,
+        tell=host.say,
+        learn=host.redactor.learn,
+        ask=ask,
+    )

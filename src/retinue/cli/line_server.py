@@ -4,6 +4,7 @@ They serve until the caller closes standard input. Signals end them like a headl
 SIGHUP 129.
 """
 
+import asyncio
 from dataclasses import replace
 
 from retinue.app import Request, Retinue
@@ -26,16 +27,26 @@ def run_acp(options: Options) -> int:
         import acp  # noqa: F401 - the extra may be missing
     except ImportError as error:
         raise UsageError("retinue acp needs an optional package: pip install 'retinue[acp]'") from error
-    import logging
-
-    # The protocol's library logs a traceback for each bad message; the client gets the error itself.
-    logging.getLogger().addHandler(logging.NullHandler())
+    quiet_libraries()
     return run_until_done(_Acp(options))
 
 
 def run_mcp(options: Options) -> int:
-    """Serve the delegation tools to an MCP host."""
+    """Serve the delegation tools to an MCP host, or over HTTP to several."""
+    if options.http:
+        from retinue.cli.mcp_http import run_http
+
+        return run_http(options)
+    if given := "--port" if options.port else "--host" if options.host else "":
+        raise UsageError(f"{given} needs --http: retinue mcp --http {given} …")
     return run_until_done(_Mcp(options))
+
+
+def quiet_libraries() -> None:
+    """Keep logs of libraries off standard error: they show tracebacks of bad messages, which the client hears of."""
+    import logging
+
+    logging.getLogger().addHandler(logging.NullHandler())
 
 
 class _LineServer(Headless):
@@ -75,10 +86,14 @@ class _Mcp(_LineServer):
     async def _work(self, crew: Retinue) -> int:
         from importlib.metadata import version
 
-        from retinue.serve.mcp import McpFrontend
+        from retinue.serve.mcp.calls import HostCalls
+        from retinue.serve.mcp.lines import McpFrontend
 
-        server = McpFrontend(await crew.open_delegation(), self._outlet.write, version("retinue"))
-        await server.serve(self._lines)
+        quiet_libraries()
+        async with asyncio.TaskGroup() as group:
+            calls = HostCalls(crew, await crew.open_delegation(), group)
+            await McpFrontend(calls, self._outlet.write, version("retinue")).serve(self._lines)
+            calls.close()
         await self._drain()
         return 0
 

@@ -1,5 +1,6 @@
-"""`retinue login` and `retinue logout`: store an API key in auth.json, and remove it."""
+"""`retinue login` and `retinue logout`: store an API key or a sign-in to an MCP server in auth.json, and remove it."""
 
+import asyncio
 import sys
 
 from retinue.app import StoredKeys
@@ -8,10 +9,14 @@ from retinue.cli.voice import say
 from retinue.core.errors import KeyRefused, ModelError, RetinueError, UsageError
 
 _LONGEST = 65_536
+_MCP = "mcp:"
+_PATIENCE_S = 300.0
 
 
 def run_login(options: Options) -> int:
-    """Read a key, check it with one request and store it."""
+    """Read a key, check it with one request and store it; or sign in to an MCP server."""
+    if options.words and options.words[0].startswith(_MCP):
+        return _log_in(options, options.words[0].removeprefix(_MCP))
     keys = StoredKeys()
     provider = keys.find(options.words[0] if options.words else _ask_provider(keys))
     key = _read_key(provider)
@@ -20,6 +25,25 @@ def run_login(options: Options) -> int:
     keys.store(provider, key)
     how = "stored without a check" if options.no_check else "works and is stored"
     sys.stdout.write(f"{provider}: the key {how} in {keys.path}\n")
+    return 0
+
+
+def _log_in(options: Options, name: str) -> int:
+    from retinue.app.mcp import log_in
+
+    if options.offline:
+        raise UsageError("retinue login mcp:NAME needs the network; leave out --offline")
+
+    async def show(url: str) -> None:
+        say(f"to sign in to {name}, open this page in a browser on this machine:\n{url}")
+        if sys.stderr.isatty():
+            import webbrowser
+
+            await asyncio.to_thread(webbrowser.open, url)
+
+    was_needed, path = asyncio.run(log_in(name, options.approve, show, _PATIENCE_S))
+    done = f"signed in; the tokens are stored in {path}" if was_needed else "asks for no sign-in; nothing is stored"
+    sys.stdout.write(f"{_MCP}{name}: {done}\n")
     return 0
 
 

@@ -12,7 +12,7 @@ from retinue.core.errors import ConfigError, UsageError, quote
 
 def run_serve(options: Options) -> int:
     """Serve until a signal arrives; returns the exit status."""
-    port, host = _read_port(options.port), options.host or "127.0.0.1"
+    port, host = read_port(options.port), options.host or "127.0.0.1"
     try:
         from retinue.serve.browser import Address, serve_browser
     except ImportError as error:
@@ -43,7 +43,7 @@ def _check_host(options: Options, host: str) -> None:
         )
 
 
-def _read_port(text: str) -> int:
+def read_port(text: str) -> int:
     if not text:
         return 0
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 65536:

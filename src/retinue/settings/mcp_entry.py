@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic, show_value, suggest
 from retinue.core.errors import quote
-from retinue.features.mcp.server import CALL_S, CONCURRENCY, Level, McpServer
+from retinue.features.mcp.server import CALL_S, CONCURRENCY, Level, McpServer, OAuthClient
 
 MAX_CONCURRENCY = 64
 MAX_TIMEOUT_S = 3_600
@@ -31,6 +31,7 @@ _KNOWN = (
     *("command", "args", "env", "cwd", "url", "headers", "type", "timeout", "enabled", "exposure", "toolExposure"),
     *("description", "concurrency", "autoReconnect", "readOnlyTools", "oauth", "name"),
 )
+_OAUTH = ("clientId", "clientSecret", "clientName", "callbackPort", "scope")
 # Names that various programs use for starting or obeying a server without asking.
 SELF_APPROVAL = (
     *("alwaysAllow", "autoApprove", "autoEnable", "approved", "trust", "trusted", "enableAllProjectMcpServers"),
@@ -95,6 +96,7 @@ class _Reader:
             cwd=self._fill("cwd", self._take_text(entry, "cwd")),
             url=url,
             headers=self._take_table(entry, "headers", _HEADER, "the name of a header"),
+            oauth=self._take_oauth(entry),
             concurrency=int(self._take_number(entry, "concurrency", CONCURRENCY, 1, MAX_CONCURRENCY, whole=True)),
             auto_reconnect=self._take_flag(entry, "autoReconnect"),
             timeout_s=self._take_number(entry, "timeout", CALL_S, 0.1, MAX_TIMEOUT_S),
@@ -112,8 +114,6 @@ class _Reader:
         for key in (key for key, value in entry.items() if value is not None):
             if key in SELF_APPROVAL:
                 self._tell(f".{key}", "has no effect: the user decides what is started", "warning")
-            elif key == "oauth":
-                self._tell(".oauth", "has no effect: retinue does not support OAuth; set a header instead", "warning")
             elif key not in _KNOWN:
                 self._tell(f".{quote(key)}", f"unknown field{suggest(str(key), _KNOWN)}", "warning")
 
@@ -147,6 +147,27 @@ class _Reader:
             self._fail("has a name or password in its url; put it into headers")
         if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
             self._tell(".url", f"{quote(url)} is not encrypted; expected https:// for another machine", "warning")
+
+    def _take_oauth(self, entry: Mapping[str, Any]) -> OAuthClient:
+        given = entry.get("oauth")
+        if given is None:
+            return OAuthClient()
+        if not isinstance(given, Mapping):
+            self._refuse("oauth", given, "an object")
+        fields = {f"oauth.{name}": value for name, value in given.items()}
+        for key in (key for key, value in given.items() if value is not None and key not in _OAUTH):
+            self._tell(f".oauth.{quote(key)}", f"has no effect{suggest(str(key), _OAUTH)}", "warning")
+
+        def take(name: str, default: str = "") -> str:
+            return self._fill(f"oauth.{name}", self._take_text(fields, f"oauth.{name}")) or default
+
+        return OAuthClient(
+            client_id=take("clientId"),
+            client_secret=take("clientSecret"),
+            client_name=take("clientName", "retinue"),
+            callback_port=int(self._take_number(fields, "oauth.callbackPort", 0, 1, 65_535, whole=True)),
+            scope=take("scope"),
+        )
 
     def _take_exposure(self, entry: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         tools = entry.get("toolExposure")

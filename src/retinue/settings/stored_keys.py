@@ -5,10 +5,10 @@ Must not show a key.
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from retinue.core.diagnostics import suggest
 from retinue.core.errors import ConfigError, ModelError, UsageError, quote
@@ -101,6 +101,20 @@ class StoredKeys:
             self._write({id: entry for id, entry in self._load().items() if id != found})
         self.__dict__.pop("_registry", None)
         return found
+
+    def load_login(self, name: str, url: str) -> dict[str, Any] | None:
+        """Return the sign-in to an MCP server; None without one to this URL. Raises ConfigError."""
+        entry = load_own(self.path).get(f"mcp:{name}")
+        is_usable = isinstance(entry, dict) and entry.get("server") == url and isinstance(entry.get("access"), str)
+        return entry if is_usable else None
+
+    def store_login(self, name: str, entry: Mapping[str, Any]) -> None:
+        """Write the sign-in to an MCP server. Raises ConfigError."""
+        with open_change(self.path):
+            self._write({**self._load(), f"mcp:{name}": dict(entry)})
+
+    def hold_login(self, name: str) -> AbstractContextManager[None]:
+        return open_change(self.path, self.path.with_name(f"{self.path.name}.{name}"))
 
     def list_stored(self) -> list[str]:
         """The providers with an entry. Raises ConfigError if the file cannot be read."""

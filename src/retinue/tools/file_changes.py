@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.errors import ToolRetry, quote
 from retinue.tools.paths import Revision
@@ -111,6 +112,14 @@ class FileChanges:
         self._changes.move_to_end(path)
         if len(self._changes) > _MAX_FILES:
             self._changes.popitem(last=False)
+
+    def note_rewritten(self, path: str, before: Revision, after: Revision) -> None:
+        """Record that the user's editor has saved the same content again, which is no change."""
+        path = os.path.realpath(path)
+        for key in [key for key, seen in self._seen.items() if key[1] == path and seen == before]:
+            self._seen[key] = after
+        changes = self._changes.get(path, [])
+        changes[:] = [replace(each, after=after) if each.after == before else each for each in changes]
 
     def check(self, run_id: str, path: str, shown: str, now: Revision | None, *, is_blind: bool) -> None:
         """Raise ToolRetry if another run has changed the file since this run last saw it.

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,8 +14,9 @@ from retinue.core.environment import SERVER, select
 from retinue.core.errors import ConfigError, quote
 from retinue.core.launch import ConfinementFactory
 from retinue.features.approved import find_change
+from retinue.features.mcp.form import AskUser
 from retinue.features.mcp.program import Program, find_command
-from retinue.features.mcp.server import McpFailed, McpServer, ServerTrouble
+from retinue.features.mcp.server import LoginStore, McpFailed, McpServer, ServerTrouble
 from retinue.models.auth import is_command
 from retinue.tools.process_tree import TreeProbe
 
@@ -47,6 +48,10 @@ class ServerContext:
     """The sandbox of the processes; None means none, as for the user's own programs."""
     learn: Callable[[str], None] = lambda secret: None
     """Called with each secret that a `!command` printed, so that it can be redacted."""
+    ask: AskUser | None = None
+    """Puts a question of a server to the user; None refuses such questions."""
+    logins: LoginStore | None = None
+    """Where sign-ins to servers are kept."""
 
 
 class McpOpener:
@@ -63,16 +68,34 @@ class McpOpener:
             raise McpFailed(MISSING)
         # In a thread: the import takes longer than the prompt may be blocked.
         await asyncio.to_thread(_load_library)
-        from retinue.features.mcp.session import open_session
+        from retinue.features.mcp.session import make_elicit, open_session
         from retinue.features.mcp.transport import open_http, open_stdio
 
         around, hear = self._around, partial(self._note_asked, server)
         if server.url:
-            wire = open_http(server.url, await self._resolve(server, server.headers), trouble, hear)
+            auth = None
+            if around.logins is not None and server.can_log_in:
+                from retinue.features.mcp.login import StoredLogin
+
+                auth = StoredLogin(server, around.logins, around.learn, trouble.note)
+            wire = open_http(server.url, await self._resolve(server, server.headers), trouble, hear, auth)
         else:
             wire = open_stdio(lambda: self._start(server), trouble, hear)
-        async with open_session(wire, trouble, around.initialise_s, around.version) as session:
+        elicit = None if around.ask is None else make_elicit(server.name, around.ask)
+        async with open_session(wire, trouble, around.initialise_s, around.version, elicit) as session:
             yield session
+
+    async def log_in(self, server: McpServer, show: Callable[[str], Awaitable[None]], limit_s: float) -> bool:
+        """Sign in to a server through the user's browser; False if it asks for no sign-in. Raises McpFailed."""
+        around = self._around
+        assert around.logins is not None
+        if not has_library():
+            raise McpFailed(MISSING)
+        _load_library()
+        from retinue.features.mcp.browser_login import log_in
+
+        headers = await self._resolve(server, server.headers)
+        return await log_in(server, around.logins, around.learn, show, headers, limit_s)
 
     async def _start(self, server: McpServer) -> Program:
         around = self._around
@@ -110,7 +133,8 @@ class McpOpener:
 
     def _note_asked(self, server: McpServer, method: str) -> None:
         """Tell the user once that the server sent a request, which the library refuses."""
-        if method != "ping" and (server.name, method) not in self._asked and len(self._asked) < 100:
+        is_answered = method == "ping" or (method == "elicitation/create" and self._around.ask is not None)
+        if not is_answered and (server.name, method) not in self._asked and len(self._asked) < 100:
             self._asked.add((server.name, method))
             self._around.tell(f"MCP server {server.name!r} sent the request {method[:60]!r}, which is refused")
 

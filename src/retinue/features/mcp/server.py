@@ -5,9 +5,10 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError
@@ -20,6 +21,34 @@ from retinue.tools.selectors import MCP, SELECTOR, choose_selectors, list_extens
 Level: TypeAlias = Literal["user", "project"]
 CALL_S = 60.0
 CONCURRENCY = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthClient:
+    """How retinue shows itself to the authorization server of a server."""
+
+    client_id: str = ""
+    """Empty: it registers itself."""
+    client_secret: str = field(default="", repr=False)
+    client_name: str = "retinue"
+    callback_port: int = 0
+    """Port to which the browser returns; 0 for any."""
+    scope: str = ""
+    """Wanted in addition to what the server asks for."""
+
+
+class LoginStore(Protocol):
+    """Where the tokens of sign-ins are kept. All methods block, and raise RetinueError."""
+
+    def load_login(self, name: str, url: str) -> dict[str, Any] | None:
+        """Return the entry of a server, unless it is for another URL."""
+        ...
+
+    def store_login(self, name: str, entry: Mapping[str, Any]) -> None: ...
+
+    def hold_login(self, name: str) -> AbstractContextManager[None]:
+        """Hold a lock that other processes see while a token is renewed."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +65,7 @@ class McpServer:
     """Working directory, relative to the session's directory; empty means that directory."""
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    oauth: OAuthClient = OAuthClient()
     concurrency: int = CONCURRENCY
     auto_reconnect: bool = True
     timeout_s: float = CALL_S
@@ -60,7 +90,13 @@ class McpServer:
         """Values of variables and headers that contain keys."""
         # A header is a scheme and a key, or only a key.
         words = [word for value in self.headers.values() for word in value.split()[-1:] if not is_command(value)]
+        words += [self.oauth.client_secret] if self.oauth.client_secret else []
         return [*collect_secrets({name: value for name, value in self.env.items() if not is_command(value)}), *words]
+
+    @property
+    def can_log_in(self) -> bool:
+        """Whether the server may have a sign-in: a configured header comes first."""
+        return bool(self.url) and "authorization" not in {name.lower() for name in self.headers}
 
     @property
     def place(self) -> str:

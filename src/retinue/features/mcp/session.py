@@ -14,15 +14,15 @@ from mcp import Client
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
-    CallToolRequest,
-    CallToolRequestParams,
-    CallToolResult,
+    ElicitResult,
     Implementation,
     PaginatedRequestParams,
     ToolListChangedNotification,
 )
 from pydantic import ValidationError
 
+from retinue.features.mcp.form import AskUser, fill_form
+from retinue.features.mcp.rounds import Elicit, ServerTasks, ToolRounds
 from retinue.features.mcp.server import McpFailed, ServerTrouble
 from retinue.features.mcp.tool_list import clean_text
 
@@ -32,9 +32,10 @@ T = TypeVar("T")
 
 
 class McpSession:
-    def __init__(self, client: Client, trouble: ServerTrouble) -> None:
+    def __init__(self, client: Client, trouble: ServerTrouble, elicit: Elicit | None = None) -> None:
         self._client = client
         self._trouble = trouble
+        self._elicit = elicit
         self.is_stale = False
         """The server announced that its tools changed."""
 
@@ -61,16 +62,15 @@ class McpSession:
 
     async def call(self, tool: str, arguments: dict[str, Any], on_progress: ProgressFnT) -> dict[str, Any]:
         """Call a tool once, without retries. Raises McpFailed."""
-        # Not the library's call_tool: that validates the result against the server's schema, whose patterns could hang
-        # us.
-        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
-        asked = self._client.session.send_request(request, CallToolResult, progress_callback=on_progress)
-        result = await self._guard(asked)
+        rounds = ToolRounds(self._client.session, on_progress, self._elicit)
+        result = await self._guard(rounds.call(tool, arguments))
         return result.model_dump(by_alias=True, mode="json", exclude_none=True)
 
     async def _guard(self, work: Awaitable[T]) -> T:
         try:
             return await work
+        except McpFailed:
+            raise
         except MCPError as error:
             if self.is_over:
                 raise McpFailed(self._trouble.reason) from error
@@ -87,8 +87,13 @@ class McpSession:
 
 
 @asynccontextmanager
-async def open_session(wire: Any, trouble: ServerTrouble, limit_s: float, version: str) -> AsyncIterator[McpSession]:
-    """Open a session; `wire` is an async context manager of two streams. Raises McpFailed."""
+async def open_session(
+    wire: Any, trouble: ServerTrouble, limit_s: float, version: str, elicit: Elicit | None = None
+) -> AsyncIterator[McpSession]:
+    """Open a session; `wire` is an async context manager of two streams. Raises McpFailed.
+
+    `elicit` puts the server's questions to the user; without it they are refused.
+    """
     session: McpSession | None = None
 
     async def hear(message: Any) -> None:
@@ -96,7 +101,19 @@ async def open_session(wire: Any, trouble: ServerTrouble, limit_s: float, versio
             session.is_stale = True
 
     info = Implementation(name="retinue", version=version)
-    client = Client(wire, cache=None, message_handler=hear, client_info=info)
+
+    async def answer(context: Any, params: Any) -> ElicitResult:
+        assert elicit is not None
+        return await elicit(params)
+
+    client = Client(
+        wire,
+        cache=None,
+        message_handler=hear,
+        client_info=info,
+        elicitation_callback=None if elicit is None else answer,
+        extensions=[ServerTasks()],
+    )
     try:
         async with AsyncExitStack() as stack:
             try:
@@ -105,7 +122,7 @@ async def open_session(wire: Any, trouble: ServerTrouble, limit_s: float, versio
             except TimeoutError:
                 trouble.note(f"it did not answer within {limit_s:g} s")
                 raise
-            session = McpSession(client, trouble)
+            session = McpSession(client, trouble, elicit)
             yield session
     except McpFailed:
         raise
@@ -115,6 +132,17 @@ async def open_session(wire: Any, trouble: ServerTrouble, limit_s: float, versio
         raise McpFailed(reason) from error
     finally:
         trouble.note("the connection is closed")
+
+
+def make_elicit(server: str, ask: AskUser) -> Elicit:
+    """Return what puts the questions of a server to the user; links to pages are declined."""
+
+    async def elicit(params: Any) -> ElicitResult:
+        schema = getattr(params, "requested_schema", None)
+        values = None if schema is None else await fill_form(server, params.message, schema, ask)
+        return ElicitResult(action="decline" if values is None else "accept", content=values)
+
+    return elicit
 
 
 def describe_failure(error: BaseException) -> str:

@@ -1,13 +1,14 @@
 """The streams to an MCP server: a process over stdio, or streamable HTTP. Each message is checked before the library
 sees it.
 
-A message that breaks the protocol, or a flood of messages, ends the connection. Does not sign in: a server that
-requires OAuth is refused. Imports the MCP library, so it must be imported only when a server is used.
+A message that breaks the protocol, or a flood of messages, ends the connection. Does not sign in: `login` does.
+Imports the MCP library, so it must be imported only when a server is used.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from inspect import signature
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,6 +28,12 @@ CONNECT_S = 10.0
 SILENCE_S = 300.0
 """An event stream may be quiet for long; calls have their own time limit."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# Versions of the library before 2.3 have no limit for events; later ones have one that is smaller than ours.
+_EVENT_LIMIT: dict[str, Any] = (
+    {"max_sse_event_size": 2 * MAX_MESSAGE}
+    if "max_sse_event_size" in signature(streamable_http_client).parameters
+    else {}
+)
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
 
 
@@ -143,30 +150,36 @@ def _parse(line: bytes, guard: MessageGuard) -> Any:
 
 @asynccontextmanager
 async def open_http(
-    url: str, headers: Mapping[str, str], trouble: ServerTrouble, on_asked: Callable[[str], None]
+    url: str,
+    headers: Mapping[str, str],
+    trouble: ServerTrouble,
+    on_asked: Callable[[str], None],
+    auth: httpx2.Auth | None = None,
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """Open the streams of a server at a URL. `on_asked` receives the method of each request from the server."""
+    """Open the streams of a server at a URL. `on_asked` receives the method of each request from the server.
+
+    `auth` notes itself why the server refuses access.
+    """
 
     async def check(response: httpx2.Response) -> None:
-        if response.status_code in (401, 403):
-            text = "it requires a sign-in, which retinue does not support; configure a header such as Authorization"
-            trouble.note(f"{text} (HTTP {response.status_code})")
+        if auth is None and response.status_code in (401, 403):
+            trouble.note(f"it refuses the Authorization header of its entry (HTTP {response.status_code})")
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             # A few compressed bytes may expand to gigabytes, and no compression was requested.
             trouble.note("the answer is compressed, although no compression was requested")
             raise httpx2.RemoteProtocolError(trouble.reason, request=response.request)
         is_news = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        if not is_news:
-            response.stream = _Bounded(response.stream, response.request, trouble)
+        response.stream = _Bounded(response.stream, response.request, trouble, is_news=is_news)
 
     async with (
         httpx2.AsyncClient(
+            auth=auth,
             headers={**headers, "accept-encoding": "identity"},
             timeout=httpx2.Timeout(CONNECT_S, read=SILENCE_S),
             event_hooks={"response": [check]},
             trust_env=urlsplit(url).hostname not in _LOOPBACK,
         ) as client,
-        streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE) as streams,
+        streamable_http_client(url, http_client=client, **_EVENT_LIMIT) as streams,
         _open_watch(*streams, MessageGuard(on_asked), trouble) as watched,
     ):
         yield watched
@@ -212,20 +225,26 @@ async def _open_watch(
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """A response body that may not be larger than a message."""
+    """A response body that may not be larger than a message, or a stream of events none of which may be."""
 
-    def __init__(self, stream: Any, request: httpx2.Request, trouble: ServerTrouble) -> None:
+    def __init__(self, stream: Any, request: httpx2.Request, trouble: ServerTrouble, *, is_news: bool) -> None:
         self._stream = stream
         self._request = request
         self._trouble = trouble
+        self._is_news = is_news
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size, last = 0, b""
         async for piece in self._stream:
             size += len(piece)
             if size > MAX_MESSAGE:
                 self._trouble.note(f"the answer has more than {MAX_MESSAGE >> 20} MiB")
                 raise httpx2.ReadError(self._trouble.reason, request=self._request)
+            if self._is_news:
+                # A blank line ends an event; its parts may arrive separately.
+                last = last[-3:] + piece
+                end = max(last.rfind(b"\n\n"), last.rfind(b"\r\n\r\n"), last.rfind(b"\r\r"))
+                size = size if end < 0 else len(last) - end
             yield piece
 
     async def aclose(self) -> None:

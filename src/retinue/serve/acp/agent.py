@@ -4,13 +4,10 @@ The connection, its messages and their validation are the protocol's library; th
 """
 
 import asyncio
-import json
 import os
-import re
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from acp.agent.router import build_agent_router
 from acp.connection import Connection
@@ -31,11 +28,8 @@ from acp.schema import (
     ResumeSessionResponse,
     SessionCapabilities,
     SessionCloseCapabilities,
-    SessionConfigOptionSelect,
     SessionInfo,
     SessionListCapabilities,
-    SessionMode,
-    SessionModeState,
     SessionResumeCapabilities,
     SetSessionConfigOptionResponse,
     SetSessionModeResponse,
@@ -43,22 +37,15 @@ from acp.schema import (
 )
 
 from retinue.app import Request, Retinue, SessionWish, list_sessions
-from retinue.core.errors import RetinueError, SessionError, UsageError, quote
-from retinue.core.events import Answered, Asked, Event, MessageFinished, RunStarted, ToolStarted
-from retinue.core.jsonline import encode_json
-from retinue.core.messages import THINKING_LEVELS, ImageContent, TextContent, UserContent
-from retinue.core.run import Outcome, Question, Reason, Status
+from retinue.core.errors import RetinueError, SessionError, SessionNotFound, UsageError, quote
+from retinue.core.run import Reason, Status
 from retinue.serve.acp.client_access import ClientAccess
-from retinue.serve.acp.updates import Updates, to_content, to_diff
+from retinue.serve.acp.prompt import to_blocks, to_servers
+from retinue.serve.acp.session import AcpSession
+from retinue.serve.acp.transport import LineTransport
 from retinue.serve.outlet import Outlet
 from retinue.serve.rpc.lines import Lines
 
-MODES = {
-    "ask": ("Ask", "Ask before changes and commands", "ask"),
-    "plan": ("Plan", "Read only; changes are refused", "plan"),
-    "auto": ("Auto", "Work without questions, inside the sandbox", "never"),
-}
-"""Mode of the protocol → name, description, our approval mode."""
 PAGE = 100
 _STOPS = {
     Reason.LENGTH: "max_tokens",
@@ -68,175 +55,6 @@ _STOPS = {
     Reason.USER: "cancelled",
     Reason.PARENT: "cancelled",
 }
-
-
-class LineTransport:
-    """The library's transport over our lines: garbage gets an error answer and the connection goes on."""
-
-    def __init__(self, lines: Lines, outlet: Outlet) -> None:
-        self._lines = aiter(lines)
-        self._outlet = outlet
-
-    async def receive(self) -> dict[str, Any] | None:
-        async for line in self._lines:
-            if line is not None and not line.strip():
-                continue
-            try:
-                message = json.loads(line) if line is not None else None
-            except (ValueError, RecursionError):
-                self._refuse(-32700, "the line is not JSON")
-                continue
-            problem = _find_problem(message)
-            if not problem:
-                return message
-            self._refuse(-32600, problem, message.get("id") if isinstance(message, dict) else None)
-        return None
-
-    async def send(self, message: dict[str, Any]) -> None:
-        self.write(message)
-
-    def write(self, message: dict[str, Any]) -> None:
-        self._outlet.write(encode_json(message) + b"\n")
-
-    async def close(self) -> None: ...
-
-    def _refuse(self, code: int, text: str, request_id: Any = None) -> None:
-        known = request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None
-        self.write({"jsonrpc": "2.0", "id": known, "error": {"code": code, "message": text}})
-
-
-def _find_problem(message: Any) -> str:
-    """Why a message cannot be handled; empty if it can."""
-    if not isinstance(message, dict):
-        return "expected one JSON object per line"
-    if "method" in message:
-        is_sound = isinstance(message["method"], str) and isinstance(message.get("params", {}), dict | list | None)
-        return "" if is_sound else "method must be text, params an object"
-    if not ("id" in message and ("result" in message or "error" in message)):
-        return "the message has no method"
-    return (
-        "" if isinstance(message["id"], int | str) and isinstance(message.get("error") or {}, dict) else "bad response"
-    )
-
-
-class AcpSession:
-    """One open session of the client."""
-
-    def __init__(self, crew: Retinue, agent: "AcpAgent", cwd: str) -> None:
-        self.crew = crew
-        self.id = crew.chronicle.id
-        self.cwd = cwd
-        self.closed = asyncio.Event()
-        """Set to close the session."""
-        self.ended = asyncio.Event()
-        """Set when it is closed."""
-        self.is_working = False
-        self.first_mode = crew.approvals
-        self.updates = Updates(self._send, crew.run_id, cwd)
-        self._agent = agent
-        self._asked: dict[str, asyncio.Task[None]] = {}
-
-    def hear(self, event: Event) -> None:
-        if isinstance(event, Asked):
-            self._asked[event.question.id] = self._agent.start(self._ask(event.question))
-        elif isinstance(event, Answered):
-            if (task := self._asked.pop(event.question_id, None)) is not None and event.by == "nobody":
-                task.cancel()
-        else:
-            self.updates(event)
-        if isinstance(event, RunStarted) and event.run_id != self.crew.run_id:
-            self.crew.lookout.overhear(event.run_id, self.updates, pieces=False, kinds=(ToolStarted, MessageFinished))
-
-    def _send(self, update: Mapping[str, Any]) -> None:
-        self._agent.notify("session/update", {"sessionId": self.id, "update": update})
-
-    def offer_commands(self) -> None:
-        """Tell the client the slash commands."""
-        offers = [
-            {"name": each.name, "description": each.description or each.name, "input": {"hint": "arguments"}}
-            for each in self.crew.catalogue.list()
-        ]
-        self._send({"sessionUpdate": "available_commands_update", "availableCommands": offers})
-
-    async def _ask(self, question: Question) -> None:
-        """Let the client's user decide; anything but a valid answer counts as the safe default."""
-        answer = question.default
-        try:
-            if question.options:
-                reply = await self._agent.request("session/request_permission", self._describe(question))
-                outcome = reply.get("outcome") if isinstance(reply, dict) else None
-                chosen = outcome.get("optionId") if isinstance(outcome, dict) else None
-                answer = chosen if isinstance(chosen, str) and chosen in question.options else question.default
-        except (RequestError, ConnectionError):
-            pass
-        self.crew.questions.answer(question.id, answer)
-
-    def _describe(self, question: Question) -> dict[str, Any]:
-        from retinue.views.call_changes import read_texts
-
-        call_id = self.updates.take_call(question.run_id, question.tool) or f"question-{question.id}"
-        title = f"{question.agent}: {question.title}" if question.agent else question.title
-        texts = read_texts(question)
-        content = [to_diff(*texts)] if texts else to_content([TextContent(question.text or question.title)])
-        options = [
-            {"optionId": option, "name": option, "kind": _to_option_kind(number, option, question)}
-            for number, option in enumerate(question.options)
-        ]
-        kind = {"kind": "edit"} if texts else {}
-        call = {"toolCallId": call_id, "title": title, "content": content, "status": "pending", **kind}
-        return {"sessionId": self.id, "toolCall": call, "options": options}
-
-    @property
-    def modes(self) -> SessionModeState:
-        present = {mode: name for name, (_, _, mode) in MODES.items()}.get(self.crew.approvals, "auto")
-        offered = [SessionMode(id=key, name=name, description=text) for key, (name, text, _) in MODES.items()]
-        return SessionModeState(current_mode_id=present, available_modes=offered)
-
-    def choose_mode(self, mode: str) -> None:
-        if mode not in MODES:
-            raise UsageError(f"unknown mode {quote(mode)}; choose one of: {', '.join(MODES)}")
-        # A user whose settings say `bypass` gets that back with `auto`.
-        is_bypass = mode == "auto" and self.first_mode == "bypass"
-        self.crew.approvals = "bypass" if is_bypass else MODES[mode][2]
-        self._send({"sessionUpdate": "current_mode_update", "currentModeId": mode})
-
-    @property
-    def options(self) -> list[SessionConfigOptionSelect]:
-        selection = self.crew.selection
-        models = {info.ref: info.name or info.id for info in selection.list_models()}
-        models.setdefault(selection.model.ref, selection.model.name or selection.model.id)
-        return [
-            _to_option("model", "Model", "model", selection.model.ref, models),
-            _to_option("thinking", "Thinking", "thought_level", selection.thinking, {n: n for n in selection.levels}),
-        ]
-
-    def choose_option(self, key: str, value: Any) -> None:
-        """Change the model or the thinking level. Raises RetinueError."""
-        if not isinstance(value, str):
-            raise UsageError(f"{key} needs a text")
-        if key == "model":
-            provider, _, model = value.partition("/")
-            self.crew.selection.select(provider, model)
-        elif key == "thinking":
-            level = next((level for level in THINKING_LEVELS if level == value), None)
-            if level is None:
-                raise UsageError(f"unknown thinking level {quote(value)}; choose one of: {', '.join(THINKING_LEVELS)}")
-            self.crew.selection.think(level)
-        else:
-            raise UsageError(f"unknown option {quote(key)}; choose one of: model, thinking")
-
-    async def prompt(self, blocks: list[UserContent]) -> Outcome | None:
-        """Run the main agent and what it starts; None for a slash command, which does not involve it."""
-        first = blocks[0] if blocks else None
-        if isinstance(first, TextContent) and first.text.startswith("/"):
-            name, _, words = first.text[1:].partition(" ")
-            if self.crew.commands.has(name):
-                shown = await self.crew.commands.run(name, words.strip())
-                if shown:
-                    self._send({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": shown}})
-                return None
-            blocks = [TextContent(self.crew.catalogue.expand(first.text)), *blocks[1:]]
-        return await self.crew.prompt(blocks, settle=True)
 
 
 class AcpAgent:
@@ -254,6 +72,8 @@ class AcpAgent:
         self._client = ClientCapabilities()
         self._sessions: dict[str, AcpSession] = {}
         self._group = asyncio.TaskGroup()
+        self._opening = asyncio.Lock()
+        self._is_over = False
 
     async def serve(self) -> None:
         """Serve until the input ends; then stop and close all sessions."""
@@ -261,6 +81,7 @@ class AcpAgent:
             try:
                 await self._connection.main_loop()
             finally:
+                self._is_over = True
                 for session in self._sessions.values():
                     session.crew.abort()
                     session.closed.set()
@@ -279,10 +100,11 @@ class AcpAgent:
     async def _handle(self, method: str, params: Any, is_notification: bool) -> Any:
         try:
             return await self._route(method, params, is_notification)
-        except SessionError as error:
-            raise RequestError(-32002, str(error)) from error
         except RetinueError as error:
-            raise RequestError(-32602, str(error)) from error
+            code = (
+                -32002 if isinstance(error, SessionNotFound) else -32603 if isinstance(error, SessionError) else -32602
+            )
+            raise RequestError(code, str(error)) from error
 
     async def initialize(
         self, protocol_version: int, client_capabilities: ClientCapabilities | None = None, **_: Any
@@ -321,7 +143,7 @@ class AcpAgent:
         return ResumeSessionResponse(modes=session.modes, config_options=list(session.options))
 
     async def list_sessions(self, cwd: str | None = None, cursor: str | None = None, **_: Any) -> ListSessionsResponse:
-        if cursor and not cursor.isdecimal():
+        if cursor and not (cursor.isdecimal() and len(cursor) < 10):
             raise UsageError(f"unknown cursor {quote(cursor)}")
         begin = int(cursor or 0)
         folder = _check_folder(cwd) if cwd else "."
@@ -390,15 +212,24 @@ class AcpAgent:
     def _find(self, session_id: str) -> AcpSession:
         session = self._sessions.get(session_id)
         if session is None:
-            raise SessionError(f"session {quote(session_id)} is not open; open it with session/load or session/new")
+            raise SessionNotFound(f"session {quote(session_id)} is not open; open it with session/load or session/new")
         return session
 
     async def _find_or_open(self, cwd: str, session_id: str, mcp_servers: Any) -> AcpSession:
-        if (session := self._sessions.get(session_id)) is not None:
-            return session
-        if not session_id.strip():
-            raise UsageError("sessionId is empty")
-        return await self._open(cwd, replace(self._request.session, kind="named", reference=session_id), mcp_servers)
+        async with self._opening:
+            if (session := self._sessions.get(session_id)) is not None:
+                return session
+            missing = (
+                f"there is no session {quote(session_id)} in {quote(cwd, 300)}; session/list shows the folder of each"
+            )
+            # A path or the beginning of an id would open a session that the client does not know by this name.
+            if "/" in session_id or session_id.endswith(".jsonl"):
+                raise SessionNotFound(missing)
+            wish = replace(self._request.session, kind="named", reference=session_id)
+            try:
+                return await self._open(cwd, wish, mcp_servers)
+            except SessionNotFound as error:
+                raise SessionNotFound(missing) from error
 
     async def _open(self, cwd: str, wish: SessionWish, mcp_servers: Any) -> AcpSession:
         ready: asyncio.Future[AcpSession] = asyncio.get_running_loop().create_future()
@@ -408,15 +239,19 @@ class AcpAgent:
 
     async def _hold(self, cwd: str, request: Request, ready: "asyncio.Future[AcpSession]") -> None:
         """Open a session, keep it until it is closed, and close it in the same task."""
-        access = ClientAccess(self.request, self.notify, self._client)
+        access = ClientAccess(self.request, self._client)
         try:
             async with Retinue(cwd, request=request, say=self._say, wrap_tool=access.wrap) as crew:
                 session = AcpSession(crew, self, cwd)
-                access.session_id = session.id
+                if request.session.kind == "named" and session.id != request.session.reference:
+                    raise SessionNotFound(f"there is no session {quote(request.session.reference)}")
+                access.session = session
                 with crew.questions.attend():
                     crew.listen(session.hear)
                     self._sessions[session.id] = session
                     ready.set_result(session)
+                    if self._is_over:
+                        session.closed.set()
                     # After the answer that names the session.
                     await asyncio.sleep(0)
                     session.offer_commands()
@@ -432,72 +267,18 @@ class AcpAgent:
                 ready.result().ended.set()
 
 
+def _find_code(error: RetinueError) -> int:
+    match error:
+        case SessionNotFound():
+            return -32002
+        case SessionError():
+            return -32603
+    return -32602
+
+
 def _check_folder(cwd: str) -> str:
     if not os.path.isabs(cwd) or "\0" in cwd:
         raise UsageError(f"cwd {quote(cwd)} is not an absolute path")
     if not os.path.isdir(cwd):
         raise UsageError(f"cwd {quote(cwd, 300)} is not a folder")
     return cwd
-
-
-def to_servers(servers: list[Any]) -> dict[str, Any]:
-    """The editor's MCP servers in the form of `mcp.json`. Raises UsageError for a kind that is not offered."""
-    found: dict[str, Any] = {}
-    for server in servers:
-        name = re.sub(r"[^A-Za-z0-9_-]", "-", server.name)[:40] or "server"
-        match getattr(server, "type", "stdio"):
-            case "stdio":
-                env = {each.name: each.value for each in server.env}
-                found[name] = {"command": server.command, "args": server.args, "env": env}
-            case "http":
-                headers = {each.name: each.value for each in server.headers}
-                found[name] = {"type": "http", "url": server.url, "headers": headers}
-            case kind:
-                raise UsageError(f"MCP server {quote(server.name)}: {kind} is not offered; use stdio or http")
-    return found
-
-
-def _to_option(key: str, name: str, category: Any, value: str, choices: Mapping[str, str]) -> SessionConfigOptionSelect:
-    options = [{"value": value, "name": shown} for value, shown in choices.items()]
-    fields = {"id": key, "name": name, "category": category, "currentValue": value, "options": options}
-    return SessionConfigOptionSelect.model_validate({**fields, "type": "select"})
-
-
-def _to_option_kind(number: int, option: str, question: Question) -> str:
-    if option in (question.default, "deny"):
-        return "reject_once"
-    return "allow_once" if number == 0 else "allow_always"
-
-
-def to_blocks(prompt: list[Any]) -> list[UserContent]:
-    """The content of a prompt for the model. Raises UsageError for what cannot be shown to it."""
-    blocks: list[UserContent] = []
-    for part in prompt:
-        match part.type:
-            case "text":
-                blocks.append(TextContent(part.text))
-            case "image":
-                blocks.append(ImageContent(part.data, part.mime_type))
-            case "resource_link":
-                blocks.append(TextContent(f"[{part.name}]({_to_path(part.uri)})"))
-            case "resource":
-                blocks.append(_to_resource(part.resource))
-            case kind:
-                raise UsageError(f"a prompt cannot contain {kind}; send text, images or resources")
-    if not any(isinstance(block, ImageContent) or block.text.strip() for block in blocks):
-        raise UsageError("the prompt is empty")
-    return blocks
-
-
-def _to_resource(resource: Any) -> UserContent:
-    text = getattr(resource, "text", None)
-    if text is not None:
-        return TextContent(f'<file path="{_to_path(resource.uri)}">\n{text}\n</file>')
-    if (resource.mime_type or "").startswith("image/"):
-        return ImageContent(resource.blob, resource.mime_type)
-    return TextContent(f"[{_to_path(resource.uri)} is a binary file and is not shown]")
-
-
-def _to_path(uri: str) -> str:
-    parts = urlsplit(uri)
-    return unquote(parts.path) if parts.scheme == "file" else uri

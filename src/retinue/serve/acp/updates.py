@@ -69,7 +69,7 @@ class Updates:
             case ev.ToolStarted():
                 self._start_call(event.call_id, event.name, event.arguments)
             case ev.ToolProgress():
-                self._update_call(event.call_id, content=to_content(event.content))
+                self.update_call(event.call_id, content=to_content(event.content))
             case ev.ToolFinished():
                 self._finish_call(event.result)
             case ev.SessionRenamed():
@@ -92,6 +92,10 @@ class Updates:
                     self._finish_call(message)
                 case _:
                     pass
+
+    def note_text(self, path: str, text: str) -> None:
+        """Take a text that the client saves as the one before the calls that change its file."""
+        self._before |= {call_id: (path, text) for call_id, (other, _) in self._before.items() if other == path}
 
     def take_call(self, run_id: str, tool: str) -> str:
         """The id of the first open call of a tool by the main agent that nobody asked about yet; empty if unknown."""
@@ -143,7 +147,7 @@ class Updates:
             else ""
         )
 
-    def _update_call(self, call_id: str, **fields: Any) -> None:
+    def update_call(self, call_id: str, **fields: Any) -> None:
         self._send({"sessionUpdate": "tool_call_update", "toolCallId": call_id, **fields})
 
     def _finish_call(self, result: ToolResultMessage) -> None:
@@ -155,7 +159,7 @@ class Updates:
             # Another call of the same reply may change the file next.
             self._before |= {call_id: (path, new) for call_id, (other, _) in self._before.items() if other == path}
         status = "failed" if result.is_error else "completed"
-        self._update_call(result.tool_call_id, status=status, content=content)
+        self.update_call(result.tool_call_id, status=status, content=content)
         details = result.details
         if result.tool_name == "todo_write" and isinstance(details, Mapping) and not result.is_error:
             entries = [{**item, "priority": "medium"} for item in details.get("todos", [])]
@@ -170,7 +174,7 @@ class Updates:
                 call = {"sessionUpdate": "tool_call", "toolCallId": call_id, "title": title, "kind": "other"}
                 self._send({**call, "status": "pending"})
             case ev.RunStarted() if event.run_id in self._subagents:
-                self._update_call(call_id, status="in_progress")
+                self.update_call(call_id, status="in_progress")
             case ev.ToolStarted() if event.run_id in self._subagents:
                 self._add_line(event.run_id, to_title(event.name, event.arguments))
             case ev.MessageFinished() if event.run_id in self._subagents:
@@ -184,7 +188,7 @@ class Updates:
                     if is_done
                     else "\n\n".join(filter(None, (outcome.error or f"stopped: {outcome.reason}", outcome.text)))
                 )
-                self._update_call(
+                self.update_call(
                     call_id, status="completed" if is_done else "failed", content=to_content([TextContent(text)])
                 )
             case _:
@@ -194,7 +198,7 @@ class Updates:
         lines = self._subagents[run_id]
         lines.append(line)
         del lines[:-MAX_LINES]
-        self._update_call(f"run-{run_id}", content=to_content([TextContent("\n".join(lines))]))
+        self.update_call(f"run-{run_id}", content=to_content([TextContent("\n".join(lines))]))
 
 
 def to_title(name: str, arguments: Mapping[str, Any]) -> str:
@@ -221,8 +225,11 @@ def to_diff(path: str, old: str | None, new: str) -> Record:
 def read_text(path: str) -> str | None:
     """Read a text file of moderate size; None if there is none."""
     try:
+        # Opening a pipe would wait for a writer.
+        if not os.path.isfile(path):
+            return None
         with open(path, "rb") as file:
-            data = file.read(MAX_DIFF_BYTES + 1) if os.path.isfile(path) else b"\0"
+            data = file.read(MAX_DIFF_BYTES + 1)
         return None if len(data) > MAX_DIFF_BYTES or b"\0" in data else data.decode("utf-8", "replace")
     except OSError:
         return None

@@ -41,7 +41,7 @@ class EditTool:
 
     def __init__(self, locks: PathLocks, file_changes: FileChanges | None = None, *, sync: bool = False) -> None:
         self._locks = locks
-        self._file_changes = file_changes or FileChanges()
+        self.file_changes = file_changes or FileChanges()
         self._sync = sync
 
     @classmethod
@@ -91,19 +91,19 @@ class EditTool:
 
         data, revision = _read_whole(resolved, path, context.territory)
         target = os.path.realpath(resolved)
-        self._file_changes.check(context.run_id, target, path, revision, is_blind=False)
+        self.file_changes.check(context.run_id, target, path, revision, is_blind=False)
         bom = _BOM if data.startswith(_BOM) else b""
         # Bytes that are not UTF-8 survive decoding and encoding.
         original = data[len(bom) :].decode("utf-8", "surrogateescape")
         edited = apply_edits(original, edits, path)
         difference = render_difference(path, original, edited.changes)
         new = bom + edited.text.encode("utf-8", "surrogateescape")
-        with self._file_changes.recording(context.run_id, target, new):
+        with self.file_changes.recording(context.run_id, target, new):
             done = replace_file(resolved, new, expected=revision, sync=self._sync, territory=context.territory)
         difference = _without_escapes(difference)
         if done.revision is not None:
             change = FileChange(context.run_id, context.run_name, done.revision, difference.patch)
-            self._file_changes.note_change(target, change)
+            self.file_changes.note_change(target, change)
         return edited, difference, done
 
 

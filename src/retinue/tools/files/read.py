@@ -57,7 +57,7 @@ class ReadTool:
     guidelines = ("Read files with read, not with cat or sed.",)
 
     def __init__(self, file_changes: FileChanges | None = None, *, max_image_bytes: int = 3_750_000) -> None:
-        self._file_changes = file_changes or FileChanges()
+        self.file_changes = file_changes or FileChanges()
         self._max_image_bytes = max_image_bytes
 
     @classmethod
@@ -93,7 +93,7 @@ class ReadTool:
                 raise ToolRetry(
                     f"{quote(path, 200)} is {name_kind(status.st_mode)}, not a file that can be read.{hint}"
                 )
-            self._file_changes.note_read(context.run_id, find_real_path(handle, resolved), Revision.of(status))
+            self.file_changes.note_read(context.run_id, find_real_path(handle, resolved), Revision.of(status))
             if status.st_size <= _INLINE_BYTES:
                 return self._read(handle, path, status.st_size, first, limit)
             # The thread gets its own descriptor, because a cancelled call closes ours while the thread may still read.
@@ -122,14 +122,14 @@ class ReadTool:
         if small and head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             wide = decode_wide(_read_up_to(handle, _INLINE_BYTES))
             if wide is not None:
-                return _render_small(path, wide.encode("utf-8", "replace"), first, limit)
+                return render_small(path, wide.encode("utf-8", "replace"), first, limit)
         if b"\0" in head:
             text = (
                 f"[{path} is a binary file of {render_size(size)}; it is not shown. Try bash with file, xxd or strings]"
             )
             return ToolResult.of(text)
         if small:
-            return _render_small(path, _read_up_to(handle, _INLINE_BYTES), first, limit)
+            return render_small(path, _read_up_to(handle, _INLINE_BYTES), first, limit)
         os.lseek(handle, 0, os.SEEK_SET)
         return _render_window(path, read_window(handle, first, limit, is_stopped), first, limit, size)
 
@@ -169,7 +169,7 @@ def _read_up_to(handle: int, limit: int) -> bytes:
     return data
 
 
-def _render_small(path: str, data: bytes, first: int, limit: int | None) -> ToolResult:
+def render_small(path: str, data: bytes, first: int, limit: int | None) -> ToolResult:
     if first == 1 and limit is None and len(data) <= MAX_BYTES and data.count(b"\n") < 2000:
         text, invalid = decode_text(data, complete=True)
         return ToolResult.of((text or "(empty file)") + _note_invalid(invalid))

@@ -33,7 +33,7 @@ class WriteTool:
 
     def __init__(self, locks: PathLocks, file_changes: FileChanges | None = None, *, sync: bool = False) -> None:
         self._locks = locks
-        self._file_changes = file_changes or FileChanges()
+        self.file_changes = file_changes or FileChanges()
         self._sync = sync
 
     @classmethod
@@ -71,13 +71,13 @@ class WriteTool:
             old: Revision | None = Revision.of(os.stat(target))
         except OSError:
             old = None
-        self._file_changes.check(context.run_id, target, path, old, is_blind=True)
+        self.file_changes.check(context.run_id, target, path, old, is_blind=True)
         is_small = old is not None and old.size <= _MAX_COMPARED
         patch = _render_patch(path, target, data, context.territory) if is_small else ""
-        with self._file_changes.recording(context.run_id, target, data):
+        with self.file_changes.recording(context.run_id, target, data):
             done = replace_file(resolved, data, sync=self._sync, territory=context.territory, make_folders=True)
         if done.revision is not None:
-            self._file_changes.note_change(target, FileChange(context.run_id, context.run_name, done.revision, patch))
+            self.file_changes.note_change(target, FileChange(context.run_id, context.run_name, done.revision, patch))
         return done
 
 

@@ -134,6 +134,12 @@ def is_public(address: Address) -> bool:
     return address in _UNICAST and not _is_special(address)
 
 
+def is_metadata(address: Address) -> bool:
+    """Whether an address, or one embedded in it, is a cloud's metadata service or local to the link."""
+    inner = address if isinstance(address, ipaddress.IPv4Address) else ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.is_link_local or inner.is_link_local or inner in _METADATA
+
+
 def _is_special(address: Address) -> bool:
     return any(address in network for network in _SPECIAL if network.version == address.version)
 

@@ -1,0 +1,1 @@
+"""MCP server: the delegation tools for other programs."""
