@@ -241,3 +241,20 @@ def test_undo_of_a_worktree_run(place, crowd):
     git(place, "-c", "user.name=a", "-c", "user.email=a@b", "merge", "-q", branch)
     assert place.run("undo", crowd["copy"]).status == 0
     assert read_all(place).keys() == {"a.txt"}
+
+
+def test_readonly_run_takes_no_checkpoint(place):
+    make_repo(place.work, FILES)
+    asked = call("Agent", subagent_type="Explore", prompt="look around", description="a look")
+    replies = [
+        to("^begin", calls=[asked]),
+        to("^begin", text="It is on it."),
+        to("^look around", calls=[call("bash", command="cat a.txt")]),
+        to("^look around", text="Seen."),
+        to("completed|finished|notification", text="Noted."),
+    ]
+    assert place.run("-p", "begin", replies=replies).status == 0
+    (log,) = (place.agent_dir / "retinue" / "checkpoints").glob("*/log.jsonl")
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    taken = [record["kind"] for record in records if "kind" in record]
+    assert ("call" in taken, "begin" in taken, len({record["run"] for record in records})) == (False, False, 2), taken

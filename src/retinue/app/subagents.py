@@ -255,7 +255,8 @@ def _build_config(tools: DelegationTools) -> RunConfig:
         if parts.checkpoints is None:
             return every
         is_elsewhere = plan.runner in ("process", "pi", REMOTE)
-        return parts.checkpoints.surround(every, agent=plan.definition.name, is_elsewhere=is_elsewhere)
+        name, is_readonly = plan.definition.name, plan.rights.readonly
+        return parts.checkpoints.surround(every, agent=name, is_elsewhere=is_elsewhere, is_readonly=is_readonly)
 
     run_config = build_run_config(
         config.roster,

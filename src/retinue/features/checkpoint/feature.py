@@ -33,14 +33,17 @@ class Checkpoints:
         self._is_broken = False
         self._elsewhere: set[str] = set()
 
-    def surround(self, features: Sequence[Feature], *, agent: str = "", is_elsewhere: bool = False) -> list[Feature]:
+    def surround(
+        self, features: Sequence[Feature], *, agent: str = "", is_elsewhere: bool = False, is_readonly: bool = False
+    ) -> list[Feature]:
         """Return the features of a run with those for its checkpoints.
 
-        A run in a process of its own counts as one call.
+        A run in a process of its own counts as one call; a read-only run is noted only.
         """
         worktree = next((each for each in features if each.name == "worktree"), None)
-        outer = RunCheckpoints(self, agent, worktree, is_elsewhere=is_elsewhere)
-        return [outer, *features, *([] if worktree is not None or is_elsewhere else [CallCheckpoints(self)])]
+        outer = RunCheckpoints(self, agent, worktree, is_elsewhere=is_elsewhere, is_readonly=is_readonly)
+        is_apart = worktree is not None or is_elsewhere or is_readonly
+        return [outer, *features, *([] if is_apart else [CallCheckpoints(self)])]
 
     def is_main(self, run: str) -> bool:
         return run == self._main
@@ -117,11 +120,14 @@ class RunCheckpoints(Feature):
 
     name = "checkpoints"
 
-    def __init__(self, checkpoints: Checkpoints, agent: str, worktree: Feature | None, *, is_elsewhere: bool) -> None:
+    def __init__(
+        self, checkpoints: Checkpoints, agent: str, worktree: Feature | None, *, is_elsewhere: bool, is_readonly: bool
+    ) -> None:
         self._checkpoints = checkpoints
         self._agent = agent
         self._worktree = worktree
         self._is_elsewhere = is_elsewhere
+        self._is_readonly = is_readonly
         self._run = ""
         self._is_taken = False
 
@@ -129,7 +135,7 @@ class RunCheckpoints(Feature):
         checkpoints, self._run = self._checkpoints, setup.run_id
         is_main = checkpoints.is_main(self._run)
         is_here = self._worktree is None and checkpoints.has_place(setup)
-        can_write = any(tool.effect in _CHANGING for tool in setup.tools.values())
+        can_write = not self._is_readonly and any(tool.effect in _CHANGING for tool in setup.tools.values())
         self._is_taken = is_main or (is_here and can_write)
         checkpoints.note_run(self._run, self._agent, is_here=is_here)
         if self._is_taken:
