@@ -279,7 +279,8 @@ class _MainBuilder:
             from retinue.settings.verification import build_verification
 
             verified = [build_verification(parts.config, plan, parts.warn)]
-        return [*own, *guards, *parts.languages.surround_main(), *early, *self._host.sent.features, *verified, *late]
+        every = [*own, *guards, *parts.languages.surround_main(), *early, *self._host.sent.features, *verified, *late]
+        return every if parts.checkpoints is None else parts.checkpoints.surround(every)
 
     def _advise(self, tools: Mapping[str, Tool]) -> dict[str, str]:
         """Return prompt sections about skills and, if it can delegate, about delegation."""

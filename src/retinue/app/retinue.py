@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # loaded on first use
     from retinue.views.catalogue import Catalogue
     from retinue.views.history import SessionHistory
     from retinue.views.models import Selection
+    from retinue.views.rewind import SessionRewinds
     from retinue.views.runs import Handle, SessionRuns
     from retinue.views.working_tree import WorkingTree
 
@@ -452,6 +453,16 @@ class Retinue:
             return None
         top = find_workspace(paths.cwd, paths.home)
         return WorkingTree(top, paths.own_dir / "snapshots", session.id, is_begun=session.leaf_id is not None)
+
+    @property
+    def rewinds(self) -> "SessionRewinds":
+        """The rewinds of files and conversation. Raises RetinueError if no checkpoints are taken."""
+        from retinue.views.rewind import SessionRewinds
+
+        checkpoints = self._here.parts.checkpoints
+        if checkpoints is None:
+            raise RetinueError("no checkpoints are taken: the session is not saved, or the setting checkpoints is off")
+        return SessionRewinds(self._main, checkpoints.store)
 
     @property
     def branch(self) -> str:

@@ -251,7 +251,11 @@ def _build_config(tools: DelegationTools) -> RunConfig:
         from retinue.settings.verification import build_verification
 
         verified = build_verification(config, plan, parts.warn)
-        return [*asked(plan), own, *guards.surround(plan), *plan.additions.features, verified]
+        every = [*asked(plan), own, *guards.surround(plan), *plan.additions.features, verified]
+        if parts.checkpoints is None:
+            return every
+        is_elsewhere = plan.runner in ("process", "pi", REMOTE)
+        return parts.checkpoints.surround(every, agent=plan.definition.name, is_elsewhere=is_elsewhere)
 
     run_config = build_run_config(
         config.roster,

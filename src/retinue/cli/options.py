@@ -68,6 +68,21 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
         "--output --session-dir",
         (("[SESSION]", "write a session with all its runs and a timeline as one HTML file"),),
     ),
+    "rewind": (
+        "rewind.run_rewind",
+        "--to --files --conversation --list --undo --session-dir",
+        (
+            (
+                "[SESSION]",
+                "bring files and conversation back to before a prompt; default: the last of the newest session",
+            ),
+        ),
+    ),
+    "undo": (
+        "rewind.run_undo",
+        "--ours --theirs --dry-run",
+        (("RUN", "take out what one agent changed; RUN is its id or the beginning of it"),),
+    ),
     "serve": (
         "serve.run_serve",
         "--port --host --tls-cert --tls-key --model --provider --thinking --session-dir --continue",
@@ -215,6 +230,14 @@ FLAGS = {
     "--host": ("", "NAME", "the name or address to listen on (default: 127.0.0.1); others than loopback need TLS"),
     "--tls-cert": ("", "FILE", "the server's certificate, as PEM"),
     "--tls-key": ("", "FILE", "the key of the certificate, as PEM"),
+    "rewind --to": ("", "N", "to before the N-th prompt (default: the last)"),
+    "--files": ("", "", "only the files"),
+    "--conversation": ("", "", "only the conversation"),
+    "rewind --list": ("", "", "list the prompts"),
+    "--undo": ("", "", "take back the last rewind or undo of this folder"),
+    "--ours": ("", "", "where others changed the same lines later, keep what is there now"),
+    "--theirs": ("", "", "where others changed the same lines later, put back what was there before the run"),
+    "undo --dry-run": ("", "", "say what would be done, but change nothing"),
     "--list": ("", "", "list the sessions in the background"),
     "--stop": ("", "", "close the session instead; it can be resumed"),
     "--database": ("", "URL", "the shared Postgres (default: RETINUE_DATABASE, else subagents.json)"),
@@ -272,6 +295,7 @@ class Options:
         self.no_tools = self.no_context_files = self.no_skills = False
         self.exclude_tools = self.directory = ""
         self.no_check = self.wait = self.dry_run = self.no_verify = False
+        self.files_only = self.conversation = self.undo = self.ours = self.theirs = False
         self.refresh = self.all = self.write = self.readonly = False
         self.user = self.project = self.yes = self.no = self.forget = False
         self.mcp = self.hook = self.extension = self.file = self.setting = self.to = ""
@@ -282,7 +306,7 @@ class Options:
         self.database = self.slots = self.total = self.drain = self.days = ""
 
 
-_FIELDS = {"--continue": "continue_", "--command": "setting"}
+_FIELDS = {"--continue": "continue_", "--command": "setting", "--files": "files_only"}
 """Flags whose field has another name."""
 
 
@@ -315,6 +339,7 @@ _CONFLICTS = (
     ("--detach", "--mode"),
     ("--detach", "--no-session"),
     ("--user", "--project"),
+    ("--ours", "--theirs"),
     ("--yes", "--no"),
     ("--yes", "--forget"),
     ("--no", "--forget"),

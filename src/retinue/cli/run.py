@@ -88,8 +88,9 @@ class _AgentRun(Headless):
             # Output is shortened only to save a model's context; a user or a pipe gets all of it.
             answer = details["results"][0]["output"] if is_cut else text
             self._print(answer)
-            for block in result["content"][1:]:
-                say(block["text"])
+            one = details["results"][0]
+            if one["verification"] == "verified" or one["receipts"]["notes"]:
+                say(result["content"][1]["text"])
             return 0
         say(text)
         is_misuse = error in ("INVALID_INPUT", "UNKNOWN_AGENT", "SUBAGENT_DISABLED", "SUBAGENTS_DISABLED")

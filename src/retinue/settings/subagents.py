@@ -264,6 +264,8 @@ class SubagentsConfig(Struct, frozen=True):
     """How long a session in the background stays open without a window, at work or not; default: until its work is
     done. It can be resumed.
     """
+    checkpoints: Annotated[bool, flag(), USER_ONLY] = True
+    """Take checkpoints of the workspace, for `retinue rewind` and `retinue undo`."""
     output_transcript: Annotated[bool, flag()] = True
     """Write a transcript of each background run to `.pi/output`."""
     rollup_child_usage: Annotated[bool, flag()] = False

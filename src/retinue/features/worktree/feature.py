@@ -58,6 +58,11 @@ class Worktree:
         self._tmp = tmp
         self._copy: Copy | None = None
 
+    @property
+    def base(self) -> str:
+        """The commit that the last prompt began with; empty before the first."""
+        return "" if self._copy is None else self._copy.record.base
+
     async def enter(self, setup: RunSetup) -> RunSetup:
         """Move the run into a worktree of its repository. Raises IsolationFailed."""
         request = CopyRequest(
