@@ -258,3 +258,16 @@ def test_readonly_run_takes_no_checkpoint(place):
     records = [json.loads(line) for line in log.read_text().splitlines()]
     taken = [record["kind"] for record in records if "kind" in record]
     assert ("call" in taken, "begin" in taken, len({record["run"] for record in records})) == (False, False, 2), taken
+
+
+def test_long_log_loses_its_older_half(place, worked):
+    (log,) = (place.agent_dir / "retinue" / "checkpoints").glob("*/log.jsonl")
+    records = log.read_text().splitlines(keepends=True)
+    old = [json.dumps({**json.loads(records[0]), "session": f"old{number}"}) + "\n" for number in range(100_000)]
+    log.write_text("".join([*old, *records]))
+    size = log.stat().st_size
+    assert size > 8 * 1024 * 1024
+    done = place.run("-p", "-c", "third", replies=REPLIES)
+    assert (done.status, log.stat().st_size < size * 0.6) == (0, True), done
+    assert place.run("rewind", "--to", "2").status == 0
+    assert {**read_all(place), "secret.txt": None} == {**worked[1], "secret.txt": None}

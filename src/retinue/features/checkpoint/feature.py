@@ -90,10 +90,11 @@ class Checkpoints:
             self.store.append(Checkpoint(at=time.time_ns(), kind="end", session=self._session, run=run))
 
     async def keep(self) -> None:
-        """Protect the trees taken so far."""
+        """Protect the trees taken so far, and drop old records if there are many."""
         if not self._is_broken:
             try:
                 await self.store.keep(self._session)
+                await self.store.prune()
             except (RetinueError, OSError, ValueError) as error:
                 self._tell(error)
 
