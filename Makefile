@@ -4,17 +4,27 @@
 
 QUESTION ?= Where are sessions written to disk, and what happens when a write fails?
 # Nothing of the user's own configuration, keys or sessions takes part in the demo.
-DEMO = env -u PI_OFFLINE PI_CODING_AGENT_DIR="$(CURDIR)/.cache/demo" RETINUE_NO_LOCAL=1 .venv/bin/retinue
+IN_DEMO = env -u PI_OFFLINE PI_CODING_AGENT_DIR="$(CURDIR)/.cache/demo" RETINUE_NO_LOCAL=1
+SHOP = .cache/demo/shop
 BIN = .venv/bin
 jobs ?= 4
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
 
-demo: setup-run  ## agents answer a question about this repository side by side, without a key and without a network
+demo: setup-run  ## agents answer a question about this repository side by side, without a key and without a network; DEMO=landing: ten agents' branches land
 	@mkdir -p .cache/demo
+ifeq ($(DEMO),landing)
+	@$(IN_DEMO) .venv/bin/python scripts/landing_demo.py $(SHOP)
+	@$(IN_DEMO) .venv/bin/retinue -C $(SHOP) trust --yes
+	@$(IN_DEMO) .venv/bin/retinue -C $(SHOP) trust --command landing.verify --yes
+	@echo '$$ retinue land --all'
+	@$(IN_DEMO) .venv/bin/retinue -C $(SHOP) land --all || test $$? = 1
+	@git -C $(SHOP) log --oneline --first-parent
+else
 	@echo '$$ retinue -p --model offline/rules "$(QUESTION)"'
-	@$(DEMO) -p --model offline/rules "$(QUESTION)"
+	@$(IN_DEMO) .venv/bin/retinue -p --model offline/rules "$(QUESTION)"
+endif
 
 # Four at once also on two cores: many of them wait for clocks and other programs. What one has compiled, the others read.
 # A whole run also judges attacks and behaviours; of a part most would be missing.
@@ -22,7 +32,7 @@ test: setup-dev  ## all tests but the long ones and those against programs of ot
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(jobs) --dist worksteal -m "not slow and not interop" -rs $(or $(args),--tables=.cache)
 
 # What belongs to one server stays together: each is started once.
-interop: setup-dev  ## against programs of others: pi, pyright, llama.cpp, LiteLLM, the types of the providers' libraries
+interop: setup-dev  ## against programs of others: pi, pyright, llama.cpp, LiteLLM, the MCP conformance suite, the types of the providers' libraries
 	scripts/interop.sh $(BIN)/pytest -n 2 --dist loadfile -m interop -rs $(args)
 
 check: setup-dev  ## ruff, mypy --strict, import contracts, architecture tests

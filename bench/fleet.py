@@ -79,10 +79,11 @@ def capture_openings(place: Workplace) -> tuple[Path, Path, int]:
 
 
 def find_task(body: Json) -> str:
-    """The last thing the user said."""
+    """The last thing the user said, without the tag that names the agent."""
     said = [message["content"] for message in body["messages"] if message["role"] == "user"]
     content = said[-1] if said else ""
-    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+    text = content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+    return text.partition("\n<active_agent ")[0]
 
 
 def ours(children: int) -> list[str]:

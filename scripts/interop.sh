@@ -12,6 +12,8 @@ XLLAMACPP=2026.10.11549
 SMOLLM2=0.1.2
 LITELLM=1.106.2
 ACP=2.4.0
+MCP=2.0.0
+SKILLS=0.1.1
 CONFORMANCE='0.1.16 0.2.0-alpha.12'
 AGENTS='pi-subagents@0.67.0 get-shit-done-cc@1.32.0 oh-my-claude-sisyphus@5.5.0 claude-flow@3.43.0 oh-my-opencode@4.19.4'
 
@@ -107,6 +109,12 @@ install_acp() {
     install_npm "$RETINUE_ACP_DIR" "@agentclientprotocol/sdk@$ACP" && command -v node >/dev/null
 }
 
+# The reference library of the skill format.
+install_skills() {
+    RETINUE_SKILLS_DIR=$cache/skills-$SKILLS
+    install_python "$RETINUE_SKILLS_DIR" "skills-ref==$SKILLS"
+}
+
 # The conformance suite of the Model Context Protocol, in two versions under names of their own, and its Node.
 install_conformance() {
     local version packages=()
@@ -115,6 +123,12 @@ install_conformance() {
     done
     RETINUE_CONFORMANCE_DIR=$cache/conformance-${CONFORMANCE// /-}
     install_npm "$RETINUE_CONFORMANCE_DIR" "${packages[@]}" "node@$NODE"
+}
+
+# The oldest version of the MCP library that pyproject.toml accepts; the tests use the newest.
+install_mcp() {
+    RETINUE_MCP_DIR=$cache/mcp-$MCP
+    install_python "$RETINUE_MCP_DIR" "mcp==$MCP"
 }
 
 # Each in turn: the command that installs it, the variable that tells the tests where it is, its name.
@@ -132,6 +146,8 @@ fetch_agents RETINUE_AGENTS_DIR the collection of published agents
 install_llama RETINUE_LLAMA_DIR llama.cpp
 install_litellm RETINUE_LITELLM_DIR LiteLLM
 install_acp RETINUE_ACP_DIR the ACP library
+install_mcp RETINUE_MCP_DIR the oldest MCP library
+install_skills RETINUE_SKILLS_DIR skills-ref
 install_conformance RETINUE_CONFORMANCE_DIR the MCP conformance suite
 LIST
 exec "$@"

@@ -113,7 +113,7 @@ def measure() -> Iterator[tuple[str, str, str]]:
     yield "places that build a RunRequest", str(count_nodes(("",), is_call_of("RunRequest"))), "one per surface"
     yield "files in app", str(sum(path.is_relative_to(PACKAGE / "app") for path in files)), "15"
     yield "files in src", str(len(files)), "560"
-    yield "lines in src (of code)", f"{lines} ({code})", "100000"
+    yield "lines in src (of code)", f"{lines} ({code})", "107000"
     yield "modules whose name ends in -ing", str(sum(path.stem.endswith("ing") for path in files)), "0"
     yield "public class names used more than once", str(sum(count > 1 for count in classes.values())), "15"
     yield "files that mention idle_s", str(sum("idle_s" in text for text in texts.values())), "7"

@@ -14,6 +14,7 @@ import pytest
 
 import retinue
 from retinue.core import events
+from retinue.core.merge_report import MergeStep
 from retinue.core.messages import AssistantMessage, TextContent, ToolCall, ToolResultMessage, Usage, UserMessage
 from retinue.core.model import Delta
 from retinue.core.run import Outcome, Question, Reason, Run, Status
@@ -55,6 +56,7 @@ SAMPLES = [
     events.RunQueued(run_id="r", run=Run(id="r", parent_id="m", depth=1, agent="a", description="d"), request={"x": 1}),
     events.RunStarted(run_id="r", at_ms=5),
     events.RunPlaced(run_id="r", worker="box-1"),
+    events.BranchesMerged(run_id="r", step=MergeStep("landed", ("pi-agent-1",))),
     events.RunProgressed(run_id="r", turns=2, activity="bash"),
     events.RunPaused(run_id="r", until_ms=7, provider="mock", gate="mock#1"),
     events.RunContinued(run_id="r"),

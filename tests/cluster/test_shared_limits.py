@@ -1,6 +1,9 @@
 """A usage limit that one worker has reached holds for all that use the key."""
 
 import asyncio
+import json
+
+import pytest
 
 from retinue.core.model import Failure, ModelInfo
 from retinue.durable.cluster.database import Database
@@ -8,6 +11,7 @@ from retinue.durable.cluster.shared_gates import DatabaseGates
 from retinue.models.gate import Gates
 from retinue.models.retry import RetryPolicy
 from retinue.testing.clock import FakeClock
+from tests.cluster.test_nested_runs import spawn, start_face, to
 
 INFO = ModelInfo("mock", "m", "mine", account="key-1")
 OTHER = ModelInfo("mock", "m", "mine", account="key-2")
@@ -55,3 +59,28 @@ async def test_limit_of_one_worker_holds_for_all(database):
         assert len(asked) == 1 + 1 + 7  # the refused one, the one with another key, and one for each
         assert asked[2] >= workers[0].opens_ms and asked[3] > asked[2]
         assert await opened.fetch("SELECT * FROM retinue.gates") == []
+
+
+@pytest.mark.timeout(120)
+def test_killed_worker_repeats_nothing_at_a_limit(world):
+    refused = {"message": "usage limit reached", "kind": "rate", "status": 429, "retry_after_s": 5, "times": 1}
+    world.play(
+        to("^Start", calls=spawn("Dig.", "general-purpose")),
+        to("^Start", text="Waiting."),
+        to("^Dig", calls=[{"name": "ls", "arguments": {}}]),
+        to("^Dig", text="Dug.", error=refused),
+        to("", text="Told."),
+    )
+    (world.agent_dir / "settings.json").write_text(json.dumps({"retry": {"maxAgentDelayMs": 500}}))
+    worker = world.start_worker()
+    first = start_face(world, "Start")
+    told = first.communicate(timeout=60)[1].splitlines()
+    assert first.returncode == 75
+    assert [line.partition(" until ")[0] for line in told[:-1]] == ["retinue: mock: limit"] * 2
+    assert len(world.server.requests) == 4
+    world.kill(worker)
+    world.start_worker()
+    again = start_face(world, *told[-1].split()[4:])
+    answer, notes = again.communicate(timeout=60)
+    assert (again.returncode, answer) == (0, "Told.\n"), notes
+    assert len(world.server.requests) == 6

@@ -110,6 +110,19 @@ async def test_run_goes_on_by_itself(tmp_path, copy_home):
     assert messages(outcome.session_file, "user") == ["work"]
 
 
+async def test_receipts_before_a_crash_count(tmp_path, copy_home, agent_dir):
+    folder = repository(tmp_path)
+    _, left = await cut_off(folder, copy_home)
+    async with durable(folder, script(tmp_path, *STEPS), left) as crew:
+        outcome = await (await crew.runs())[0].wait(20)
+    assert [(each.command[:8], each.exit_code) for each in outcome.receipts.commands] == [
+        ("echo one", 0),
+        ("echo two", None),
+    ]
+    assert ("effects", "created") in [(file.path, file.change) for file in outcome.receipts.files]
+    assert not list((Path(left["PI_CODING_AGENT_DIR"]) / "retinue" / "receipts").iterdir())
+
+
 async def test_spending_before_a_crash_counts(tmp_path, copy_home):
     steps = [{**step, "usage": {"input": 28_000, "output": 10}} for step in STEPS]
     async with durable(tmp_path, script(tmp_path, *steps)) as crew:

@@ -48,13 +48,13 @@ def test_events_name_question_and_answer(place):
     assert answered == {**about, "type": "subagents:answered", "answer": "8080", "by": "parent"}
 
 
-def kill_asking(place, *replies, settings=None):
+def kill_asking(place, *replies, settings=None, until=b"<question-id>"):
     """Start a main agent whose child asks, and kill the process while the question waits."""
     (place.agent_dir / "subagents.json").write_text(json.dumps(settings or {}))
     model = ["--model", place.script(*replies)]
     with open_cli([*model, "--mode", "json", "-p", "begin"], place.work, home=place.home) as process:
         for line in process.stdout:
-            if b"<question-id>" in line:  # the main agent has seen it
+            if until in line:  # by default: the main agent has seen it
                 break
         process.send_signal(signal.SIGKILL)
         process.wait(10)
@@ -70,6 +70,55 @@ def test_question_survives_a_killed_process(place, runner):
     assert (answered["answer"], completed["result"], bool(asked)) == ("8080", "found", True)
     assert completed["id"] == answered["id"] and done.status == 0
     assert "interrupted" not in done.stdout.partition("<task-notification>")[2]
+
+
+LEAD = "---\nname: lead\ndescription: d\ntools: read, ask_parent, Agent, answer_subagent\n---\nWork.\n"
+NESTED = [
+    to("^begin", calls=call("Agent", subagent_type="lead", prompt="steer", description="a lead")),
+    to("^begin", text="started"),
+    to("^steer", calls=call("Agent", subagent_type="Explore", prompt="look", description="a look")),
+    to("^steer", text="waiting"),
+    ASK,
+]
+
+
+@pytest.fixture
+def lead(place):
+    (place.agent_dir / "agents").mkdir()
+    (place.agent_dir / "agents" / "lead.md").write_text(LEAD)
+
+
+@pytest.mark.parametrize(("answers", "answer"), [(ANSWER, "8080"), ([to("task-question", text="hm")], NO_ANSWER)])
+def test_question_of_nested_run_reaches_the_main_agent_after_a_crash(place, lead, answers, answer):
+    # The agent that started it ended with the old process, so nobody else is left to answer.
+    kill_asking(place, *NESTED, HANG, until=b'"subagents:asked"')
+    replies = [*answers, to(f'^Answer .*": {answer}', text="found"), AGAIN[-1]]
+    done = place.run("-p", "--mode", "json", "-c", "next", replies=replies)
+    (answered,) = pick(done.stdout.splitlines(), "subagents:answered")
+    (completed,) = pick(done.stdout.splitlines(), "subagents:completed")
+    assert (answered["id"], completed["result"]) == (completed["id"], "found")
+    assert "<result>found</result>" in done.stdout and "all done" in done.stdout
+
+
+def test_question_of_nested_run_reaches_a_durable_parent_after_a_crash(place, lead):
+    kill_asking(place, *NESTED, HANG, settings={"runner": "durable"}, until=b'"subagents:asked"')
+    notified = to("task-notification", text="lead done")
+    replies = [to("^next", text="fine"), *AGAIN[:-1], notified, AGAIN[-1]]
+    done = place.run("-p", "--mode", "json", "-c", "next", replies=replies)
+    completed = pick(done.stdout.splitlines(), "subagents:completed")
+    assert [(record["agentType"], record["result"]) for record in completed] == [
+        ("Explore", "found"),
+        ("lead", "lead done"),
+    ]
+
+
+def test_nested_process_child_asks(place, lead):
+    (place.agent_dir / "subagents.json").write_text(json.dumps({"runner": "process"}))
+    notified = to("task-notification", text="lead done")
+    replies = [*NESTED, to("^look", text="found"), *ANSWER, notified, to("task-notification", text="all done")]
+    done = place.run("-p", "--mode", "json", "begin", replies=replies)
+    (completed,) = pick(done.stdout.splitlines(), "subagents:completed")
+    assert (done.status, completed["result"], done.stderr) == (0, "lead done", "")
 
 
 def test_ignored_question_of_killed_process_gets_no_answer(place):

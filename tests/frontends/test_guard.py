@@ -37,6 +37,11 @@ def test_print_mode_says_it_in_one_line(place):
     assert re.search(r"cost \$6\.00 USD in 3 model calls \(guard\.costUsd is 5\)", line)
 
 
+def test_one_expensive_call_is_enough(place):
+    _, (line,) = run_prompt(place, {"text": "done", "usage": {"input": 6_000_000}})
+    assert "cost $6.00 USD in 1 model call (" in line
+
+
 def test_calls_are_counted_too(place):
     _, lines = run_prompt(place, *REPLIES, costUsd=None, modelCalls=4)
     (line,) = lines

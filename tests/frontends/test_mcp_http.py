@@ -245,6 +245,30 @@ async def test_waiting_reader_passes_the_question_on(place, serve, asker):
     assert (text_of(result).endswith("done"), heard(place)) == (True, ["81"])
 
 
+@pytest.mark.parametrize("answer", ["allow", "deny", None])
+async def test_permission_is_asked_of_the_user(place, serve, answer):
+    from mcp.types import ElicitResult
+
+    asked = []
+
+    async def elicit(context, params):
+        asked.append(params.requested_schema["properties"]["answer"]["enum"])
+        return ElicitResult(action="accept", content={"answer": answer})
+
+    (place.agent_dir / "agents").mkdir()
+    (place.agent_dir / "agents" / "writer.md").write_text(
+        "---\nname: writer\ndescription: d\ntools: write\n---\nWork.\n"
+    )
+    (place.agent_dir / "subagents.json").write_text('{"approvals": "ask", "subagents": {"allowWrite": true}}')
+    call = {"name": "write", "arguments": {"path": "new.txt", "content": "fresh"}}
+    server = serve({"calls": [call]}, {"text": "done"})
+    async with client(server, elicitation_callback=elicit if answer else None) as connected:
+        result = await connected.call_tool("subagent", {"agent": "writer", "task": "look"})
+    # If nobody can be asked, the answer is no.
+    assert (text_of(result)[:4], (place.work / "new.txt").exists()) == ("done", answer == "allow")
+    assert [(options[0], options[-1]) for options in asked] == ([("allow", "deny")] if answer else [])
+
+
 def test_foreign_request_state_is_refused(place, serve, asker):
     server = serve(*QUESTION)
     call = {"name": "subagent", "arguments": asker}

@@ -75,6 +75,8 @@ def test_success_has_the_contract_shape(place, run):
     usage = one.pop("usage")
     assert set(usage) == {"input", "output", "cacheRead", "cacheWrite", "cost", "turns"}
     items = [{"type": "text", "text": "Here."}]
+    nothing = {"commands": [], "files": [], "verification": [], "commit": None, "notes": []}
+    assert (one.pop("verification"), one.pop("receipts")) == ("not verified", nothing)
     assert (one, usage["turns"]) == (
         {"agent": "explorer", "task": "Where is it?", "exitCode": 0, "output": "Here.", "displayItems": items},
         1,

@@ -135,15 +135,54 @@ def test_process_child_waits_and_continues(place):
         assert "Child report." in ends[0]["result"]
 
 
-def test_fallback_model_answers_and_is_left(place):
+def test_processes_tell_each_other_of_a_limit(place):
+    (place.agent_dir / "subagents.json").write_text(json.dumps({"runner": "process"}))
+    tasks = [{"subagent_type": "general-purpose", "prompt": f"look {name}", "description": name} for name in "ab"]
+    slow = {"name": "bash", "arguments": {"command": "sleep 2"}}
+    replies = [
+        {"calls": [{"name": "Agent", "arguments": task} for task in tasks]},
+        {"text": "Started."},
+        limit(3600, last_user="^look a"),
+        {"calls": [slow], "match": {"last_user": "^look b"}},
+        {"text": "Not asked for.", "match": {"last_user": "^look b"}},
+    ]
+    with serve(place, *replies) as server:
+        done = ask(place, "--mode", "json", "Delegate")
+        waiting = [record["description"] for record in done.lines if record["type"] == "subagents:waiting"]
+        assert (done.status, sorted(waiting), len(server.requests)) == (75, ["a", "b"], 4)
+
+
+def add_second(place, other, **settings):
+    models = json.loads((place.agent_dir / "models.json").read_text())
+    models["providers"] |= other.models_json(provider="second", model="n")["providers"]
+    (place.agent_dir / "models.json").write_text(json.dumps(models))
+    (place.agent_dir / "subagents.json").write_text(json.dumps({"fallbackModels": ["second/n"], **settings}))
+
+
+def test_process_child_asks_the_fallback_model(place):
+    replies = [{"calls": [SPAWN]}, {**limit(3600), "match": {"last_user": "look"}}, {"text": "Started."}]
+    others = {"replies": [FIRST, {"text": "From the other."}, {"text": "All done."}]}
+    with MockServer.in_thread(others) as other, serve(place, *replies) as server:
+        add_second(place, other, fallbackAfterSeconds=1, runner="process")
+        done = ask(place, "--mode", "json", "--wait", "Delegate")
+        (end,) = [record for record in done.lines if record["type"] == "subagents:completed"]
+        assert (done.status, end["result"]) == (0, "From the other."), done.stderr
+        assert (len(server.requests), len(other.requests)) == (3, 3)
+
+
+def test_fallback_model_answers(place):
     others = {"replies": [FIRST, FIRST, {"text": "From the other."}]}
     with MockServer.in_thread(others) as other, serve(place, limit(3600, "x", 9)) as server:
-        models = json.loads((place.agent_dir / "models.json").read_text())
-        models["providers"] |= other.models_json(provider="second", model="n")["providers"]
-        (place.agent_dir / "models.json").write_text(json.dumps(models))
-        settings = {"fallbackModels": ["second/n"], "fallbackAfterSeconds": 0}
-        (place.agent_dir / "subagents.json").write_text(json.dumps(settings))
+        add_second(place, other, fallbackAfterSeconds=0)
         done = ask(place, "--wait", "How many files?")
         assert (done.status, done.stdout) == (0, "From the other.\n")
         assert (len(server.requests), len(other.requests)) == (1, 3)
         assert "continuing with second/n" in done.stderr
+
+
+def test_single_agent_says_that_it_waits(place):
+    with serve(place, limit(1.2, "Two files.")):
+        done = place.run("run", "Explore", "How many files?", "--model", "mock/m", timeout_s=20)
+        assert (done.status, done.stdout) == (0, "Two files.\n")
+        (line,) = done.stderr.strip().splitlines()
+        assert line.startswith("retinue: mock: limit until ") and line.endswith("; waiting")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def read_results(folder):
     """The checks of each scenario."""
     results = {}
     for path in folder.rglob("checks.json"):
-        name = str(path.parent.relative_to(folder)).rsplit("-20", 1)[0].removeprefix("server-")
+        name = re.sub(r"-\d{4}-\d\d-\d\dT.*", "", str(path.parent.relative_to(folder))).removeprefix("server-")
         results[name] = json.loads(path.read_text())
     return results
 

@@ -88,7 +88,8 @@ async def test_pi_resumes_its_session(pi, tmp_path, agent_dir):
             await handle.wait()
             outcome = await (await crew.resume(handle.id, "the second")).wait()
     assert (outcome.error, outcome.text) == ("", "Two.")
-    assert list_texts(outcome.session_file, "user") == ["the first", "the second"]
+    first, second = list_texts(outcome.session_file, "user")
+    assert (first.partition("\n<active_agent ")[0], second) == ("the first", "the second")
 
 
 async def test_long_task_reaches_pi(pi, tmp_path, agent_dir):

@@ -255,6 +255,8 @@ async def test_life_is_told_in_flat_records(tmp_path):
                 **asked,
                 "type": "subagents:completed",
                 "result": "done",
+                "verification": "not verified",
+                "receipts": {"commands": [], "files": [], "verification": [], "commit": None, "notes": []},
                 "status": "completed",
                 "startedAt": begun,
                 "completedAt": begun + 2000,

@@ -32,6 +32,7 @@ async def test_main_agent_has_the_tool(world):
         "task": 1,
         "sessionId": None,
         "output_schema": None,
+        "verify": None,
     }
     assert "- explorer (read-only): " in tools["subagent"]["description"]
     assert {"Agent", "subagent_finalize"} & set(tools) == set()

@@ -16,7 +16,7 @@ import pytest
 from retinue.core.window import Keys, Open, Report, Resize, read_answer, write_line
 from retinue.testing import run_cli
 from tests.needs import need_backend
-from tests.ui.terminal_world import call
+from tests.ui.terminal_world import Tmux, call
 
 SLOW = {"text": "one two three FOUR", "chunk_ms": 400, "chunk_chars": 5}
 
@@ -121,17 +121,51 @@ def test_closed_terminal_only_detaches(mocked, attach):
 
 
 def test_killed_session_is_lost_and_resumed(mocked, attach):
-    with mocked({"text": "before the end"}, {"text": "after it"}) as world:
+    begin = {"match": {"last_user": "^hello"}, "text": "before the end", "calls": [call("bash", command="true")]}
+    after = {"match": {"last_user": "^go on"}, "text": "after it"}
+    with mocked(begin, after, {"text": "never", "delay_ms": 60_000}) as world:
+        models = json.loads((world.agent_dir / "models.json").read_text())
+        price = {"input": 9000, "output": 9000, "cacheRead": 0, "cacheWrite": 0}
+        models["providers"]["mock"]["models"][0]["cost"] = price
+        (world.agent_dir / "models.json").write_text(json.dumps(models))
         name = detach(world, "hello")
-        rows = wait_for(world, lambda rows: rows[0]["state"] == "finished")
-        os.kill(rows[0]["pid"], signal.SIGKILL)
+        before = wait_for(world, lambda rows: rows[0]["cost"] > 0)[0]
+        os.kill(before["pid"], signal.SIGKILL)
         rows = wait_for(world, lambda rows: rows[0]["state"] == "lost")
-        assert (rows[0]["id"], rows[0]["isOpen"]) == (name, False) and "can be resumed" in rows[0]["note"]
+        assert (rows[0]["id"], rows[0]["isOpen"], rows[0]["cost"]) == (name, False, before["cost"])
+        assert "can be resumed" in rows[0]["note"]
         with attach(world, name) as tmux:
             tmux.see("before the end")
             tmux.say("go on")
             tmux.see("after it")
         end_all(world)
+
+
+def test_second_process_changes_nothing(mocked):
+    with mocked({"text": "still here"}) as world:
+        name = detach(world, "hello")
+        wait_for(world, lambda rows: rows[0]["state"] == "finished")
+        done = run_cli(world.model, world.work, {**world.environment, "RETINUE_SERVED": name}, home=world.home)
+        assert done.status == 2 and "already runs" in done.stderr
+        row = list_rows(world)[0]
+        assert (row["id"], row["state"], row["isOpen"]) == (name, "finished", True)
+        end_all(world)
+
+
+def test_terminal_is_restored_without_errors(mocked):
+    with mocked({"text": "still here"}) as world:
+        name = detach(world, "hello")
+        world.model = ["attach", name]
+        with SilentTmux(world, (), 100, 30) as tmux:
+            tmux.see("still here")
+            tmux.keys("C-\\")
+            assert tmux.end() == (0, True, "0 1 0")
+        end_all(world)
+
+
+class SilentTmux(Tmux):
+    def build_script(self, words):
+        return super().build_script(words).replace("; echo", " 2>../errors; echo", 1)
 
 
 def test_session_closes_when_its_time_is_over(mocked):
@@ -251,11 +285,12 @@ def test_other_user_cannot_connect(mocked):
         at = os.open(path.parent, os.O_RDONLY)
         script = (
             "import os, socket; os.setgid(65534); os.setuid(65534); s = socket.socket(socket.AF_UNIX);"
-            f"s.connect('/proc/self/fd/{at}/{path.name}');"
-            's.sendall(b\'{"type":"report"}\\n\'); print(s.recv(9999))'
+            f"s.connect('/proc/self/fd/{at}/{path.name}'); print(s.recv(9999))"  # it is refused before it asks
         )
         done = subprocess.run([sys.executable, "-c", script], pass_fds=[at], capture_output=True, text=True, timeout=10)
-        assert "refused" in done.stdout and "record" not in done.stdout, done.stdout + done.stderr
+        # The process may close the connection before or after the question arrives.
+        is_closed = "refused" in done.stdout or done.stderr.rstrip().endswith(("Broken pipe", "reset by peer"))
+        assert is_closed and "record" not in done.stdout, done.stdout + done.stderr
         path.parent.chmod(0o700)
         end_all(world)
 

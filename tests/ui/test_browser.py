@@ -1,7 +1,9 @@
 import asyncio
 import contextlib
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import aiohttp
@@ -9,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from retinue.testing import run_cli
+from tests.needs import need_program
 from tests.ui.browser_world import open_browser, open_session, served, split, start, wait_until
 from tests.ui.terminal_world import World
 
@@ -66,8 +69,7 @@ async def test_page_and_socket_answer(world):
                     while b"offline/rules" not in seen:
                         message = await socket.receive()
                         seen += message.data if isinstance(message.data, bytes) else str(message.data).encode()
-                await socket.send_str(json.dumps(["stdin", "hello"]))
-                await socket.send_str(json.dumps(["ping", "1"]))
+                await socket.send_str(json.dumps({"type": "keys", "text": "hello"}))
 
 
 @contextlib.asynccontextmanager
@@ -90,7 +92,7 @@ async def window(address, name=""):
                     seen += message.data if isinstance(message.data, bytes) else str(message.data).encode()
             seen = seen.partition(text)[2]
 
-        yield see, lambda text: socket.send_str(json.dumps(["stdin", text]))
+        yield see, lambda text: socket.send_str(json.dumps({"type": "keys", "text": text}))
 
 
 @pytest.mark.attack("I1", "I4")
@@ -134,9 +136,25 @@ async def test_browser_paints_and_is_answered(mocked, tmp_path):
             assert asked and [url for url in asked if not url.startswith(here.removeprefix(":"))] == []
             assert page.complaints == []
             told = await page.evaluate("document.title + document.cookie + location.search + location.hash")
-            assert told == "retinue"
+            assert told == "what is it? · retinue"
     background, accent, words = "#16161e", "#dfaf68", "#c0caf5"
     assert after[background] > 100_000 and after[accent] > 1000 and 0 < before[words] < after[words]
+
+
+PASTE = """
+const clip = new DataTransfer(), box = document.querySelector(".xterm-helper-textarea");
+clip.setData("text/plain", "x".repeat(1200000) + "\\nEND");
+box.dispatchEvent(new ClipboardEvent("paste", { clipboardData: clip, bubbles: true }));
+"""
+
+
+async def test_large_paste_arrives(world, tmp_path):
+    with served(world) as (address, _):
+        async with open_browser(tmp_path) as page:
+            await open_session(page, address)
+            await page.see("offline/rules")
+            await page.evaluate(PASTE)
+            await page.see("[paste #1 +2 lines]", 20)
 
 
 async def test_browser_says_when_it_ended(world, tmp_path):
@@ -311,9 +329,10 @@ FRAMES = {
 }
 CLOSED = b"\x88\x02" + aiohttp.WSCloseCode.POLICY_VIOLATION.to_bytes(2, "big")
 MESSAGES = [
-    *("", "{", "null", "[]", "{}", "[[]]", "[" * 20_000, '["stdin"]', '["stdin", 5]', '["stdin", "\\ud800"]'),
-    *('["resize"]', '["resize", 1]', '["resize", {"width": "x", "height": null}]', '["ping"]', '["unknown", 1]'),
-    *('["resize", {"width": -1, "height": 9}]', '["resize", {"width": 80, "height": 99999999999}]'),
+    *("", "{", "null", "[]", "{}", "[[]]", "[" * 20_000, '{"type":"keys"}', '{"type":"keys","text":5}'),
+    *('{"type":"keys","text":"\\ud800"}', '["stdin", "x"]', '{"type":"say","text":"x"}', '{"type":"close"}'),
+    *('{"type":"report"}', '{"type":"open","kind":"browser","width":80,"height":24}', '{"type":"focus"}'),
+    *('{"type":"resize","width":-1,"height":9}', '{"type":"resize","width":80,"height":99999999999}'),
 ]
 
 
@@ -328,7 +347,8 @@ async def throw(address, data, more=b"", name=""):
     base, token = split(address)
     host = base.removeprefix("http://")
     reader, writer = await asyncio.open_connection(*host.split(":"))
-    writer.write(data.replace(b"HOST", host.encode()).replace(b"TOKEN", token.encode()).replace(b"ID", name.encode()))
+    # The token is last: it may contain the other words.
+    writer.write(data.replace(b"ID", name.encode()).replace(b"HOST", host.encode()).replace(b"TOKEN", token.encode()))
     answer = b""
     with contextlib.suppress(ConnectionError):
         answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
@@ -389,6 +409,23 @@ async def test_odd_messages_end_their_window(world):
             await write("still here")
             await see(b"still here")
     assert codes == [aiohttp.WSCloseCode.POLICY_VIOLATION] * len(codes)
+
+
+@pytest.mark.attack("D17")
+async def test_flood_of_connections_is_survived(world):
+    with served(world) as (address, process):
+        host, port = split(address)[0].removeprefix("http://").split(":")
+        subprocess.run([need_program("prlimit"), f"--pid={process.pid}", "--nofile=40:40"], check=True)
+        ends = [await asyncio.open_connection(host, port) for _ in range(60)]
+        async with asyncio.timeout(20):
+            while len(os.listdir(f"/proc/{process.pid}/fd")) < 40:
+                await asyncio.sleep(0.02)
+        for _, writer in ends:
+            writer.close()
+        async with asyncio.timeout(20):
+            assert (await fetch(address))[0] == 200
+        said = end(process)
+    assert len(said) < 5 and any("Too many open files" in line for line in said), said
 
 
 @pytest.mark.attack("D17")

@@ -6,13 +6,13 @@ import os
 import signal
 import ssl
 import subprocess
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from retinue.testing import run_cli
+from retinue.testing import open_cli, run_cli
 from tests.needs import need_program
 from tests.ui.browser_world import Page, listing, open_browser, open_session, served, split, start, wait_until
 from tests.ui.terminal_world import call
@@ -50,6 +50,7 @@ async def test_reload_and_second_tab_return(mocked, tmp_path):
             async with open_tab(page, f"{base}/s/{name}") as tab:  # without a token in its address
                 await tab.see("FOUR")
                 await page.see("FOUR")
+                await wait_until(tab, "document.title == 'count slowly · retinue'")
                 assert (tab.complaints, page.complaints) == ([], [])
                 async with listing(address) as (_, hear):
                     _, rows = await hear("sessions")
@@ -69,23 +70,81 @@ async def test_killed_server_loses_nothing(mocked, tmp_path):
             async with listing(address) as (send, hear):
                 await hear("sessions", lambda _, rows: rows[0]["id"] == name and rows[0]["state"] == "finished")
                 await send("command", "export", name)
-                file, size = await hear("file")
-                assert file.endswith(".html") and size > 1000
+                assert (await hear("file"))[0].endswith(".html")
+                await hear("saved")
                 await send("command", "stop", name)
                 await hear("sessions", lambda _, rows: not rows[0]["isOpen"])
 
 
-def served_until_killed(world):
-    from contextlib import contextmanager
+@contextmanager
+def served_until_killed(world, *arguments):
+    with open_cli(["serve", *world.model, *arguments], world.work, world.environment, home=world.home) as process:
+        yield process.stdout.readline().decode().strip(), process
 
-    from retinue.testing import open_cli
 
-    @contextmanager
-    def open_server():
-        with open_cli(["serve", *world.model], world.work, world.environment, home=world.home) as process:
-            yield process.stdout.readline().decode().strip(), process
+async def test_list_survives_its_server(mocked, tmp_path):
+    with mocked(SLOW) as world, served_until_killed(world) as (address, process):
+        name = await start(address, "count slowly")
+        base, _ = split(address)
+        port = base.rpartition(":")[2]
+        async with open_browser(tmp_path) as page, open_tab(page, f"{base}/s/{name}#{split(address)[1]}") as tab:
+            await page.call("Page.navigate", url=address)
+            await wait_until(page, "document.querySelector('.say input')")
+            await page.evaluate("document.querySelector('.say input').value = 'a draft'")
+            await page.evaluate("document.querySelector('#task').value = 'x'.repeat(100001)")
+            await page.evaluate("document.querySelector('#new').requestSubmit()")
+            await wait_until(page, "document.querySelector('#message').innerText.includes('longer than 100,000')")
+            await tab.see("one")
+            os.kill(process.pid, signal.SIGHUP)  # its terminal is closed: the session continues
+            assert process.wait(10) == 129
+            await wait_until(page, "document.querySelector('#message').innerText.includes('Trying again')")
+            await page.evaluate("document.querySelector('.say').requestSubmit()")
+            await wait_until(page, "document.querySelector('#message').innerText.includes('not connected')")
+            trying = "document.querySelector('.ended').innerText == document.querySelector('#why').textContent"
+            await wait_until(tab, f"document.querySelector('#why').textContent && {trying}")  # and no button
+            with served(world, "--port", port) as (address, _):
+                refused = "document.body.innerText.includes('Open the address that retinue serve printed')"
+                for each in (page, tab):
+                    await wait_until(each, refused, 20)
+                # One window with the new address is enough for all.
+                async with open_tab(page, address):
+                    await wait_until(page, "document.querySelector('article.running, article.finished')", 20)
+                    await wait_until(tab, "document.body?.classList.contains('-first-byte')", 20)
+                    assert await page.evaluate("document.querySelector('.say input').value") == "a draft"
+                    assert await page.evaluate("document.querySelector('#task').value.length") == 100_001
+                    await tab.see("FOUR")
+                async with listing(address) as (send, hear):
+                    await send("command", "stop", name)
+                    await hear("sessions", lambda _, rows: not rows[0]["isOpen"])
 
-    return open_server()
+
+@pytest.mark.attack("I10")
+async def test_questions_hide_nothing(mocked):
+    hidden = "echo fine " + " " * 200 + "\u202e; rm -rf ."
+    replies = [
+        {"match": {"last_user": "^hide"}, "calls": [call("bash", command=hidden)]},
+        {
+            "match": {"last_user": "^many"},
+            "calls": [call("bash", command=f"echo {n} {'🙂' * 9000}") for n in range(40)],
+        },
+        {"match": {"last_user": "^long"}, "calls": [call("write", path="a.txt", content="x" * 1_200_000)]},
+        DONE,
+    ]
+    with mocked(*replies) as world:
+        (world.agent_dir / "subagents.json").write_text(json.dumps({"approvals": "ask"}))
+        with served(world) as (address, _):
+            names = [await start(address, task) for task in ("hide it", "long text", "many calls")]
+            async with listing(address) as (_, hear):
+                is_asked = lambda _, rows: len(rows) == 3 and all(row["questions"] for row in rows)  # noqa: E731
+                _, rows = await hear("sessions", is_asked)
+                asked = {row["id"]: row["questions"][0] for row in rows}
+                assert sorted((len(row["questions"]), row["isOpen"]) for row in rows) == [
+                    (1, True),
+                    (1, True),
+                    (16, True),
+                ]
+                assert asked[names[0]]["text"] == "echo fine ⟨201 blanks⟩ \\u202e; rm -rf ."
+                assert "open the session" in asked[names[1]]["text"] and asked[names[1]]["options"] == []
 
 
 async def test_list_shows_and_answers(mocked, tmp_path):

@@ -144,3 +144,16 @@ def test_usage_limit_is_shown_with_keys(mocked):
             screen = tmux.see("1 agent waiting · f7: use the fallback · esc: stop")
             assert "mock: limit until" in screen
             assert "limit until" not in tmux.see("at last")
+
+
+async def test_session_that_waited_for_a_limit_continues(tmp_path, work):
+    refused = {"message": "limit", "kind": "rate", "retryable": True, "retry_after_s": 3600, "times": 1}
+    async with open_stage(tmp_path, {"text": "at last", "error": refused}) as stage:
+        stage.app.speech.take("go")
+        await stage.wait(lambda: stage.app.link.crew.limits)
+        name = stage.app.link.crew.session_id
+    async with open_stage(tmp_path, {"text": "at last"}) as stage:
+        assert not stage.app.link.crew.limits
+        stage.app.speech.take(f"/resume {name}")
+        await stage.wait(lambda: stage.app.link.crew.limits)
+        assert stage.prompts == ["go"]

@@ -290,3 +290,22 @@ async def test_keys_of_lists_can_be_changed(tmp_path, work, agent_dir):
         assert isinstance(stage.app.screen, Picker)
         await stage.press("f6")
         assert not isinstance(stage.app.screen, Picker)
+
+
+async def test_rewind_brings_files_back(tmp_path, work):
+    (work / "a.txt").write_text("one")
+    write = {"calls": [{"name": "write", "arguments": {"path": "a.txt", "content": "two"}}]}
+    async with open_stage(tmp_path, {"text": "Hello."}, write, {"text": "Done."}, tools=("write",)) as stage:
+        await say(stage, "hello", "change it")
+        assert (work / "a.txt").read_text() == "two"
+        await call(stage, "/rewind", Picker)
+        assert rows(stage) == ["hello", "change it"]
+        await stage.press("enter")
+        await stage.wait(lambda: rows(stage)[:1] == ["Files and conversation"])
+        await stage.press("enter")
+        await stage.wait(lambda: stage.prompts == ["hello"])
+        await stage.wait(lambda: "/rewind undo takes this back: 1 file restored" in stage.notes[-1])
+        assert ((work / "a.txt").read_text(), stage.editor.text) == ("one", "change it")
+        stage.app.speech.take("/rewind undo")
+        await stage.wait(lambda: stage.prompts == ["hello", "change it"])
+        assert (work / "a.txt").read_text() == "two"

@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from retinue.app.merges import land
     from retinue.app.retinue import Retinue
     from retinue.core.diagnostics import Item
     from retinue.settings.doctor_report import DoctorReport
@@ -42,6 +43,7 @@ __all__ = [
     "StoredKeys",
     "UserState",
     "cancel_schedule",
+    "land",
     "list_models",
     "list_schedules",
     "list_sessions",
@@ -62,6 +64,7 @@ _HOMES = {
     "Retinue": "app.retinue",
     "SessionWish": "settings.request",
     "cancel_schedule": "views.overview",
+    "land": "app.merges",
     "list_models": "views.overview",
     "refresh_models": "views.overview",
     "list_schedules": "views.overview",

@@ -10,6 +10,7 @@ from retinue.app.session_parts import SessionParts
 from retinue.core.clock import Clock
 from retinue.core.events import Event, ToolProgress
 from retinue.core.messages import TextContent, ToolCall, ToolResultMessage
+from retinue.core.receipt import to_commands
 from retinue.core.run import Run
 from retinue.core.tool import Tool, ToolContext
 from retinue.core.tool_table import SURFACE_TOOLS
@@ -92,7 +93,7 @@ class DelegationTools:
         from retinue.engine.clock import make_uuid
         from retinue.settings.run_config import find_own_depth
         from retinue.settings.subagent_call import SubagentRequest, make_session_dir, prepare_run
-        from retinue.surfaces.base import read_output_schema
+        from retinue.surfaces.base import read_output_schema, read_verify
         from retinue.surfaces.subagent.result import SubagentPorts, SubagentSettings
 
         config = self.parts.config
@@ -100,7 +101,10 @@ class DelegationTools:
 
         def prepare(call: "SubagentCall") -> "tuple[Definition, RunRequest, str]":
             schema = read_output_schema(call.output_schema, self._find_cwd(run_id))
-            asked = SubagentRequest(call.agent, call.task, call.session_id, call.write, model, call.call_id, schema)
+            judged = call.is_verify_judged
+            verify = read_verify(call.verify, self.open_caller(run_id)) if judged else to_commands(call.verify)
+            wanted = (call.agent, call.task, call.session_id, call.write, model, call.call_id)
+            asked = SubagentRequest(*wanted, schema, verify, judged)
             prepared = prepare_run(config.roster, asked, new_id=make_uuid)
             path = prepared[1].session_file
             if folder := Path(path).parent if path else self._find_session_dir(run_id):

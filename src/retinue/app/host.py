@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from retinue.core.clock import Clock
 from retinue.core.diagnostics import Diagnostic
+from retinue.core.environment import LIMITS_DIR
 from retinue.core.model import Model
 from retinue.core.redaction import Redactor, collect_secrets
 from retinue.core.tool import Tool
@@ -22,6 +23,7 @@ from retinue.engine.questions import PendingQuestions
 from retinue.engine.rights import RevokedTools
 from retinue.engine.setup import Feature
 from retinue.models.gate import Gates, SharedGates
+from retinue.models.gate_files import GateFiles
 from retinue.models.pool import ModelPool, add_models
 from retinue.sandbox.profile import TMP_PREFIX
 from retinue.settings.inheritance import inherit_budget, inherit_desk
@@ -109,8 +111,6 @@ class Host:
         self.revoked = RevokedTools()
         """Tools revoked from runs, including the main agent."""
         self.redactor = Redactor(collect_secrets(environment))
-        self.gates = Gates(clock, sent.gates)
-        """Where runs wait for usage limits of providers."""
         self.scope = ModelScope()
         """The models that Ctrl+P cycles through."""
         self.models: ModelPool | None = None
@@ -118,6 +118,9 @@ class Host:
         # Named like other private directories, so that it is found and removed after a crash.
         self.spill_dir = Path(tempfile.gettempdir(), f"{TMP_PREFIX}{os.getpid()}-{secrets.token_hex(8)}")
         """For tool outputs that are too long for a model; created on first use, removed on close."""
+        limits_dir = environment.get(LIMITS_DIR) or self.spill_dir / "limits"
+        self.gates = Gates(clock, sent.gates or GateFiles(Path(limits_dir), clock))
+        """Where runs wait for usage limits of providers."""
         self.source = inherit_budget(environment)
         """The budget that all sessions draw on, if another process started this one for a run."""
         self.parent_desk = inherit_desk(environment)

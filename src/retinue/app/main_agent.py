@@ -12,7 +12,7 @@ from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Model
 from retinue.core.run import Run
 from retinue.core.tool import Tool
-from retinue.core.tool_table import ASK, BUILTIN_TOOLS, DISPATCH, FINALIZE, SUBMIT, find_surfaces
+from retinue.core.tool_table import ASK, BUILTIN_TOOLS, DISPATCH, FINALIZE, LAND, SUBMIT, find_surfaces
 from retinue.engine.budget import BudgetedModel, Lease
 from retinue.engine.build import RunHost, build_run
 from retinue.engine.prompt import build_sections, choose_role
@@ -30,15 +30,18 @@ from retinue.tools.registry import build_extra_tools, build_tools
 
 if TYPE_CHECKING:
     from retinue.app.delegation_tools import DelegationTools
+    from retinue.app.open_session import OpenSession
     from retinue.app.subagents import Subagents
+    from retinue.core.merge_report import LandRequest, MergeReport
     from retinue.surfaces.base import Caller
 
 
 class MainTools:
     """Creates the tools of one main agent."""
 
-    def __init__(self, parts: SessionParts) -> None:
+    def __init__(self, parts: SessionParts, find_session: "Callable[[], OpenSession]") -> None:
         self._parts = parts
+        self._find_session = find_session
         self._host = parts.host
         self._config = parts.config
 
@@ -109,8 +112,21 @@ class MainTools:
 
     @cached_property
     def _beside(self) -> dict[str, Tool]:
-        """Tools for the web, documents and language servers, if enabled."""
-        return {**self._parts.web.build(), **self._parts.languages.build(for_main=True)}
+        """Tools for the web, documents, language servers and the merge queue, if enabled."""
+        return {**self._parts.web.build(), **self._parts.languages.build(for_main=True), **self._build_landing()}
+
+    def _build_landing(self) -> dict[str, Tool]:
+        settings = self._config.crew.settings.landing
+        if not settings.verify or settings.mode == "off" or self._host.is_child:
+            return {}
+        from retinue.features.merges.tool import LandTool
+
+        async def land(asked: "LandRequest") -> "MergeReport":
+            from retinue.app.merges import land_in_session
+
+            return await land_in_session(self._find_session(), asked, is_agent=True)
+
+        return {LAND: LandTool(land)}
 
 
 class _MainBuilder:
@@ -258,7 +274,13 @@ class _MainBuilder:
         # Features that add tools later must be entered last, so that all earlier tools are recorded alike.
         late = [feature for feature in additions.features if feature.name == "deferred tools"]
         early = [feature for feature in additions.features if feature not in late]
-        return [*own, *guards, *parts.languages.surround_main(), *early, *self._host.sent.features, *late]
+        verified = []
+        if plan.definition.verify:
+            from retinue.settings.verification import build_verification
+
+            verified = [build_verification(parts.config, plan, parts.warn)]
+        every = [*own, *guards, *parts.languages.surround_main(), *early, *self._host.sent.features, *verified, *late]
+        return every if parts.checkpoints is None else parts.checkpoints.surround(every)
 
     def _advise(self, tools: Mapping[str, Tool]) -> dict[str, str]:
         """Return prompt sections about skills and, if it can delegate, about delegation."""

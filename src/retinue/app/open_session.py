@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # slow imports, needed only in sessions that delegate
     from retinue.tools.policy import Rights
 
 CLOSE_S = 2.0
-STALL_S = 0.2
+STALL_S = 0.15
 """How often a prompt that does not wait for usage limits looks whether anything works."""
 
 
@@ -61,6 +61,8 @@ class OpenSession:
         self._delegation = delegation
         self._is_open = True
         self._opening = asyncio.Lock()
+        self._was_paused = False
+        """Whether runs waited for a usage limit when the last process ended, and nothing was prompted since."""
         self._channels: SubagentChannels | None = None
         """Set once an extension is loaded."""
         if parts.recorder is not None:
@@ -106,8 +108,9 @@ class OpenSession:
     @property
     def is_paused(self) -> bool:
         """Whether a run waits for a usage limit and can be continued when the session is opened again."""
-        runs = {} if self.subagents is None else self.subagents.manager.pauses
-        return (self._main.limit_wait.pause is not None or bool(runs)) and self._main.session.path is not None
+        waits = self._was_paused or self._main.limit_wait.pause is not None
+        waits = waits or (self.subagents is not None and bool(self.subagents.manager.pauses))
+        return waits and self._main.session.path is not None
 
     @property
     def is_stalled(self) -> bool:
@@ -115,6 +118,14 @@ class OpenSession:
         if self.subagents is not None:
             return self.subagents.manager.is_stalled
         return self._main.limit_wait.is_waiting
+
+    @property
+    def limits(self) -> list[tuple[str, int, int]]:
+        """The usage limits that runs wait for: provider, until when in milliseconds, number of waiting agents."""
+        if self.subagents is not None:
+            return self.subagents.manager.count_pauses()
+        own = self._main.limit_wait
+        return [(own.pause.provider, own.pause.until_ms, 1)] if own.is_waiting and own.pause is not None else []
 
     @property
     def is_interrupted(self) -> bool:
@@ -131,14 +142,16 @@ class OpenSession:
         """
         if waits:
             return await self._prompt(content, settle=settle)
-        loop, error = asyncio.get_running_loop(), ""
+        loop, error, was_stalled = asyncio.get_running_loop(), "", False
         timer = loop.call_later(STALL_S, lambda: look())
 
         def look() -> None:
-            nonlocal timer, error
-            if self.is_stalled:
+            nonlocal timer, error, was_stalled
+            # A call that is starting a run looks like one that waits for it, but not for long.
+            if self.is_stalled and was_stalled:
                 error = self._end_at_limit()
             else:
+                was_stalled = self.is_stalled
                 timer = loop.call_later(STALL_S, look)
 
         try:
@@ -151,15 +164,15 @@ class OpenSession:
 
     def _end_at_limit(self) -> str:
         """End the prompt; returns what would have to be waited for."""
-        pauses, now_ms = self.parts.host.gates.list_pauses(), self.parts.host.clock.now_ms()
+        limits, now_ms = self.limits, self.parts.host.clock.now_ms()
         if self.subagents is not None:
             self.subagents.manager.dismiss(Reason.LIMIT)
         self._main.abort(Reason.LIMIT)
-        return "; ".join(format_limit(pause.provider, pause.until_ms, now_ms) for pause in pauses)
+        return "; ".join(format_limit(provider, until_ms, now_ms) for provider, until_ms, _ in limits)
 
     async def _prompt(self, content: str | Sequence[UserContent] | None, *, settle: bool) -> Outcome:
         main, subagents = self.main, self.subagents
-        stay = None
+        stay, self._was_paused = None, False
         if subagents is not None:
             await subagents.reactions.open()
         self.renew()
@@ -204,6 +217,7 @@ class OpenSession:
             self._delegation = build_delegation_tools(parts, surfaces, self.find_subagents)
         rights = self._find_rights(main, self._delegation)
         self.subagents = found = await open_subagents(self._delegation, main, rights, self._guard.watch)
+        self._was_paused = found.was_paused
         if found.dismissed:
             parts.host.say(
                 f"session {quote(parts.session.id)} is in a folder that others can write, so its "
@@ -301,7 +315,7 @@ async def _open_main(host: Host, session: Session, config: Config) -> OpenSessio
             opened.warn(text)
 
     parts = build_parts(host, session, config, lambda: find_opened().main, warn)
-    tools = MainTools(parts)
+    tools = MainTools(parts, find_opened)
     host.revoked.succeed(parts.run_id)
     try:
         setup, delegation = await build_main(parts, tools, lambda: find_opened().find_subagents())

@@ -22,6 +22,7 @@ from retinue.core.events import Event
 from retinue.core.messages import UserContent
 from retinue.core.model import Model, ModelInfo
 from retinue.core.output_schema import INVALID
+from retinue.core.receipt import to_commands
 from retinue.core.run import Outcome, Question, Reason, Status, TypedOutcome
 from retinue.core.tool import Tool
 from retinue.engine.bus import Listener, Subscription
@@ -39,6 +40,7 @@ if TYPE_CHECKING:  # loaded on first use
     from retinue.app.delegation_tools import Delegation
     from retinue.app.extensions import Commands
     from retinue.app.session_switch import ModeChanges, SessionBranches, SettingChange
+    from retinue.core.merge_report import BranchState, MergeReport
     from retinue.engine.user_commands import Shell
     from retinue.features.extensions.contained import Renderer
     from retinue.settings.preferences import Preferences
@@ -47,6 +49,7 @@ if TYPE_CHECKING:  # loaded on first use
     from retinue.views.catalogue import Catalogue
     from retinue.views.history import SessionHistory
     from retinue.views.models import Selection
+    from retinue.views.rewind import SessionRewinds
     from retinue.views.runs import Handle, SessionRuns
     from retinue.views.working_tree import WorkingTree
 
@@ -134,10 +137,7 @@ class Retinue:
     @property
     def limits(self) -> list[tuple[str, int, int]]:
         """The usage limits that runs wait for: provider, until when in milliseconds, number of waiting agents."""
-        subagents, own = self._here.subagents, self._main.limit_wait
-        if subagents is not None:
-            return subagents.manager.count_pauses()
-        return [(own.pause.provider, own.pause.until_ms, 1)] if own.is_waiting and own.pause is not None else []
+        return self._here.limits
 
     def use_fallbacks(self) -> int:
         """Let the runs that wait for a usage limit ask their fallback models now; returns how many can."""
@@ -174,6 +174,8 @@ class Retinue:
             from retinue.core.output_schema import check_schema
 
             check_schema(options["output_schema"])
+        if "verify" in options:
+            options["verify"] = to_commands(options["verify"])
         subagents = await self._here.need_subagents()
         definition = self._here.config.roster.find_runnable(agent or "", "fleet")
         fields = {
@@ -225,6 +227,29 @@ class Retinue:
         check_task(task)
         subagents = await self._here.need_subagents()
         return Handle(subagents.manager, subagents.manager.resume(run_id, task))
+
+    async def land(
+        self, *branches: str, takes_all: bool = False, onto: str = "", dry_run: bool = False, verify: bool = True
+    ) -> "MergeReport":
+        """Merge branches into `onto` (default: the branch that is checked out), each merge verified.
+
+        Raises RetinueError.
+        """
+        from retinue.app.merges import land_in_session
+        from retinue.core.merge_report import LandRequest
+
+        return await land_in_session(self._here, LandRequest(branches, takes_all, onto, dry_run, verify))
+
+    async def list_branches(self) -> "list[BranchState]":
+        """Return the branches of agents that have not landed, and all of the last merge queue. Raises RetinueError."""
+        from retinue.app.merges import list_branches
+
+        return await list_branches(self._here.config)
+
+    async def ask_author(self, run_id: str, task: str) -> str:
+        """Resume a run, wait for it, and return what went wrong; the main agent is not told. Raises RetinueError."""
+        subagents = await self._here.need_subagents()
+        return await subagents.ask_author(run_id, task)
 
     async def runs(self) -> "list[Handle]":
         """Return all runs, newest first, including those of earlier processes."""
@@ -430,6 +455,16 @@ class Retinue:
         return WorkingTree(top, paths.own_dir / "snapshots", session.id, is_begun=session.leaf_id is not None)
 
     @property
+    def rewinds(self) -> "SessionRewinds":
+        """The rewinds of files and conversation. Raises RetinueError if no checkpoints are taken."""
+        from retinue.views.rewind import SessionRewinds
+
+        checkpoints = self._here.parts.checkpoints
+        if checkpoints is None:
+            raise RetinueError("no checkpoints are taken: the session is not saved, or the setting checkpoints is off")
+        return SessionRewinds(self._main, checkpoints.store)
+
+    @property
     def branch(self) -> str:
         """The branch of the working directory; empty without git."""
         from retinue.views.working_tree import read_branch
@@ -562,6 +597,7 @@ class Retinue:
         write: bool = False,
         session_id: str | None = None,
         output_schema: dict[str, Any] | str | None = None,
+        verify: str | Sequence[str] = (),
     ) -> dict[str, Any]:
         """Call the `subagent` surface once and return its result, even if it fails.
 
@@ -574,7 +610,8 @@ class Retinue:
         subagents = await self._here.need_subagents()
         model = self._main.setup.model.info.ref if self._host.request.model else None
         ports = subagents.tools.open_subagent(self.run_id, model)
-        call = SubagentCall(agent or "", task or "", session_id, write, output_schema=output_schema)
+        commands = to_commands(verify)
+        call = SubagentCall(agent or "", task or "", session_id, write, output_schema=output_schema, verify=commands)
         return await make_call(call, ports)
 
     async def open_delegation(self) -> "Delegation":

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -27,6 +27,7 @@ from retinue.tools.registry import ToolOptions, build_extra_tools, build_tools
 if TYPE_CHECKING:
     from retinue.app.mcp import McpServers
     from retinue.features.activity import ActivityRecorder
+    from retinue.features.checkpoint.feature import Checkpoints
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +51,8 @@ class SessionParts:
     """The models that runs may use."""
     recorder: "ActivityRecorder | None"
     """Records tool activity; None if nothing is saved, or inside another program's agent, which records it itself."""
+    checkpoints: "Checkpoints | None"
+    """None if nothing is saved, or another program's agent started this process."""
     find_main: Callable[[], LiveRun]
     warn: Callable[[str], None]
 
@@ -123,6 +126,7 @@ def build_parts(
         extensions=extensions,
         child_models=_open_child_models(host, config, extensions, find_main),
         recorder=_open_recorder(host, config),
+        checkpoints=_open_checkpoints(host, session, config, options, run_id, warn),
         find_main=find_main,
         warn=warn,
     )
@@ -147,6 +151,25 @@ def _open_recorder(host: Host, config: Config) -> "ActivityRecorder | None":
     from retinue.features.activity import ActivityRecorder, find_log
 
     return ActivityRecorder(find_log(config.paths.own_dir, config.paths.project), host.clock)
+
+
+def _open_checkpoints(
+    host: Host, session: Session, config: Config, options: ToolOptions, run_id: str, warn: Callable[[str], None]
+) -> "Checkpoints | None":
+    options.file_changes.recorder = None  # of another session in this process
+    if host.is_child or session.path is None or host.sent.features or not config.crew.settings.checkpoints:
+        return None
+    from retinue.features.checkpoint.feature import Checkpoints
+    from retinue.features.checkpoint.store import CheckpointStore
+    from retinue.features.sandbox import find_workspace
+
+    paths = config.paths
+    top = find_workspace(paths.cwd, paths.home)
+    find_territory = partial(config.boundaries.find_territory, paths.cwd, readonly=True)
+    store = CheckpointStore(top, paths.own_dir, options.locks, lambda: find_territory().hidden)
+    checkpoints = Checkpoints(store, session.id, run_id, warn)
+    checkpoints.record(options.file_changes)
+    return checkpoints
 
 
 def _find_servers(host: Host, config: Config, run_id: str) -> "McpServers | None":

@@ -18,7 +18,7 @@ from retinue.app.session_parts import SessionParts
 from retinue.core.definition import Definition
 from retinue.core.errors import UsageError
 from retinue.core.messages import CustomMessage
-from retinue.core.run import Reason, Run
+from retinue.core.run import Reason, Run, Status
 from retinue.core.tool_table import ASK, DISPATCH
 from retinue.durable.local.backend import FILE, open_backend
 from retinue.engine.build import RunBuilder, RunHost, choose_runner
@@ -34,6 +34,7 @@ from retinue.engine.run_config import REMOTE, RemoteRequest, RunConfig, RunPlan
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import find_session_dir
 from retinue.engine.setup import Feature, RunSetup
+from retinue.engine.warm_up import WarmUp
 from retinue.features.place import survey_place
 from retinue.features.transcript import Transcripts
 from retinue.models.gate import LimitPause
@@ -61,6 +62,8 @@ class Subagents:
     """Released on close."""
     dismissed: int = 0
     """Number of earlier runs that were not restored."""
+    was_paused: bool = False
+    """Whether runs waited for a usage limit when the last process ended."""
 
     @property
     def ports(self) -> FleetPorts:
@@ -102,6 +105,17 @@ class Subagents:
             self.manager.notifier.close()
         await asyncio.sleep(0)  # tasks that have a slot but have not begun must see that they are stopped
         await self.resources.aclose()
+
+    async def ask_author(self, run_id: str, task: str) -> str:
+        """Resume a run and wait for it, for a caller that is no agent; return what went wrong. Raises RetinueError."""
+        self.reactions.spare(run_id)
+        self.manager.resume(run_id, task)
+        await self.manager.wait(run_id, None)
+        self.manager.read(run_id)
+        run = self.manager.find(run_id)
+        outcome = None if run is None else run.outcome
+        is_done = outcome is not None and outcome.status is Status.COMPLETED
+        return "" if is_done else (outcome.error if outcome is not None else "") or "its run did not complete"
 
     def restrain_elsewhere(self, run_id: str, tools: Sequence[str], *, readonly: bool) -> None:
         """Revoke tools from a run and all below it in other processes; a run that cannot be notified is stopped."""
@@ -186,14 +200,15 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
                 manager, backend, partial(_render, tools), clock, reactions.rouse
             ),
             watchers=[*([] if parts.recorder is None else [parts.recorder.watch]), transcripts.watch, *watchers],
-            # On a worker, questions to the user are about approvals only.
+            # In a run that was sent here, questions to the user are about approvals only.
             has_user=lambda: host.desk.has_frontend and not host.is_child,
             is_blocked=builder.is_blocked,
         )
         resources.callback(host.gates.listen(lambda: manager.start_queued()))
         ports, publish = tools.open_fleet(parts.run_id), main.bus.publish
         schedules = Schedules(parts.config, main.session.id, ports, clock, publish) if parts.has_session else None
-        subagents = Subagents(tools, manager, builder, reactions, schedules, resources.pop_all(), dismissed)
+        was_paused, resources = bool(remains.pauses), resources.pop_all()
+        subagents = Subagents(tools, manager, builder, reactions, schedules, resources, dismissed, was_paused)
     try:
         untold = manager.recover(remains, aftermath.judge)
         RunCleanup(manager, backend, clock).open(untold)
@@ -233,7 +248,15 @@ def _build_config(tools: DelegationTools) -> RunConfig:
 
     def list_features(plan: RunPlan) -> list[Feature]:
         own = ChildTools(lambda setup: tools.make(setup.run_id))
-        return [*asked(plan), own, *guards.surround(plan), *plan.additions.features]
+        from retinue.settings.verification import build_verification
+
+        verified = build_verification(config, plan, parts.warn)
+        every = [*asked(plan), own, *guards.surround(plan), *plan.additions.features, verified]
+        if parts.checkpoints is None:
+            return every
+        is_elsewhere = plan.runner in ("process", "pi", REMOTE)
+        name, is_readonly = plan.definition.name, plan.rights.readonly
+        return parts.checkpoints.surround(every, agent=name, is_elsewhere=is_elsewhere, is_readonly=is_readonly)
 
     run_config = build_run_config(
         config.roster,
@@ -247,6 +270,7 @@ def _build_config(tools: DelegationTools) -> RunConfig:
         run_config,
         orphan_dir=run_config.orphan_dir if tools.keeps_sessions else None,
         lease=parts.lease,
+        warm_up=WarmUp(parts.host.clock) if config.crew.settings.warm_first else None,
         extend=parts.extensions.load_child,
         rules=guards.rules,
         # A run that was sent to another machine sends its own runs from there.

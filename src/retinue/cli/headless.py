@@ -89,10 +89,12 @@ class Headless:
         self._crew: Retinue | None = None
         self._task: asyncio.Task[object] | None = None
         self._progress: Progress | None = None
-        self._shown: set[tuple[str, int]] = set()
+        self._shown: set[str] = set()
         """Usage limits that the user was told of."""
         self._resumable = ""
         """The session to continue when a usage limit has ended the run."""
+        self._waits = True
+        """Whether it waits for the end of a usage limit."""
         self.ended_by = 0
         """The exit status of the signal that ended the run; 0 for none."""
 
@@ -172,10 +174,11 @@ class Headless:
     def _show_warning(self, event: Event) -> None:
         if isinstance(event, Warned):
             self._say(event.text)
-        elif isinstance(event, RunPaused) and (event.gate, event.until_ms) not in self._shown:
-            self._shown.add((event.gate, event.until_ms))
+        elif isinstance(event, RunPaused):
             limit = format_limit(event.provider, event.until_ms, time.time_ns() // 1_000_000)
-            self._say(f"{limit}; waiting" if self._options.wait else limit)
+            if limit not in self._shown:
+                self._shown.add(limit)
+                self._say(f"{limit}; waiting" if self._waits else limit)
 
     def _follow(self, crew: Retinue, progress: "Progress") -> None:
         """Show the progress of the run on a terminal."""
@@ -210,9 +213,10 @@ class _Prompts(Headless):
     def __init__(self, options: Options, prompts: list[list[UserContent]]) -> None:
         super().__init__(options)
         self._prompts = prompts
+        self._waits = options.wait
 
     async def _work(self, crew: Retinue) -> int:
-        outcome, waits = None, self._options.wait
+        outcome, waits = None, self._waits
         if not self._prompts:
             if not crew.is_interrupted:
                 raise UsageError("this session has no interrupted work to continue; give a prompt")

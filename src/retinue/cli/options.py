@@ -28,7 +28,7 @@ SECTIONS = {
 COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     "run": (
         "run.run_agent",
-        f"--write --json {_MODEL} --session-id",
+        f"--write --verify --json {_MODEL} --session-id",
         (("AGENT [TASK...]", "run one agent and print its answer; without TASK, read it from standard input"),),
     ),
     "agents": (
@@ -44,6 +44,11 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
             ("delete AGENT", "delete an agent's file"),
             ("convert AGENT --to DIALECT", "write the agent's file for another tool, and report what is lost"),
         ),
+    ),
+    "land": (
+        "land.run_land",
+        "--all --onto --dry-run --no-verify --json --session-dir",
+        (("[BRANCH...]", "merge branches of agents into the current one, each merge verified with landing.verify"),),
     ),
     "doctor": ("doctor.run_doctor", "--json", (("", "check the configuration"),)),
     "trust": (
@@ -62,6 +67,21 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
         "export.run_export",
         "--output --session-dir",
         (("[SESSION]", "write a session with all its runs and a timeline as one HTML file"),),
+    ),
+    "rewind": (
+        "rewind.run_rewind",
+        "--to --files --conversation --list --undo --session-dir",
+        (
+            (
+                "[SESSION]",
+                "bring files and conversation back to before a prompt; default: the last of the newest session",
+            ),
+        ),
+    ),
+    "undo": (
+        "rewind.run_undo",
+        "--ours --theirs --dry-run",
+        (("RUN", "take out what one agent changed; RUN is its id or the beginning of it"),),
     ),
     "serve": (
         "serve.run_serve",
@@ -174,6 +194,7 @@ FLAGS = {
     "--version": ("-v", "", "show the version"),
     "--json": ("", "", "print JSON"),
     "--write": ("", "", "let the agent use its tools that make changes"),
+    "--verify": ("", "COMMAND", "succeed only if this shell command succeeds in its workspace; may be repeated"),
     "run --session-id": ("", "ID", "continue the agent's session with this id, or create it"),
     "--description": ("", "TEXT", "new: when to use the agent, in one sentence"),
     "agents --tools": ("-t", "A,B", "new: its tools (default: all; none if empty)"),
@@ -183,7 +204,7 @@ FLAGS = {
     "--prompt": ("", "TEXT", "new: its instructions; - reads standard input"),
     "--user": ("", "", "new, eject, disable, convert: use your own folder (default)"),
     "--project": ("", "", "new, eject, disable, convert: use the project's folder"),
-    "--to": ("", "pi|claude|codex|opencode", "convert: the tool to write the agent for"),
+    "--to": ("", "pi|claude|codex|opencode|cursor|copilot|gemini", "convert: the tool to write the agent for"),
     "agents --yes": ("", "", "delete: do not ask"),
     "--yes": ("", "", "trust it"),
     "--no": ("", "", "do not trust it"),
@@ -192,7 +213,11 @@ FLAGS = {
     "--hook": ("", "NAME", "decide about this hook of the project"),
     "--extension": ("", "PATH", "decide about this extension that an agent file names by its path"),
     "--file": ("", "PATH", "decide about this agent file of a folder that is not trusted"),
-    "--command": ("", "KEY", "decide about this command of the project's subagents.json, such as worktree.setup"),
+    "--command": (
+        "",
+        "KEY",
+        "decide about this command of the project's subagents.json, such as verify, or AGENT/verify",
+    ),
     "--limit": ("", "N", "list at most so many calls (20)"),
     "--tool": ("", "NAME", "only calls of this tool"),
     "--run": ("", "ID", "only calls of this run"),
@@ -206,6 +231,14 @@ FLAGS = {
     "--host": ("", "NAME", "the name or address to listen on (default: 127.0.0.1); others than loopback need TLS"),
     "--tls-cert": ("", "FILE", "the server's certificate, as PEM"),
     "--tls-key": ("", "FILE", "the key of the certificate, as PEM"),
+    "rewind --to": ("", "N", "to before the N-th prompt (default: the last)"),
+    "--files": ("", "", "only the files"),
+    "--conversation": ("", "", "only the conversation"),
+    "rewind --list": ("", "", "list the prompts"),
+    "--undo": ("", "", "take back the last rewind or undo of this folder"),
+    "--ours": ("", "", "where others changed the same lines later, keep what is there now"),
+    "--theirs": ("", "", "where others changed the same lines later, put back what was there before the run"),
+    "undo --dry-run": ("", "", "say what would be done, but change nothing"),
     "--list": ("", "", "list the sessions in the background"),
     "--stop": ("", "", "close the session instead; it can be resumed"),
     "--database": ("", "URL", "the shared Postgres (default: RETINUE_DATABASE, else subagents.json)"),
@@ -216,6 +249,10 @@ FLAGS = {
     "--unfetched": ("", "", "prune: also runs whose result no front end has fetched"),
     "--no-check": ("", "", "store the key without asking the provider whether it is right"),
     "--refresh": ("", "", "first ask the providers for their models"),
+    "land --all": ("", "", "all branches of agents that have not landed"),
+    "--onto": ("", "BRANCH", "land on this branch instead of the one that is checked out"),
+    "--dry-run": ("", "", "merge and check, but change nothing"),
+    "--no-verify": ("", "", "land what merges cleanly, without a check; no author is asked"),
     "--all": ("", "", "include those of other folders and of subagents"),
 }
 """Flags by name: short name, its value (empty: takes none; lower case: one of these) and what it does.
@@ -246,6 +283,7 @@ class Options:
         self.files: list[str] = []
         self.mode = "text"
         self.append_system_prompt: list[str] = []
+        self.verify: list[str] = []
         self.tools: str | None = None
         self.system_prompt: str | None = None
         self.description: str | None = None
@@ -257,18 +295,19 @@ class Options:
         self.session = self.session_id = self.session_dir = self.name = ""
         self.no_tools = self.no_context_files = self.no_skills = False
         self.exclude_tools = self.directory = ""
-        self.no_check = self.wait = False
+        self.no_check = self.wait = self.dry_run = self.no_verify = False
+        self.files_only = self.conversation = self.undo = self.ours = self.theirs = False
         self.refresh = self.all = self.write = self.readonly = False
         self.user = self.project = self.yes = self.no = self.forget = False
         self.mcp = self.hook = self.extension = self.file = self.setting = self.to = ""
         self.output = self.port = self.host = self.tls_cert = self.tls_key = ""
         self.detach = self.list = self.stop = self.http = False
         self.search = self.fetch = self.convert = self.unfetched = False
-        self.limit = self.tool = self.run = ""
+        self.limit = self.tool = self.run = self.onto = ""
         self.database = self.slots = self.total = self.drain = self.days = ""
 
 
-_FIELDS = {"--continue": "continue_", "--command": "setting"}
+_FIELDS = {"--continue": "continue_", "--command": "setting", "--files": "files_only"}
 """Flags whose field has another name."""
 
 
@@ -301,6 +340,7 @@ _CONFLICTS = (
     ("--detach", "--mode"),
     ("--detach", "--no-session"),
     ("--user", "--project"),
+    ("--ours", "--theirs"),
     ("--yes", "--no"),
     ("--yes", "--forget"),
     ("--no", "--forget"),

@@ -51,7 +51,11 @@ class _AgentRun(Headless):
     async def _work(self, crew: Retinue) -> int:
         options = self._options
         result = await crew.call_subagent(
-            self._agent, self._words, write=options.write, session_id=options.session_id or None
+            self._agent,
+            self._words,
+            write=options.write,
+            session_id=options.session_id or None,
+            verify=options.verify,
         )
         status = self._report(result)
         await self._drain()
@@ -84,6 +88,9 @@ class _AgentRun(Headless):
             # Output is shortened only to save a model's context; a user or a pipe gets all of it.
             answer = details["results"][0]["output"] if is_cut else text
             self._print(answer)
+            one = details["results"][0]
+            if one["verification"] == "verified" or one["receipts"]["notes"]:
+                say(result["content"][1]["text"])
             return 0
         say(text)
         is_misuse = error in ("INVALID_INPUT", "UNKNOWN_AGENT", "SUBAGENT_DISABLED", "SUBAGENTS_DISABLED")

@@ -106,6 +106,8 @@ class Definition(Struct, frozen=True, kw_only=True):
     """The JSON Schema that its result must match."""
     schema_file: str = ""
     """The file with the schema, as written."""
+    verify: tuple[str, ...] = ()
+    """Shell commands that must succeed before a run is done."""
     color: str | None = None
     shadows: tuple[str, ...] = ()
     """Files with the same agent name that this file overrides, nearest first."""

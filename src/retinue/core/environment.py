@@ -24,6 +24,8 @@ BUDGET_FD = "RETINUE_BUDGET_FD"
 """The file descriptor through which a child process draws on the budget of its run."""
 QUESTION_FD = "RETINUE_QUESTION_FD"
 """The file descriptor through which the run of a child process asks its parent."""
+LIMITS_DIR = "RETINUE_LIMITS_DIR"
+"""The folder with the usage limits that the processes of one main agent have reached."""
 PASSWORD_FILES = ("PGPASSFILE", "PGSERVICEFILE")
 """Variables that name files with database passwords."""
 READING = (*_FINDING, *_SPEAKING, "PWD", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct
 
+from retinue.core.merge_report import MergeStep
 from retinue.core.messages import AssistantMessage, Message, ThinkingLevel, ToolResultMessage, Usage, UserContent
 from retinue.core.model import Delta
 from retinue.core.run import Grant, Outcome, Question, Run
@@ -42,6 +43,12 @@ class RunPlaced(_Fact, frozen=True, tag=True):
     @property
     def machine(self) -> str:
         return self.worker
+
+
+class BranchesMerged(_Fact, frozen=True, tag=True):
+    """Live. A merge queue made a step."""
+
+    step: MergeStep
 
 
 class RunProgressed(_Fact, frozen=True, tag=True):
@@ -293,6 +300,7 @@ Event: TypeAlias = (
     RunQueued
     | RunStarted
     | RunPlaced
+    | BranchesMerged
     | RunProgressed
     | AttemptStarted
     | AttemptEnded

@@ -47,6 +47,8 @@ class ToolSpec(Struct, frozen=True):
     """A JSON schema of type object."""
     checks_itself: bool = False
     """The tool checks its arguments itself, by more of the standard than we do before a call."""
+    limits_itself: bool = False
+    """The tool limits the time of its calls itself: it waits for an agent or a person."""
     alias_of: str = ""
     """The tool's own name, if a definition renames it; `name` is then the new name."""
 
@@ -191,7 +193,7 @@ class Draft:
     Without a watcher, progress is visible only in `size`.
     """
 
-    __slots__ = ("_blocks", "info", "say", "started_ms", "thinking", "usage", "watcher")
+    __slots__ = ("_blocks", "info", "on_begin", "say", "started_ms", "thinking", "usage", "watcher")
 
     def __init__(
         self,
@@ -206,6 +208,8 @@ class Draft:
         self.watcher = watcher
         self.say: Callable[[str], None] | None = None
         """Called with a line for the user that says why the reply is late."""
+        self.on_begin: Callable[[], None] | None = None
+        """Called when the first bytes of the reply arrive, if the adapter can tell."""
         self.thinking = thinking
         self.usage = Usage()
         self._blocks: list[_Block] = []

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from retinue.core.messages import Usage
+from retinue.core.receipt import Receipts, Verification
 
 BRANCH_PREFIX = "pi-agent-"
 """How the names of worktrees and of their branches begin; the id of the run follows."""
@@ -55,6 +56,8 @@ class Reason(StrEnum):
     """It had to answer with a call of `subagent_finalize`, and ended without one."""
     INVALID_RESULT = "invalid_result"
     """It delivered no result that matches its schema."""
+    VERIFICATION_FAILED = "verification_failed"
+    """The commands that verify its result failed."""
 
 
 Join: TypeAlias = Literal["async", "smart", "group"]
@@ -94,6 +97,10 @@ class Outcome(Struct, frozen=True):
     """Exit status of its process, if it had its own and that ended by itself."""
     structured: Any = None
     """Its result as data, if it had to match a schema and does."""
+    verification: Verification = "not verified"
+    """Whether the host has verified its result."""
+    receipts: Receipts | None = None
+    """What the host saw of its work; None if it saw nothing."""
 
     @property
     def cost(self) -> float:

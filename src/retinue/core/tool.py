@@ -140,13 +140,6 @@ class Refusing(Protocol):
 
 
 @runtime_checkable
-class Waiting(Protocol):
-    """A tool that waits for an agent or a person: it limits the time of its calls itself."""
-
-    waits: bool
-
-
-@runtime_checkable
 class SharedTool(Protocol):
     """A tool that a run in a process of its own has there, and whose state is here."""
 
@@ -195,7 +188,7 @@ def suggest_tool(name: str, known: Collection[str]) -> str:
     return suggest(name, known)
 
 
-_ASKED_FOR = ("abandon", "refuse", "waits")
+_ASKED_FOR = ("abandon", "refuse")
 """Optional methods, copied to the wrapper: an `isinstance` check with a protocol does not see `__getattr__`."""
 
 

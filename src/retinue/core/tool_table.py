@@ -50,6 +50,7 @@ TOOLS = (
     ToolRow("subagent", "subagent", Effect.DELEGATE, "callers", "surfaces/subagent/tool", "SubagentTool"),
     ToolRow("dispatch_agent", "dispatch", Effect.DELEGATE, "callers", "surfaces/dispatch/tool", "DispatchTool"),
     ToolRow("tool_search", "search", Effect.READ, "deferred", "features/deferred", "SearchTool"),
+    ToolRow("land_branches", "landing", Effect.EXECUTE, "internal", "features/merges/tool", "LandTool"),
     ToolRow("subagent_finalize", "finalize", Effect.READ, "internal", "features/finalise", "FinalizeTool"),
     ToolRow("submit_result", "finalize", Effect.READ, "internal", "features/finalise", "SubmitTool"),
 )
@@ -75,6 +76,7 @@ DISPATCH = "dispatch_agent"
 ASK = "ask_parent"
 SEARCH = "tool_search"
 """In a list it asks for all deferred tools. It is added with them; if there are none, its absence is not an error."""
+LAND = "land_branches"
 FINALIZE = "subagent_finalize"
 """The tool with which an agent gives its final answer; only children have it."""
 SUBMIT = "submit_result"

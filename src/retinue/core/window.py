@@ -70,6 +70,12 @@ class Output(Struct, frozen=True, tag="output"):
     text: str
 
 
+class Title(Struct, frozen=True, tag="title"):
+    """What the session is about."""
+
+    text: str
+
+
 class Parted(Struct, frozen=True, tag="parted"):
     """The window is closed: detached from a session that continues, or the session has ended."""
 
@@ -115,7 +121,7 @@ class ProcessRecord(Struct, frozen=True, tag="record", rename="camel"):
 
 
 ToProcess: TypeAlias = Open | Keys | Resize | Focus | Report | Say | Reply | Close
-ToWindow: TypeAlias = Output | Parted | Refused | ProcessRecord
+ToWindow: TypeAlias = Output | Title | Parted | Refused | ProcessRecord
 
 read_request = msgspec.json.Decoder(ToProcess).decode
 read_answer = msgspec.json.Decoder(ToWindow).decode

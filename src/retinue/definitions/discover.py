@@ -12,17 +12,18 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.definition import FOREIGN, Definition, Dialect, Foreign, Source
+from retinue.core.definition import FOREIGN, Definition, Dialect, Source
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import UsageError, quote
 from retinue.core.output_schema import check_schema, parse_schema
 from retinue.definitions.dialects import codingcode, pi, sticky
 from retinue.definitions.fields import show_place
+from retinue.definitions.places import FOREIGN_PLACES, RULE_FILES, list_plugins
 
 if TYPE_CHECKING:
     from retinue.definitions.denials import Denial
@@ -45,43 +46,6 @@ class Root(Struct, frozen=True):
     """Its folders are searched, too."""
 
 
-class ForeignPlace(NamedTuple):
-    """Where another tool keeps agents, relative to the project or to the home directory."""
-
-    dialect: Foreign
-    path: str
-    is_users: bool = False
-    suffixes: tuple[str, ...] = (".md",)
-    is_deep: bool = False
-
-
-_OPENCODE = ("opencode.json", "opencode.jsonc")
-FOREIGN_PLACES = (
-    ForeignPlace("claude", ".claude/agents", is_deep=True),
-    ForeignPlace("claude", ".claude/agents", is_users=True, is_deep=True),
-    ForeignPlace("codex", ".codex/agents", suffixes=(".toml",)),
-    ForeignPlace("codex", ".codex/agents", is_users=True, suffixes=(".toml",)),
-    *(ForeignPlace("opencode", f".opencode/{name}", is_deep=True) for name in ("agents", "agent")),
-    *(ForeignPlace("opencode", path) for name in _OPENCODE for path in (name, f".opencode/{name}")),
-    *(ForeignPlace("opencode", f".config/opencode/{name}", True, is_deep=True) for name in ("agents", "agent")),
-    *(ForeignPlace("opencode", f".config/opencode/{name}", is_users=True) for name in _OPENCODE),
-    ForeignPlace("cursor", ".cursor/agents"),
-    ForeignPlace("cursor", ".cursor/agents", is_users=True),
-    ForeignPlace("copilot", ".github/agents"),
-    ForeignPlace("copilot", ".copilot/agents", is_users=True),
-    ForeignPlace("gemini", ".gemini/agents"),
-    ForeignPlace("gemini", ".gemini/agents", is_users=True),
-)
-"""Within one level, in order of precedence."""
-RULE_FILES = (
-    ForeignPlace("claude", ".claude/settings.json"),
-    ForeignPlace("claude", ".claude/settings.local.json"),
-    ForeignPlace("claude", ".claude/settings.json", is_users=True),
-    *(ForeignPlace("opencode", path) for name in _OPENCODE for path in (name, f".opencode/{name}")),
-    *(ForeignPlace("opencode", f".config/opencode/{name}", is_users=True) for name in _OPENCODE),
-)
-"""Files whose rules restrict the agents of a tool."""
-PLUGINS = ".claude/plugins/installed_plugins.json"
 MAX_FOLDERS = 500
 """Maximum number of folders searched below one root."""
 
@@ -155,7 +119,7 @@ def _list_user_roots(places: AgentFolders) -> list[Root]:
     found: list[Root] = []
     for dialect in (name for name in FOREIGN if name in places.sources):
         own = [place for place in FOREIGN_PLACES if place.is_users and place.dialect == dialect]
-        plugins = _list_plugins(places.home) if dialect == "claude" else []
+        plugins = list_plugins(places.home, places.project) if dialect == "claude" else []
         found += [
             Root(
                 os.path.join(places.home, place.path), dialect, "user", place.suffixes, "", places.hidden, place.is_deep
@@ -164,29 +128,6 @@ def _list_user_roots(places: AgentFolders) -> list[Root]:
         ]
         found += [Root(path, dialect, "user", hidden=places.hidden, is_deep=True) for path in plugins]
     return found
-
-
-def _list_plugins(home: Path) -> list[str]:
-    """The folders of agents of Claude Code's plugins, except those that its settings switch off."""
-    installed = _load_object(os.path.join(home, PLUGINS)).get("plugins")
-    enabled = _load_object(os.path.join(home, ".claude/settings.json")).get("enabledPlugins")
-    switched = enabled if isinstance(enabled, dict) else {}
-    found: list[str] = []
-    for name, entry in installed.items() if isinstance(installed, dict) else ():
-        entries = entry if isinstance(entry, list) else [entry]
-        paths = [item.get("installPath") for item in entries if isinstance(item, dict) and not item.get("projectPath")]
-        if switched.get(name, True) is True:
-            found += [os.path.join(path, "agents") for path in paths if isinstance(path, str) and os.path.isabs(path)]
-    return list(dict.fromkeys(found))
-
-
-def _load_object(path: str) -> dict[str, object]:
-    from retinue.core.strictjson import JsonError, parse_json
-
-    try:
-        return parse_json(_read(path)[0], where=path, comments=True) if os.path.isfile(path) else {}
-    except (OSError, JsonError):
-        return {}
 
 
 def list_rule_files(places: AgentFolders) -> list[Root]:
@@ -203,7 +144,7 @@ def list_rule_files(places: AgentFolders) -> list[Root]:
 
 def load_rules(root: Root) -> "list[Denial]":
     """The rules of one file that restrict agents; none if there is no such file."""
-    from retinue.definitions.denials import Denial, parse_claude, parse_opencode
+    from retinue.definitions.denials import Denial, parse_rules
 
     if not os.path.lexists(root.path):
         return []
@@ -215,7 +156,7 @@ def load_rules(root: Root) -> "list[Denial]":
         return [Denial(root.path, "the file", fault=_explain(error))]
     if real != root.path and (fault := _find_link_fault(real, status, root)):
         return [Denial(root.path, "the file", fault=fault)]
-    return (parse_claude if root.dialect == "claude" else parse_opencode)(data, root.path)
+    return parse_rules(data, root.path, root.dialect)
 
 
 def list_deep(root: Root) -> list[Root]:
@@ -299,6 +240,8 @@ def load_root(root: Root, known_tools: Collection[str], before: Mapping[str, Fou
         return Listing(root, stamp, (), (_tell(root.path, text, "link"),))
     if root.path.endswith((".json", ".jsonc")):
         return Listing(root, stamp, _load_config(root))
+    if root.path.endswith(root.suffixes) and os.path.isfile(root.path):
+        return Listing(root, stamp, (_load(root.path, root, known_tools),))
     try:
         with os.scandir(root.path) as entries:
             found = sorted(
@@ -321,11 +264,11 @@ def load_root(root: Root, known_tools: Collection[str], before: Mapping[str, Fou
 
 def _load_config(root: Root) -> tuple[FoundAgent, ...]:
     """The agents that one file of OpenCode lists."""
-    from retinue.definitions.dialects.opencode import parse_config
-
     path = root.path
     if not os.path.isfile(path):
         return ()
+    from retinue.definitions.dialects.opencode import parse_config
+
     try:
         data, status, real = _read(path)
     except OSError as error:
@@ -333,7 +276,7 @@ def _load_config(root: Root) -> tuple[FoundAgent, ...]:
     if real != path and (fault := _find_link_fault(real, status, root)):
         return (_refuse(path, _to_stamp(status), fault, "link"),)
     stamp = _to_stamp(status) if time.time_ns() - status.st_mtime_ns > _SETTLE_NS else None
-    return tuple(FoundAgent(path, stamp, item, tuple(told)) for item, told in parse_config(data, path, root.source))
+    return tuple(_finish(item, told, root, stamp) for item, told in parse_config(data, path, root.source))
 
 
 def load_accepted(root: Root, known_tools: Collection[str], accepted: Mapping[str, str]) -> Listing:
@@ -422,11 +365,23 @@ def _load(
     if problem is not None:
         return FoundAgent(path, stamp, None, (problem,))
     definition, diagnostics = PARSERS[root.dialect](text, path, root.source, known_tools=known_tools)
+    return _finish(definition, diagnostics, root, stamp, path=path, is_accepted=digest is not None)
+
+
+def _finish(
+    definition: Definition | None,
+    told: list[Diagnostic],
+    root: Root,
+    stamp: Stamp | None,
+    *,
+    path: str = "",
+    is_accepted: bool = False,
+) -> FoundAgent:
     if definition is not None and definition.schema_file:
         stamp = None  # the schema may change without its agent
-        definition, more = _add_schema(definition, root, is_accepted=digest is not None)
-        diagnostics += more
-    return FoundAgent(path, stamp, definition, tuple(diagnostics))
+        definition, more = _add_schema(definition, root, is_accepted=is_accepted)
+        told += more
+    return FoundAgent(path or root.path, stamp, definition, tuple(told))
 
 
 def _add_schema(definition: Definition, root: Root, *, is_accepted: bool) -> tuple[Definition, list[Diagnostic]]:

@@ -16,13 +16,14 @@ from retinue.core.definition import FieldReport, FieldStatus, Selection
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import UsageError, quote
 from retinue.core.output_schema import MAX_CHARS, check_schema
+from retinue.core.receipt import to_commands
 from retinue.definitions.frontmatter import FrontmatterBlock, FrontmatterField, Items, Scalar, Value, YamlTable
 
 # Fields that restrict an agent: a typo must not disable them.
 LIMITING = frozenset((
     "tools", "approved_tools", "allowed_tools", "disallowed_tools", "disabled", "readonly", "enabled", "isolated",
     "extensions", "exclude_extensions", "isolation", "max_turns", "max_tokens_total", "max_cost", "max_seconds",
-    "allowed_subagents", "hooks", "output_schema",
+    "allowed_subagents", "hooks", "output_schema", "verify",
 ))  # fmt: skip
 # Names of these fields in other programs and dialects, folded.
 _FOREIGN = {
@@ -269,6 +270,21 @@ class AgentFields:
             self.is_disabled = True
             self.report(f"{self.name('output_schema')}: {error}; the agent is disabled", "output_schema")
             return None, ""
+
+    def read_commands(self, field: str) -> tuple[str, ...]:
+        """One shell command or a list of them; anything else disables the agent."""
+        value = self._values.get(field)
+        if value is None or (isinstance(value, Scalar) and value.is_null):
+            return ()
+        parts = value.values if isinstance(value, Items) else (value,)
+        try:
+            # Each as it is written: `true` is a command, too.
+            given = [part.text if isinstance(part, Scalar) and not part.is_null else None for part in parts]
+            return to_commands(given, self.name(field))
+        except UsageError as error:
+            self.is_disabled = True
+            self.report(f"{error}; the agent is disabled", field)
+            return ()
 
 
 def show_place(path: str, line: int | None) -> str:

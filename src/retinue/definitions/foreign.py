@@ -5,132 +5,35 @@ tables of each tool are in its file in `dialects`.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.definition import DeclaredTools, Definition, Dialect, Source
+from retinue.core.definition import DeclaredTools, Definition, Source
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.core.tool import Effect
 from retinue.core.tool_table import BUILTIN_TOOLS, EFFECTS, KNOWN_TOOLS
-from retinue.definitions.document import choose_prompt, find_fault, find_hidden, read_description, read_name
-from retinue.definitions.fields import AgentFields, find_close, fold_key, show_place
+from retinue.definitions.document import choose_prompt, find_fault, read_description, read_name
+from retinue.definitions.fields import find_close, fold_key
+from retinue.definitions.foreign_fields import ForeignFields, ForeignTables
 from retinue.definitions.frontmatter import (
-    BlockError,
-    FrontmatterBlock,
-    FrontmatterField,
     Items,
     Scalar,
     Value,
     YamlTable,
-    parse_block,
 )
 
 DELEGATION = tuple(name for name, effect in EFFECTS.items() if effect is Effect.DELEGATE)
 WRITERS = frozenset(name for name, effect in EFFECTS.items() if effect is Effect.WRITE)
 WEB = ("fetch_content", "get_search_content", "convert_content")
 _PATTERN = re.compile(r"([^()]+)\((.*)\)\Z", re.DOTALL)
-# Words in the name of an unknown field that say that it restricts the agent.
-_RESTRICTING = re.compile(
-    r"permi|den(y|ied)|allow|forbid|block|restrict|constrain|exclu|readonly|sandbox|tool|approv|limit|max|policy"
-    r"|network|isolat|disab|timeout|budget"
-)
+_SERVER_LIMIT = re.compile(r"tool|allow|den(y|ied)|exclu|disab|block|readonly")
+"""Words in the name of a field of an MCP server that say that it restricts the agent."""
+_TOOL_NAME = re.compile(r"[\w.:/-]+|\*|mcp__[\w.*-]+")
 Parsed = tuple[Definition | None, list[Diagnostic]]
-
-
-class ForeignTables(Struct, frozen=True):
-    """What one tool calls things."""
-
-    dialect: Dialect
-    fields: Mapping[str, str]
-    """Its field → ours."""
-    ignored: Mapping[str, str]
-    """Fields that restrict nothing and have no counterpart → why."""
-    tools: Mapping[str, tuple[str, ...]]
-    """Its tool, in lower case → ours; empty if there is none."""
-    denied: Mapping[str, tuple[str, ...]] = {}
-    """What a denial covers, where that is more."""
-    models: Mapping[str, str] = {}
-    """Its alias → a part of a model's name; empty for the caller's model."""
-
-
-class ForeignFields(AgentFields):
-    """The fields of a file of another tool."""
-
-    def __init__(self, block: FrontmatterBlock, path: str, tables: ForeignTables) -> None:
-        self.faults: list[str] = []
-        self.tables = tables
-        super().__init__(block, path, tables.fields, tables.ignored)
-        for entry in block.entries:
-            key = entry.key
-            is_unknown = key not in tables.fields and key not in tables.ignored and key not in self._written.values()
-            if is_unknown and _RESTRICTING.search(fold_key(key)):
-                self.block(key, "is a field that retinue does not know and that may restrict the agent", entry.line)
-
-    def report(
-        self,
-        text: str,
-        field: str = "",
-        line: int | None = None,
-        code: str = "field",
-        severity: Literal["error", "warning"] = "error",
-    ) -> None:
-        """Report a problem; a warning about a field is in the field's report only."""
-        if severity == "error" or not (field and code in ("unknown-key", "unknown-tool", "field")):
-            super().report(text, field, line, code, severity)
-        elif field in self._written:
-            self.note(self._written[field], "approximated", text)
-
-    def block(self, field: str, why: str, line: int | None = None) -> None:
-        """Disable the agent because of a restriction that cannot be expressed."""
-        key = self.name(field)
-        line = self.lines.get(field) if line is None else line
-        text = f"{show_place(self.path, line)}: {key}: {why}; the agent is disabled"
-        self.note(key, "ignored", f"{why}; the agent is disabled")
-        self.problems.append(Diagnostic(text, self.path, line, code="restriction", field=key))
-        self.faults.append(text)
-        self.is_disabled = True
-
-    def block_value(self, field: str, expected: str) -> None:
-        self.block(field, f"found {show_short(self.get(field))}; expected {expected}")
-
-    def _reject_limit(self, field: str, expected: str) -> None:
-        self.block_value(field, expected)
-
-    def approximate(self, field: str, how: str) -> None:
-        self.note(self.name(field), "approximated", how)
-
-    def drop(self, field: str, why: str) -> None:
-        self.note(self.name(field), "ignored", why)
-
-    def read_flag(self, field: str) -> bool:
-        """A switch that restricts if it is true; an unclear value disables the agent."""
-        value = self.get(field)
-        if value is None or (isinstance(value, Scalar) and (value.is_null or value.text.lower() == "false")):
-            return False
-        if not (isinstance(value, Scalar) and value.text.lower() == "true"):
-            self.block_value(field, "true or false")
-        return True
-
-    def read_mode(self, field: str, known: Iterable[str]) -> str | None:
-        """One of the words that are known to restrict or not; any other value disables the agent."""
-        value = self.get(field)
-        if value is None or (isinstance(value, Scalar) and value.is_null):
-            return None
-        if isinstance(value, Scalar) and value.text in known:
-            return value.text
-        self.block_value(field, f"one of {', '.join(known)}")
-        return None
-
-
-def show_short(value: Value | None) -> str:
-    if isinstance(value, Scalar):
-        return "nothing" if value.is_null else quote(value.text, 60)
-    return "an object" if isinstance(value, YamlTable) else "a list"
 
 
 class AgentDraft:
@@ -142,8 +45,11 @@ class AgentDraft:
         self.denied: list[str] = []
         self.readonly = False
         self.enabled = True
+        self.has_skill_rules = False
         self.servers: list[str] = []
         """MCP servers whose tools are all given."""
+        self.lost_servers: set[str] = set()
+        """MCP servers that are denied; `*` for all."""
         self.selectors: list[str] = []
         self.patterns: list[tuple[str, str, tuple[str, ...]]] = []
         """Field, rule and tools of rules about some uses of a tool."""
@@ -157,47 +63,30 @@ class AgentDraft:
         self.names = [*(BUILTIN_TOOLS if self.names is None else self.names), *tools]
 
 
-def open_foreign(text: str, path: str, tables: ForeignTables) -> tuple[ForeignFields | None, list[Diagnostic]]:
-    """Parse a Markdown file; None, with the reason, if that fails."""
-    try:
-        block = parse_block(text, "lines")
-    except BlockError as error:
-        return None, [Diagnostic(f"{show_place(path, error.line)}: {error}", path, error.line, code=error.code)]
-    fields = ForeignFields(block, path, tables)
-    find_hidden(fields, block)
-    return fields, fields.problems
-
-
-def to_block(data: Mapping[str, Any], body: str, lines: Mapping[str, int]) -> FrontmatterBlock:
-    """The fields of a TOML or JSON file in the form of frontmatter."""
-    entries = tuple(
-        FrontmatterField(key, to_value(item, lines.get(key, 1)), lines.get(key, 1)) for key, item in data.items()
-    )
-    return FrontmatterBlock(entries, body.strip(), 1)
-
-
-def to_value(data: Any, line: int) -> Value:
-    if isinstance(data, Mapping):
-        return YamlTable({str(key): to_value(item, line) for key, item in data.items()}, line)
-    if isinstance(data, list | tuple):
-        return Items(tuple(to_value(item, line) for item in data), line)
-    if isinstance(data, str):
-        return Scalar(data, line, is_quoted=True)
-    return Scalar("" if data is None else str(data).lower(), line)
-
-
 def build_agent(
-    fields: ForeignFields, source: Source, read_more: Callable[[AgentDraft], None], *, stem: str = ""
+    fields: ForeignFields,
+    source: Source,
+    read_more: Callable[[AgentDraft], None],
+    *,
+    stem: str = "",
+    is_served: Callable[[str], bool] = lambda word: False,
 ) -> Parsed:
-    """The definition in a file; `read_more` reads what only this tool has."""
+    """The definition in a file; `read_more` reads what only this tool has.
+
+    `is_served` returns whether a word of the tool list names tools of a server in a form that `read_more` reads.
+    """
     name = _read_stem(fields, stem) if stem else read_name(fields, stem_counts=True)
     described = read_description(fields)
     draft = AgentDraft(fields)
-    _read_tools(draft)
+    _read_tools(draft, is_served)
     _read_denied(draft)
     _read_plain(draft)
     read_more(draft)
+    _drop_servers(draft)
+    if draft.has_skill_rules:
+        draft.values["skills"] = False
     model, is_wish = _read_model(fields)
+    schema, schema_file = fields.read_schema()
     if name is None or fields.is_refused:
         return None, fields.problems
     names = None if draft.names is None else tuple(dict.fromkeys(draft.names))
@@ -214,6 +103,8 @@ def build_agent(
         model=model,
         is_model_wish=is_wish,
         mcp_servers=tuple(dict.fromkeys(draft.servers)),
+        output_schema=schema,
+        schema_file=schema_file,
         lines=fields.lines,
         **draft.values,
     )
@@ -237,7 +128,9 @@ def _read_stem(fields: ForeignFields, stem: str) -> str | None:
 
 def list_possible(definition: Definition) -> set[str]:
     """The tools that an agent could get if everything were available."""
-    names = BUILTIN_TOOLS if definition.tools.names is None else definition.tools.names
+    declared = definition.tools
+    names = () if declared.names is None else declared.names
+    names = (*names, *BUILTIN_TOOLS) if declared.names is None or declared.all_builtins else names
     more = DELEGATION if definition.allowed_subagents else ()
     denied = {word.lower() for word in definition.tools.denied}
     if {"*", "all"} & denied:
@@ -287,7 +180,7 @@ def find_server(word: str) -> tuple[str, str] | None:
     return (server, tool or "*") if slash and server else None
 
 
-def _read_tools(draft: AgentDraft) -> None:
+def _read_tools(draft: AgentDraft, is_served: Callable[[str], bool]) -> None:
     fields = draft.fields
     value = fields.get("tools")
     if value is None:
@@ -317,7 +210,9 @@ def _read_tools(draft: AgentDraft) -> None:
             draft.names += [] if "*" in served[1] else [word.replace("/", ":", 1)]
         elif found:
             draft.names += found
-        else:
+        elif "(" in word:
+            fields.block("tools", f"{quote(word, 80)} is not the name of a tool")
+        elif not is_served(word):
             missing.append(word)
     draft.servers += mentioned if draft.servers else []
     if missing:
@@ -341,12 +236,15 @@ def deny_word(draft: AgentDraft, field: str, word: str) -> None:
     tool, use = split_pattern(word)
     tables = draft.fields.tables
     found = translate(tool, tables, is_denial=True)
-    if use != "*":
+    if tool.lower() == "skill":
+        draft.values["skills"] = False
+        draft.has_skill_rules |= use != "*"
+    elif not _TOOL_NAME.fullmatch(tool) or (use != "*" and find_server(tool)):
+        draft.fields.block(field, f"{quote(word, 80)} is not the name of a tool")
+    elif use != "*":
         draft.patterns.append((field, word, found or (tool,)))
     elif found is not None:
         draft.deny(*found)
-        if tool.lower() == "skill":
-            draft.values["skills"] = False
     elif served := find_server(word):
         deny_server(draft, word, *served)
     else:
@@ -360,9 +258,28 @@ def deny_server(draft: AgentDraft, word: str, server: str, tool: str) -> None:
     """Take away a tool of an MCP server, or all its tools."""
     draft.deny(word, f"{server}:{tool}", f"mcp__{server}__{tool}")
     if "*" in server or "*" in tool:
-        lost = {"*" if "*" in server else server}
-        draft.servers = [name for name in draft.servers if not {name, "*"} & lost]
-        draft.names = None if draft.names is None else drop_served(draft.names, lost)
+        draft.lost_servers.add("*" if "*" in server else server)
+
+
+def _drop_servers(draft: AgentDraft) -> None:
+    """Take away the tools of the servers that are denied as a whole."""
+    lost = draft.lost_servers
+    draft.servers = [] if "*" in lost else [name for name in draft.servers if name not in lost]
+    draft.selectors = [] if "*" in lost else draft.selectors
+    draft.names = None if draft.names is None else drop_served(draft.names, lost)
+
+
+def check_servers(draft: AgentDraft, field: str) -> None:
+    """Disable an agent that limits the tools of a server, if it gets tools of servers."""
+    value = draft.fields.get(field)
+    servers = value.values if isinstance(value, Items) else (value,)
+    names = [word for word in draft.names or () if find_server(word.replace(":", "/", 1))]
+    if not (draft.servers or draft.selectors or names):
+        return
+    tables = [table for server in servers if isinstance(server, YamlTable) for table in server.values.values()]
+    keys = [key for table in tables if isinstance(table, YamlTable) for key in table.values]
+    if limit := next((key for key in keys if _SERVER_LIMIT.search(fold_key(key))), None):
+        draft.fields.block(field, f"{quote(limit, 60)} limits the tools of a server, which cannot be expressed")
 
 
 def drop_served(names: Iterable[str], servers: Collection[str]) -> list[str]:
@@ -390,8 +307,9 @@ def _read_plain(draft: AgentDraft) -> None:
         values["memory"] = fields.read_choice("memory", ("user", "project", "local"))
     if fields.has("isolation") and fields.read_mode("isolation", ("worktree",)):
         values["isolation"] = "worktree"
-    if fields.has("skills") and (skills := fields.read_words("skills")):
-        values["skills"] = skills
+    skills = fields.get("skills")
+    if skills is not None and not (isinstance(skills, Scalar) and skills.is_null):
+        values["skills"] = fields.read_selection("skills", doubt=False)
     if shown := fields.read_text("display_name"):
         values["display_name"] = shown
 

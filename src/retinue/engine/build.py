@@ -148,6 +148,7 @@ async def build_run(
             features=tuple(config.list_features(plan)),
             plan=plan,
             gates=host.gates,
+            warm_up=None if parent is None else config.warm_up,
         )
     except BaseException:
         additions.release()

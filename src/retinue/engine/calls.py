@@ -17,7 +17,7 @@ from retinue.core.events import CallChanged, Event, MessageFinished, ToolFinishe
 from retinue.core.messages import TextContent, ToolCall, ToolResultMessage, UserContent
 from retinue.core.run import Reason
 from retinue.core.schema import fit_arguments
-from retinue.core.tool import Amendment, Refusing, Tool, ToolContext, ToolResult, Waiting, find_code
+from retinue.core.tool import Amendment, Refusing, Tool, ToolContext, ToolResult, find_code
 from retinue.engine.scope import run_together
 from retinue.sessions.summary import shorten
 
@@ -201,7 +201,7 @@ class _Running:
                 progress=self._progress(call),
                 on_cut=lambda render: self._cut.update({call.id: (begun_s, render)}),
             )
-            limit_s = None if isinstance(tool, Waiting) else ports.tool_s
+            limit_s = None if tool.spec.limits_itself else ports.tool_s
             result = await self._contain(tool.call(arguments, context), call, limit_s)
             for hook in ports.hooks:
                 result = await hook.after(call, tool, result)

@@ -4,6 +4,7 @@ The loop does not notice: it gets the reply when there is one. MUST NOT know oth
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 
 from msgspec import Struct
 
@@ -11,8 +12,9 @@ from retinue.core.clock import Clock
 from retinue.core.events import Event, ModelChanged, RunContinued, RunPaused, Warned
 from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Reply
 from retinue.core.run import Reason
-from retinue.engine.model_choice import LastingWrapper
+from retinue.engine.model_choice import Ask, LastingWrapper, replace_model
 from retinue.engine.scope import Scope
+from retinue.engine.warm_up import WarmUp
 from retinue.models.gate import Gates, LimitPause, Passage
 from retinue.models.retry import RetryPolicy
 
@@ -38,6 +40,7 @@ class LimitWait:
         publish: Callable[[Event], None],
         find_policy: Callable[[], RetryPolicy],
         fallbacks: Fallbacks | None = None,
+        warm_up: WarmUp | None = None,
     ) -> None:
         self._find_policy = find_policy
         self._run_id = run_id
@@ -47,6 +50,9 @@ class LimitWait:
         self._publish = publish
         self._is_held = False
         self._fallbacks = fallbacks or Fallbacks()
+        self._warm_up = warm_up
+        self._wrapped: tuple[Model, Model] | None = None
+        """The last model with lasting wrappers, and the same with the wait inside of them."""
         self._since_ms = 0
         """When it began to wait; 0 if its own model answers."""
         self._substitute = ""
@@ -68,24 +74,25 @@ class LimitWait:
             self._gates.wake(self.pause.provider)
 
     async def ask(self, model: Model, request: ModelRequest, draft: Draft) -> Reply:
-        """Ask a model as soon as it accepts requests. MUST NOT raise."""
-        own = model
+        """Ask a model as soon as it accepts requests. MUST NOT raise.
+
+        The wait is inside of lasting wrappers such as hooks, which may take their time and must be asked only once.
+        """
+        if not isinstance(model, LastingWrapper):
+            return await self._ask(model, request, draft)
+        if self._wrapped is None or self._wrapped[0] is not model:
+            bare: Model = model
+            while isinstance(bare, LastingWrapper):
+                bare = bare.inner_model
+            self._wrapped = model, replace_model(model, _LimitedModel(bare, self._ask))
+        return await self._wrapped[1].reply(request, draft)
+
+    async def _ask(self, own: Model, request: ModelRequest, draft: Draft) -> Reply:
         while True:
-            passage = await self.enter(own.info, self._measure_patience)
-            model = own
-            if passage is None:
-                model = self._find_fallback() or own
-                passage = await self.enter(model.info) or Passage()
-                if isinstance(own, LastingWrapper):
-                    model = own.rewrap(model)
-            self._tell_substitute("" if model is own else model.info.ref, own)
-            draft.info = model.info
-            if self.pause is not None:
-                draft.started_ms = self._clock.now_ms()
-                if not passage.is_probe:
-                    self._end()
+            model, passage = await self.choose(own)
+            draft.info, draft.started_ms = model.info, self._clock.now_ms()
             try:
-                reply = await model.reply(request, draft)
+                reply = await self._send(model, request, draft)
             except BaseException:
                 self._gates.give_up(passage)
                 raise
@@ -94,7 +101,26 @@ class LimitWait:
             if not is_refused or draft.has_content:
                 return reply
 
-    async def enter(
+    async def _send(self, model: Model, request: ModelRequest, draft: Draft) -> Reply:
+        if self._warm_up is None:
+            return await model.reply(request, draft)
+        async with AsyncExitStack() as stack:
+            with self._scope.patience():
+                await stack.enter_async_context(self._warm_up.join(model.info, request, draft))
+            return await model.reply(request, draft)
+
+    async def choose(self, own: Model) -> tuple[Model, Passage]:
+        """Wait until the model of the run or a fallback model may be asked."""
+        model, passage = own, await self._enter(own.info, self._measure_patience)
+        if passage is None:
+            model = self._find_fallback() or own
+            passage = await self._enter(model.info) or Passage()
+        self._tell_substitute("" if model is own else model.info.ref, own)
+        if not passage.is_probe:
+            self._end()
+        return model, passage
+
+    async def _enter(
         self, info: ModelInfo, may_leave: Callable[[LimitPause], float | None] | None = None
     ) -> Passage | None:
         """Wait until a model may be asked; None if the run would rather ask a fallback model."""
@@ -158,3 +184,18 @@ class LimitWait:
         if self.pause is not None:
             self.pause = None
             self._publish(RunContinued(run_id=self._run_id))
+
+
+class _LimitedModel:
+    """The model of a run inside of its lasting wrappers."""
+
+    def __init__(self, model: Model, ask: Ask) -> None:
+        self._model = model
+        self._ask = ask
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._model.info
+
+    async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
+        return await self._ask(self._model, request, draft)

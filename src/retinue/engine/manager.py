@@ -135,6 +135,8 @@ class Manager:
         """Runs that have their answer and wait for a slot."""
         self._detached: set[str] = set()
         """Runs that were continued although their callers are gone."""
+        self._adopted: set[str] = set()
+        """Runs whose questions are older than this process: their parents may have ended with the earlier one."""
 
     def spawn(self, request: RunRequest, parent_id: str | None = None) -> Run:
         """Accept a run and return at once; it starts when a slot is free. Raises SpawnRefused.
@@ -207,7 +209,11 @@ class Manager:
         if self.notifier is not None:
             self.notifier.asked(run, question, closed)
         if closed is not None and closed.by == "withdrawn":
-            self.wake(run.parent_id)  # it may have waited for this run only
+            self.wake(self.find_reader(run))  # it may have waited for this run only
+
+    def find_reader(self, run: Run) -> str:
+        """Return the run that reads what this one asks and reports: its parent, unless that ended with its process."""
+        return self._runs.find_reader(run) if run.id in self._adopted else run.parent_id
 
     def recover(self, remains: StoredRuns, judge_dead: Callable[[Run], Outcome] = interrupt) -> list[Run]:
         """Restore the runs of an earlier process: working runs are interrupted, queued runs are queued again.
@@ -241,6 +247,7 @@ class Manager:
         untold = remains.find_untold(self.root.session, self.root.setup.run_id, self._clock)
         if self.notifier is not None:
             self.notifier.recovered(untold)
+        self._adopted = {run.id for run in runs.list_asking()}
         self.questions.recover(remains.asked)
         return untold
 
@@ -611,7 +618,7 @@ class Manager:
             self._ends.ring(run.id)
             if self.notifier is not None:
                 self.notifier.finished(run)
-            self.wake(run.parent_id)
+            self.wake(self.find_reader(run))
 
     def _add_cause(self, run: Run, outcome: Outcome) -> Outcome:
         cause = self._causes.pop(run.id, "")

@@ -36,7 +36,17 @@ class WrappedModel(Protocol):
 class LastingWrapper(Protocol):
     """A wrapper that stays when the user chooses another model."""
 
-    def rewrap(self, model: Model) -> Model: ...
+    @property
+    def inner_model(self) -> Model: ...
+
+    def rewrap(self, model: Model) -> Model:
+        """Return the same wrapper around another model."""
+        ...
+
+
+def replace_model(around: Model, model: Model) -> Model:
+    """Return a model in all lasting wrappers of another one."""
+    return around.rewrap(replace_model(around.inner_model, model)) if isinstance(around, LastingWrapper) else model
 
 
 class NamedModel(Struct, frozen=True):

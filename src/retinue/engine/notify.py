@@ -90,9 +90,16 @@ class _Report(NamedTuple):
 class Notifier:
     """Sends the reports about finished runs of one main agent."""
 
-    def __init__(self, post: NotifierPorts, clock: Clock, siblings: Callable[[Run], list[Run]]) -> None:
-        """`siblings` returns the other queued or working runs of the same parent."""
+    def __init__(
+        self,
+        post: NotifierPorts,
+        clock: Clock,
+        siblings: Callable[[Run], list[Run]],
+        find_reader: Callable[[Run], str] = lambda run: run.parent_id,
+    ) -> None:
+        """`siblings` returns the other queued or working runs of the same parent, `find_reader` who is notified."""
         self._post = post
+        self._find_reader = find_reader
         self._clock = clock
         self._siblings = siblings
         self._open: dict[str, _Batch] = {}
@@ -152,7 +159,7 @@ class Notifier:
 
     def expects(self, parent_id: str) -> bool:
         """Return whether a report to this run is delayed or waits for others."""
-        return any(run.parent_id == parent_id for run in self._owed.values())
+        return any(self._find_reader(run) == parent_id for run in self._owed.values())
 
     def close(self) -> None:
         """Stop reporting, because the session ends."""
@@ -241,7 +248,7 @@ class Notifier:
         message = None
         if unread:
             message = self._post.render(unread, is_group=report.is_group, is_partial=report.is_partial)
-        self._post.deliver(owed[0].parent_id, message)
+        self._post.deliver(self._find_reader(owed[0]), message)
 
 
 class IdleWaker:

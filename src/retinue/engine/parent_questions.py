@@ -39,6 +39,10 @@ class QuestionPorts(Protocol):
         """Continue a run whose process died while it waited. Raises SpawnRefused."""
         ...
 
+    def find_reader(self, run: Run) -> str:
+        """Return the run that is shown the questions of a run."""
+        ...
+
     def show(self, run: Run, question: Question, closed: RunAnswered | None = None) -> None:
         """Show the parent a question, or that it is closed."""
         ...
@@ -121,7 +125,8 @@ class ParentQuestions:
 
     def settle_below(self, parent_id: str) -> None:
         """Close the questions that this run has seen and left open, if no user can answer them."""
-        for run in self._runs.list_children(parent_id) if not self._has_user() else ():
+        seen = [run for run in self._runs.list_asking() if self._ports.find_reader(run) == parent_id]
+        for run in seen if not self._has_user() else ():
             for question in run.questions:
                 self._give_up(run, question, "nobody")
 

@@ -56,13 +56,17 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     """Added to the depth of the run."""
     output_schema: dict[str, Any] | None = None
     """The JSON Schema that its result must match, unless its definition has one."""
+    verify: tuple[str, ...] = ()
+    """Shell commands that must succeed before it is done, besides those of the settings and its definition."""
+    is_verify_judged: bool = False
+    """Whether a model named them: then hooks and approvals are asked about them."""
 
 
 def store_request(request: RunRequest) -> dict[str, Any]:
     """Return a request as it is stored: its limits are top-level fields, in the order of older versions."""
     stored: dict[str, Any] = {}
     for name, value in msgspec.to_builtins(request).items():
-        if name == "context" and value == "none":
+        if (name == "context" and value == "none") or (name in ("verify", "is_verify_judged") and not value):
             continue
         stored |= {each: value[each] for each in ASKED} if name == "limits" else {name: value}
         if name == "thinking":

@@ -24,6 +24,7 @@ from retinue.engine.model_choice import NamedModel
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
+from retinue.engine.warm_up import WarmUp
 from retinue.models.retry import RetryPolicy
 from retinue.sessions.compaction import CompactionConfig
 from retinue.tools.policy import Rights, Terms
@@ -215,6 +216,8 @@ class RunConfig(Struct, frozen=True):
     """Models to ask while a usage limit lasts, for definitions that name none."""
     fallback_after_s: float = 300.0
     """How long a run waits before it asks one of them."""
+    warm_up: WarmUp | None = None
+    """Lets the first of several runs ask alone whose requests begin alike."""
     runner: Runner = "inprocess"
     """The runner for definitions that name none."""
     asks: Callable[[], bool] = lambda: False

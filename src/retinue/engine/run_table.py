@@ -86,6 +86,11 @@ class RunTable:
         parent = self._runs.get(run.parent_id)
         return parent is not None and (not parent.status.is_final or self.has_active_above(parent))
 
+    def find_reader(self, run: Run) -> str:
+        """Return the nearest run above this one that is queued or working; at last the main agent."""
+        parent = self._runs.get(run.parent_id)
+        return run.parent_id if parent is None or not parent.status.is_final else self.find_reader(parent)
+
     def has_parent(self, run: Run) -> bool:
         """Return whether the run's parent is queued or working; the main agent always counts as working."""
         parent = self._runs.get(run.parent_id)

@@ -49,11 +49,11 @@ from retinue.engine.journal import Journal
 from retinue.engine.limit_wait import LimitWait
 from retinue.engine.limits import judge_turn
 from retinue.engine.loop import Ending, LoopPorts, run_loop
-from retinue.engine.model_choice import CurrentModel, LastingWrapper, UnaskedModel
+from retinue.engine.model_choice import CurrentModel, UnaskedModel, replace_model
 from retinue.engine.prompt import declare_change, render_prompt
 from retinue.engine.retries import Attempts, EarlierUsage, judge_ending
 from retinue.engine.scope import Scope
-from retinue.engine.setup import FeatureStack, RunSetup
+from retinue.engine.setup import FeatureStack, ListeningFeature, RunSetup
 from retinue.engine.window import FittedPrompt, FittedSpecs, RunWindow, bound_result, count_head, fit_sections
 from retinue.models.gate import Gates
 from retinue.models.retry import GiveUp, is_limit, plan_retry
@@ -78,6 +78,9 @@ class LiveRun:
         self.inbox = Inbox(
             steering_mode=setup.steering_mode, follow_up_mode=setup.follow_up_mode, on_change=self._tell_queue
         )
+        for feature in setup.features:
+            if isinstance(feature, ListeningFeature):
+                self.bus.listen(feature.hear, pieces=False, kinds=(ToolStarted, ToolFinished))
         self._clock = clock
         self._conversation = StoredConversation(setup.run_id, session, self.journal, self._publish)
         self._window = RunWindow(lambda: self.setup.model.info, self._warn)
@@ -85,6 +88,7 @@ class LiveRun:
             *(setup.run_id, setup.gates or Gates(clock), self._scope, clock, self._publish),
             lambda: self.setup.retry,
             setup.fallbacks,
+            setup.warm_up,
         )
         self._compactor = self._open_compactor()
         self._attempts = Attempts(setup.run_id, self._publish)
@@ -146,9 +150,9 @@ class LiveRun:
     def change(self, **parts: Any) -> None:
         """Change parts of the setup; a model or thinking level applies from the next reply on."""
         # Wrappers that features put around the model also wrap the new model.
-        around, current = self.setup.model, parts
-        if "model" in parts and isinstance(around, LastingWrapper):
-            current = {**parts, "model": around.rewrap(parts["model"])}
+        current = parts
+        if "model" in parts:
+            current = {**parts, "model": replace_model(self.setup.model, parts["model"])}
         self._base, self.setup = self._base.change(**parts), self.setup.change(**current)
         self._compactor.use(self.setup)
 

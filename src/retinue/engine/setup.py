@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from random import random
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Struct, structs
 
 from retinue.core.errors import IsolationFailed, RetinueError
+from retinue.core.events import Event
 from retinue.core.launch import ANYWHERE, ConfinementFactory, Territory
 from retinue.core.messages import CustomMessage, ThinkingLevel
 from retinue.core.model import Model
@@ -25,6 +26,7 @@ from retinue.engine.limit_wait import Fallbacks
 from retinue.engine.limits import Limits
 from retinue.engine.loop import Ending
 from retinue.engine.scope import run_shielded
+from retinue.engine.warm_up import WarmUp
 from retinue.models.gate import Gates
 from retinue.models.retry import RetryPolicy
 from retinue.sessions.compaction import CompactionConfig
@@ -83,6 +85,8 @@ class RunSetup(Struct, frozen=True):
     """Id of the session that records the run; set by the run."""
     fallbacks: Fallbacks = Fallbacks()
     """Models to ask while a usage limit of its own lasts."""
+    warm_up: WarmUp | None = None
+    """Lets the first of several runs ask alone; None if all may ask at once."""
     gates: Gates | None = None
     """Where it waits for usage limits; None for gates of its own."""
     patience: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -144,6 +148,13 @@ class Feature(Protocol):
     async def leave(self, outcome: Outcome) -> Outcome:
         """Undo what `enter` did; the result replaces the outcome. A class that has nothing to undo inherits this."""
         return outcome
+
+
+@runtime_checkable
+class ListeningFeature(Protocol):
+    """A feature that also hears which tools its run uses, also in another process."""
+
+    def hear(self, event: Event) -> None: ...
 
 
 class FeatureStack:

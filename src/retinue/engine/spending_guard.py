@@ -6,6 +6,7 @@ Front ends that can answer are asked whether to go on; for others it is a warnin
 from collections.abc import Callable
 
 from retinue.core.events import Event, MessageFinished, Warned
+from retinue.core.figures import count_noun
 from retinue.core.messages import AssistantMessage
 from retinue.core.run import Question, Run
 from retinue.engine.clock import make_uuid
@@ -58,7 +59,8 @@ class SpendingGuard:
             return
         self._has_told = True
         run_id = self._main.setup.run_id
-        text = f"this prompt and its agents have cost ${self._usd:.2f} USD in {self._calls} model calls ({passed})"
+        calls = count_noun(self._calls, "model call")
+        text = f"this prompt and its agents have cost ${self._usd:.2f} USD in {calls} ({passed})"
         if self._questions.has_frontend:
             question = Question(
                 id=make_uuid(),

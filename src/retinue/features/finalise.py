@@ -224,8 +224,8 @@ class FinalizeFeature:
         )
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """Keep a delivered answer despite later errors, unless the user or the parent stopped the run."""
-        is_unwanted = outcome.reason in (Reason.USER, Reason.PARENT)
+        """Keep a delivered answer despite later errors, unless it was stopped by choice or is known to be wrong."""
+        is_unwanted = outcome.reason in (Reason.USER, Reason.PARENT) or outcome.verification == "failed"
         if self._delivery.is_done and outcome.status is not Status.COMPLETED and not is_unwanted:
             return self._apply(outcome)
         # A child process may have reported an answer that does not match.

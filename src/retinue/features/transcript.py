@@ -59,7 +59,7 @@ class TranscriptFile:
         prepare: Callable[[Path], None] | None = None,
     ) -> None:
         """`prepare` creates the folder; called once per run."""
-        self._path = path
+        self._path = resolve_project(path)
         self._prepare = prepare or prepare_folder
         self._run_id = run_id
         self._cwd = cwd
@@ -186,7 +186,10 @@ def prepare_folder(folder: Path) -> None:
 
 
 def append_lines(path: str, data: bytes) -> None:
-    """Append to a file that only its owner can read. It is not kept open: there may be thousands. Raises OSError."""
+    """Append to a file that only its owner can read. It is not kept open: there may be thousands. Raises OSError.
+
+    The path comes from `resolve_project`.
+    """
     fd = _open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         while data:
@@ -195,10 +198,16 @@ def append_lines(path: str, data: bytes) -> None:
         os.close(fd)
 
 
-def _open(path: str | Path, flags: int) -> int:
+def resolve_project(path: str | Path) -> str:
+    """The path of a transcript with the real path of its project; the folders and the file below it may be links."""
+    project, *rest = str(path).rsplit("/", 3)
+    return "/".join((os.path.realpath(project), *rest))
+
+
+def _open(path: str, flags: int) -> int:
     """Open a transcript safely, even if its folder was replaced by a link. Raises OSError."""
-    project, *steps, name = str(path).rsplit("/", 3)
-    folder = open_beneath(os.path.realpath(project), "/".join(steps))
+    project, *steps, name = path.rsplit("/", 3)
+    folder = open_beneath(project, "/".join(steps))
     try:
         return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
     finally:
@@ -215,7 +224,7 @@ _decoder = msgspec.json.Decoder(_Line)
 def read_messages(path: Path) -> Iterator[Message]:
     """Yield the messages of a transcript; unreadable lines are skipped."""
     try:
-        fd = _open(path, os.O_RDONLY)
+        fd = _open(resolve_project(path), os.O_RDONLY)
     except OSError:
         return
     with os.fdopen(fd, "rb") as file:

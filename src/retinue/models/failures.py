@@ -199,9 +199,9 @@ def _parse_error(body: bytes) -> dict[str, Any] | None:
         data = data[0]
     if not isinstance(data, dict):
         return None
-    inner = data.get("error")
-    if isinstance(inner, dict):
-        return inner
+    for inner in (data.get("detail"), data.get("error")):
+        if isinstance(inner, dict):
+            return inner
     return {"message": inner} if isinstance(inner, str) else data
 
 

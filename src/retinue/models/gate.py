@@ -8,12 +8,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from hashlib import sha256
+from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
 
 from retinue.core.clock import Clock
 from retinue.core.model import Failure, ModelInfo
+from retinue.models.gate_files import GateFiles
 from retinue.models.retry import RetryPolicy, is_limit
 
 _LOOK_S = 60.0
@@ -98,6 +100,11 @@ class Gates:
         self._shared = shared
         self._gates: dict[str, _Gate] = {}
         self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def folder(self) -> Path | None:
+        """Where child processes find the limits of this one; None if they find them out themselves."""
+        return self._shared.folder if isinstance(self._shared, GateFiles) else None
 
     def find_pause(self, info: ModelInfo) -> LimitPause | None:
         """The limit that a call of this model would have to wait for; None if it can be asked."""

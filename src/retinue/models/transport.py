@@ -253,6 +253,8 @@ async def _read_events(call: HttpCall, response: "ClientResponse", watchdog: _Wa
     try:
         while (chunk := await read()).isspace():
             pass
+        if (on_begin := reader.draft.on_begin) is not None:
+            on_begin()
         if chunk.lstrip().startswith(_WHOLE):
             # The server does not stream, or it is the wrong server.
             reader.take_whole(await _read_body(call, response, watchdog, chunk))

@@ -39,44 +39,20 @@ PAGES = {
 }
 MOST_SESSIONS = 100
 """Maximum number of sessions that run at the same time."""
-MOST_EXPORTED = 256 * 1024 * 1024
 REFRESH_S = 1.0
 ALIVE_S = 20.0
 """Seconds between the questions whether a browser is still there."""
 CLOSE_S = 8.0
 """Seconds that sessions may take to close when the server is stopped."""
 
+_LOST = 129
+"""The exit status when the terminal of the server is closed: the sessions continue."""
 _PROTOCOL = "retinue"
 """The websocket subprotocol of our page. The token is sent as a second subprotocol because pages cannot set headers."""
 ENDED, DETACHED, UNKNOWN, FAILED = 4000, 4001, 4004, 4005
 """Why a window is closed for good; the page tries again after any other code."""
 _Respond = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _Id = Annotated[str, Meta(pattern="^[0-9a-f]{8}$")]
-
-
-class _Size(Struct):
-    width: wire.Cells
-    height: wire.Cells
-
-
-class _Keys(Struct, array_like=True, tag="stdin"):
-    text: str
-
-
-class _Resize(Struct, array_like=True, tag="resize"):
-    size: _Size
-
-
-class _Ping(Struct, array_like=True, tag="ping"):
-    text: str
-
-
-class _Blur(Struct, array_like=True, tag="blur"):
-    pass
-
-
-class _Focus(Struct, array_like=True, tag="focus"):
-    pass
 
 
 class _Start(Struct, array_like=True, tag="start"):
@@ -99,7 +75,7 @@ class _Answer(Struct, array_like=True, tag="answer"):
     answer: wire.Words
 
 
-_read_window = msgspec.json.Decoder(_Keys | _Resize | _Ping | _Blur | _Focus).decode
+_read_window = msgspec.json.Decoder(wire.Keys | wire.Resize | wire.Focus).decode
 _read_list = msgspec.json.Decoder(_Start | _Command | _Say | _Answer).decode
 _NOT_OURS = (msgspec.MsgspecError, TypeError, RecursionError)
 
@@ -299,17 +275,18 @@ class BrowserServer:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
+        assert process.stdout is not None and process.stderr is not None
         try:
-            data, errors = await process.communicate()
-        except asyncio.CancelledError:
-            process.kill()
-            raise
-        if process.returncode or len(data) > MOST_EXPORTED:
+            await page.send_json(["file", f"{Path(record.file).stem}.html"])
+            _, errors = await asyncio.gather(_copy(process.stdout, page), process.stderr.read())
+            status = await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+        if status:
             lines = errors.decode(errors="replace").strip().splitlines()
-            raise RetinueError(lines[-1].removeprefix("retinue: ") if lines else "the session is too large for a page")
-        await page.send_json(["file", f"{Path(record.file).stem}.html", len(data)])
-        for start in range(0, len(data), wire.MAX_LINE):
-            await page.send_bytes(data[start : start + wire.MAX_LINE])
+            raise RetinueError(lines[-1].removeprefix("retinue: ") if lines else "the export has failed")
+        await page.send_json(["saved"])
 
     async def close_sessions(self) -> int:
         """Close the sessions that this server has started; returns how many did not end in time."""
@@ -360,6 +337,11 @@ _PROGRAM = (sys.executable, "-P", "-m", "retinue")
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 
 
+async def _copy(reader: asyncio.StreamReader, page: web.WebSocketResponse) -> None:
+    while data := await reader.read(wire.MAX_LINE):
+        await page.send_bytes(data)
+
+
 async def _show(reader: asyncio.StreamReader, page: web.WebSocketResponse) -> None:
     """Send the output of a session to its page until one of them ends."""
     try:
@@ -367,6 +349,8 @@ async def _show(reader: asyncio.StreamReader, page: web.WebSocketResponse) -> No
             match wire.read_answer(line):
                 case wire.Output(text):
                     await page.send_bytes(text.encode())
+                case wire.Title(text):
+                    await page.send_json(["title", text])
                 case wire.Parted(is_ended, text):
                     await page.close(code=ENDED if is_ended else DETACHED, message=_cut(text))
                 case wire.Refused(text):
@@ -383,20 +367,12 @@ async def _forward(page: web.WebSocketResponse, writer: asyncio.StreamWriter) ->
     """Forward messages from our page to the session; close the connection on any other message."""
     async for message in page:
         try:
-            sent = _read_window(message.data)
+            line = wire.write_line(_read_window(message.data))
         except _NOT_OURS:
             await page.close(code=WSCloseCode.POLICY_VIOLATION)
             return
-        match sent:
-            case _Keys(text):
-                writer.write(wire.write_line(wire.Keys(text)))
-            case _Resize(size):
-                writer.write(wire.write_line(wire.Resize(size.width, size.height)))
-            case _Ping(text):
-                await page.send_json(["pong", text])
-            case _Blur() | _Focus():
-                writer.write(wire.write_line(wire.Focus(isinstance(sent, _Focus))))
         with suppress(OSError):
+            writer.write(line)
             await writer.drain()
 
 
@@ -413,13 +389,20 @@ def _cut(text: str) -> bytes:
     return escape_line(text, 200).encode()[:120].decode(errors="ignore").encode()
 
 
-def _shorten(record: logging.LogRecord) -> bool:
-    """Log a failed request as one line, because anyone on this machine can trigger these errors."""
-    error = record.exc_info[1] if record.exc_info else None
-    if error is not None:
+class _LogFilter:
+    """Logs an error as one line, and the same only once in a row: anyone on this machine can cause these."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            return True
         text = escape_line(" ".join(f"{type(error).__name__}: {error}".split()), 200)
         record.msg, record.args, record.exc_info = f"retinue: a request was refused: {text}", (), None
-    return True
+        is_new, self._last = text != self._last, text
+        return is_new
 
 
 def _is_number(text: str, digits: int) -> bool:
@@ -443,7 +426,8 @@ async def serve_browser(
     with socket.socket(family, kind) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(place)
-        logging.getLogger("aiohttp.server").addFilter(_shorten)
+        for name in ("aiohttp.server", "asyncio"):
+            logging.getLogger(name).addFilter(_LogFilter().filter)
         host = f"[{address.host}]" if ":" in address.host else address.host
         scheme, usual = ("https", 443) if tls else ("http", 80)
         port = listening.getsockname()[1]
@@ -458,7 +442,7 @@ async def serve_browser(
                 await server.start("--continue")
             tell(server.address)
             status = await ended
-            if left := await server.close_sessions():
+            if status != _LOST and (left := await server.close_sessions()):
                 warn(f"{left} session{'s' if left > 1 else ''} did not close in time; retinue attach --list shows them")
             return status
         finally:
@@ -474,6 +458,6 @@ def _catch_signals() -> "asyncio.Future[int]":
         if not ended.done():
             ended.set_result(status)
 
-    for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
+    for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, _LOST)):
         loop.add_signal_handler(number, end, status)
     return ended

@@ -144,6 +144,12 @@ def _describe_question(event: ev.Asked | ev.Answered) -> dict[str, Any]:
 
 _RECORDS: dict[type, Callable[[Any], dict[str, Any]]] = {
     ev.AttemptStarted: lambda event: {"type": "agent_start"},
+    ev.BranchesMerged: lambda event: {
+        "type": "landing",
+        "step": event.step.kind,
+        "branches": event.step.branches,
+        "text": event.step.text,
+    },
     ev.RunFinished: lambda event: {"type": "agent_settled", "aborted": event.outcome.reason is Reason.USER},
     ev.RunPaused: lambda event: {
         "type": "subagents:waiting",

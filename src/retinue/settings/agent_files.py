@@ -141,7 +141,8 @@ class AgentFiles:
             return self._find_folder(in_project=in_project)
         if in_project:
             self._check_trust()
-            return _check_links(self._paths.project / f".{target}" / "agents")
+            folder = ".github" if target == "copilot" else f".{target}"
+            return _check_links(self._paths.project / folder / "agents")
         if self._paths.home is None:
             raise UsageError("there is no home directory; set HOME, or use --project")
         return self._paths.home / (".config/opencode" if target == "opencode" else f".{target}") / "agents"

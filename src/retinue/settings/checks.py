@@ -114,6 +114,11 @@ def least(check: Check) -> Check:
     return structs.replace(check, merge=merge)
 
 
+def add_up(check: Check) -> Check:
+    """Same check, but a list is added to that of the layer below."""
+    return structs.replace(check, merge=lambda below, value: tuple(dict.fromkeys((*below, *value))))
+
+
 def flag() -> Check:
     return structs.replace(_only(bool, "true or false"), choices=(True, False))
 
@@ -187,6 +192,20 @@ def trimmed(*, blank: bool = False) -> Check:
         return value.strip()
 
     return Check("text" if blank else "text that is not blank", convert)
+
+
+def commands() -> Check:
+    """Accept one shell command or a list of them; a list with anything else is dropped, since it would check less."""
+
+    def convert(value: Any, report: Report) -> tuple[str, ...]:
+        found = [value] if isinstance(value, str) else value
+        if not isinstance(found, list) or not all(isinstance(each, str) and each.strip() for each in found):
+            raise ValueError
+        if any("\0" in each for each in found):
+            raise ValueError
+        return tuple(each.strip() for each in found)
+
+    return Check("a shell command, or a list of them", convert)
 
 
 def some_of(*known: str, may_be_empty: bool = True) -> Check:

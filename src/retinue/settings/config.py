@@ -44,6 +44,10 @@ class CurrentSubagents:
         """Return the layer that sets a key: `user`, `project` and so on; empty if none does."""
         return next((layer.scope for layer in reversed(self._loaded.layers) if key in layer.values), "")
 
+    def list_values(self, key: str) -> list[tuple[str, Any]]:
+        """Return the layers that set a key, weakest first, with their values."""
+        return [(layer.scope, layer.values[key]) for layer in self._loaded.layers if key in layer.values]
+
     def has_given(self, *keys: str) -> bool:
         """Return whether the program itself (not a file) set a key with one of these prefixes."""
         given = (layer.values for layer in self._loaded.layers if layer.scope == "flag")
@@ -83,16 +87,21 @@ class Config:
         return Roster(self.paths, self.loaded, self.crew.settings, self.boundaries)
 
 
+def find_refusal(config: Config, key: str, entry: Any, consequence: str) -> str:
+    """Return why a command of subagents.json may not be run: a project's needs consent; empty if it may."""
+    if not entry or config.crew.find_scope(key) != "project":
+        return ""
+    from retinue.settings.consent import Consents, tell_waiting
+
+    waiting = tell_waiting(Consents(config.paths, "commands", []).judge(key, entry))
+    approval = f"To approve it: retinue trust --command {key} --yes"
+    return f"{key} of this project {waiting}; {consequence}. {approval}" if waiting else ""
+
+
 def read_worktree_options(config: Config) -> WorktreeOptions:
     """Return the settings of worktrees; a project's command only if the user consented to it as it is now."""
-    own, key, refusal = config.crew.settings.worktree, "worktree.setup", ""
-    if own.setup and config.crew.find_scope(key) == "project":
-        from retinue.settings.consent import Consents, tell_waiting
-
-        waiting = tell_waiting(Consents(config.paths, "commands", []).judge(key, own.setup))
-        if waiting:
-            refusal = f"{key} of this project {waiting}; worktrees are used without it. To approve it: "
-            refusal += f"retinue trust --command {key} --yes"
+    own = config.crew.settings.worktree
+    refusal = find_refusal(config, "worktree.setup", own.setup, "worktrees are used without it")
     return WorktreeOptions(
         setup="" if refusal else own.setup,
         setup_s=own.setup_seconds,

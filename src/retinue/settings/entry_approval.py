@@ -125,16 +125,32 @@ class EntryApproval:
     def _find_command(self) -> Candidate:
         """Return a command in the project's subagents.json, by its key."""
         if self._name not in COMMANDS:
-            raise UsageError(f"--command {quote(self._name)}: expected one of {', '.join(COMMANDS)}")
+            return self._find_agent_command()
         path = self._paths.project / SETTINGS_FILE
         found: Any = load_json(path, bound=bind_project(self._paths))[0]
         for part in self._name.split("."):
             found = found.get(part) if isinstance(found, dict) else None
-        if not isinstance(found, str) or not found.strip():
+        listed = found if isinstance(found, list) and found else [found]
+        if not all(isinstance(each, str) and each.strip() for each in listed):
             raise UsageError(f"{quote(str(path), 200)} has no command {self._name}")
-        command = found.strip()
-        state = Consents(self._paths, "commands", []).judge(self._name, command)
-        return Candidate("commands", self._name, str(path), state, command, self._paths)
+        named = [each.strip() for each in listed]
+        entry: Any = named[0] if self._name == "worktree.setup" else named
+        state = Consents(self._paths, "commands", []).judge(self._name, entry)
+        return Candidate("commands", self._name, str(path), state, entry, self._paths)
+
+    def _find_agent_command(self) -> Candidate:
+        """Return the commands that verify the results of one of the project's agents, named `agent/verify`."""
+        agent, slash, key = self._name.rpartition("/")
+        if not slash or key != "verify":
+            raise UsageError(f"--command {quote(self._name)}: expected one of {', '.join(COMMANDS)}, AGENT/verify")
+        crew = load_crew(self._paths, self._environment, trusted=True).settings
+        found = open_registry(self._paths, crew, trusted=True).read().definitions
+        own = [each for each in found if each.name == agent and each.source == "project" and each.verify]
+        if not own:
+            raise UsageError(f"this project has no agent {quote(agent)} whose file has the field verify")
+        entry = list(own[0].verify)
+        state = Consents(self._paths, "commands", []).judge(self._name, entry)
+        return Candidate("commands", self._name, own[0].path, state, entry, self._paths)
 
     def _find_hook(self) -> Candidate:
         """Return the project's hook of that name, or the user's if it runs project files.

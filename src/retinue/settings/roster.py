@@ -36,7 +36,17 @@ MOST_SHOWN = 60
 """Maximum number of names in a message; `retinue agents` lists them all."""
 Kind: TypeAlias = Literal["builtin", "overridden", "custom"]
 """Origin of an agent: packaged, a file that overrides a packaged one, or a file of its own."""
-_SWITCHES = ("enabled", "disabled", "runner", "max_turns", "max_tokens_total", "max_cost", "max_seconds")
+_SWITCHES = (
+    "enabled",
+    "disabled",
+    "runner",
+    "max_turns",
+    "max_tokens_total",
+    "max_cost",
+    "max_seconds",
+    "output_schema",
+    "verify",
+)
 """Fields of an agent file that disable the agent if they are invalid."""
 
 

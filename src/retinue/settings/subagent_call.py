@@ -35,6 +35,8 @@ class SubagentRequest:
     model: str | None = None
     call_id: str = ""
     output_schema: dict[str, Any] | None = None
+    verify: tuple[str, ...] = ()
+    is_verify_judged: bool = False
 
 
 def prepare_run(
@@ -62,6 +64,8 @@ def prepare_run(
         call_id=asked.call_id,
         limits=roster.crew.limit_call(),
         output_schema=asked.output_schema,
+        verify=asked.verify,
+        is_verify_judged=asked.is_verify_judged and bool(asked.verify),
     )
     return definition, request, session_id or ""
 

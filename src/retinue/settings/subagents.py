@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 
 from retinue.core.definition import FOREIGN, Dialect, Runner
 from retinue.core.diagnostics import Diagnostic
+from retinue.core.merge_report import LandingMode
 from retinue.core.run import Join
 from retinue.core.tool_table import SURFACES
 from retinue.engine.limits import Bounds, GuardLimits, Limits
@@ -22,9 +23,11 @@ from retinue.settings.checks import (
     Limit,
     Report,
     Setting,
+    add_up,
     amount,
     between,
     choice,
+    commands,
     flag,
     least,
     list_settings,
@@ -166,6 +169,19 @@ class WorktreeSettings(Struct, frozen=True):
     branch."""
 
 
+class LandingSettings(Struct, frozen=True):
+    """The merge queue, `retinue land`."""
+
+    mode: Annotated[LandingMode, choice(*get_args(LandingMode)), Limit(user_values=("auto",))] = "ask"
+    """Whether the main agent has the tool `land_branches`, and asks you before it lands anything. It has the tool only
+    if `landing.verify` is set. Only the user may choose `auto`."""
+    verify: Annotated[tuple[str, ...], commands()] = ()
+    """Shell commands, a text or a list, that must succeed on a commit before it lands; run in a copy of that commit, in
+    a sandbox. A project's commands need your consent: `retinue trust --command landing.verify --yes`."""
+    max_attempts: Annotated[int, between(0, 20)] = 2
+    """How often the author of a branch is resumed because of a conflict or a failed check."""
+
+
 class SubagentsConfig(Struct, frozen=True):
     """Everything subagents.json decides."""
 
@@ -174,6 +190,9 @@ class SubagentsConfig(Struct, frozen=True):
     `fallback_models` of an agent file wins."""
     fallback_after_seconds: Annotated[int, between(0, 604_800)] = 300
     """How long a run waits for the end of a usage limit before it asks a fallback model."""
+    warm_first: Annotated[bool, flag()] = False
+    """Whether the first of several subagents that begin alike asks its model alone, until its reply begins. The others
+    then read the beginning from the provider's prompt cache. Not for subagents in processes of their own."""
     surfaces: Annotated[tuple[Surface, ...], some_of(*SURFACES)] = ("fleet",)
     """The surfaces whose delegation tools the main agent has."""
     fallback_subagent: Annotated[str | None, optional(trimmed(), False, "none")] = None
@@ -188,6 +207,13 @@ class SubagentsConfig(Struct, frozen=True):
     budget: Budget = Budget()
     guard: GuardSettings = GuardSettings()
     worktree: WorktreeSettings = WorktreeSettings()
+    landing: LandingSettings = LandingSettings()
+    verify: Annotated[tuple[str, ...], add_up(commands())] = ()
+    """Shell commands, a text or a list, that must succeed before a run that may change files is done; run where it
+    works, in its sandbox. The commands of all files count. A project's commands need your consent:
+    `retinue trust --command verify --yes`."""
+    verify_seconds: Annotated[float, between(1, 86_400)] = 600
+    """Maximum time of each of these commands, also of those that an agent file, a call or `landing.verify` names."""
     runner: Annotated[Runner, choice(*get_args(Runner)), Limit(user_values=("pi", "cluster"))] = "inprocess"
     """Where children run: in this process, in this process with a record for resuming after a crash, each in its own
     process, as a real pi, or on cluster workers. Only the user may choose the last two. A definition's `runner` wins.
@@ -238,6 +264,8 @@ class SubagentsConfig(Struct, frozen=True):
     """How long a session in the background stays open without a window, at work or not; default: until its work is
     done. It can be resumed.
     """
+    checkpoints: Annotated[bool, flag(), USER_ONLY] = True
+    """Take checkpoints of the workspace, for `retinue rewind` and `retinue undo`."""
     output_transcript: Annotated[bool, flag()] = True
     """Write a transcript of each background run to `.pi/output`."""
     rollup_child_usage: Annotated[bool, flag()] = False

@@ -15,8 +15,9 @@ from retinue.core.errors import UsageError, quote
 from retinue.core.events import Warned
 from retinue.core.model import ModelInfo
 from retinue.core.output_schema import check_schema, parse_schema
+from retinue.core.receipt import to_commands
 from retinue.core.run import Grant, Run
-from retinue.core.tool import Tool
+from retinue.core.tool import Tool, list_aliases
 from retinue.core.tool_table import SURFACE_TOOLS
 from retinue.engine.budget import Lease
 from retinue.engine.manager import Manager
@@ -73,6 +74,14 @@ class Caller:
         allowed = self.allowed_agents
         return allowed is None or any(name in ("*", agent.casefold()) for name in map(str.casefold, allowed))
 
+    @property
+    def may_run_commands(self) -> bool:
+        """Whether the run has the tool `bash`."""
+        live, grant = self.manager.live(self.run_id) or self.manager.root, self.grant
+        if grant is not None:
+            return "bash" in grant.tools
+        return any(name in live.setup.tools for name in list_aliases(("bash",)))
+
     def find_run(self, run_id: str) -> Run | None:
         """Return a run that this one started, directly or indirectly; None if it may not be asked about."""
         run = found = self.manager.find(run_id)
@@ -120,6 +129,25 @@ def read_output_schema(given: Any, cwd: Path) -> dict[str, Any] | None:
         raise UsageError(f"output_schema: {error.strerror}") from None
     except UsageError as error:
         raise UsageError(f"output_schema: {error}") from None
+
+
+VERIFY = {
+    "type": ["string", "array"],
+    "items": {"type": "string"},
+    "description": "Shell command, or a list, that must succeed in the agent's workspace before it is done",
+}
+"""The parameter of the tools that start agents."""
+
+
+def read_verify(given: Any, caller: Caller) -> tuple[str, ...]:
+    """Return the commands that a model names to verify a result: only if it may run commands itself.
+
+    Raises UsageError.
+    """
+    commands = to_commands(None if given in ("", []) else given)
+    if commands and not caller.may_run_commands:
+        raise UsageError("verify: you may not name commands, because you have no tool to run one yourself")
+    return commands
 
 
 class ChildTools(Feature):

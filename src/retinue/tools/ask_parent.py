@@ -27,7 +27,6 @@ class AskParentTool:
     effect = Effect.READ
     hint = "Ask whoever gave you the task"
     guidelines: tuple[str, ...] = ()
-    waits = True
 
     def __init__(self, ask: Ask = ask_nobody) -> None:
         self._ask = ask
@@ -45,7 +44,7 @@ class AskParentTool:
             },
         }
         parameters = {"type": "object", "properties": properties, "required": ["question"]}
-        return ToolSpec("ask_parent", load_description(__file__), parameters)
+        return ToolSpec("ask_parent", load_description(__file__), parameters, limits_itself=True)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Wait for the answer; the result of a cancelled call says nothing about it."""

@@ -8,8 +8,9 @@ exact edit detects those by itself.
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,10 +29,24 @@ class PathLocks:
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[asyncio.Lock, list[None]]] = {}
+        self._gate = asyncio.Lock()
+        self._free = asyncio.Event()
+
+    @asynccontextmanager
+    async def hold_all(self) -> AsyncIterator[None]:
+        """Wait until no file is locked, and keep it so."""
+        async with self._gate:
+            while self._held:
+                self._free.clear()
+                await self._free.wait()
+            yield
 
     @asynccontextmanager
     async def hold(self, path: str) -> AsyncIterator[None]:
         """Hold the lock of a file; all names of the file share one lock."""
+        if self._gate.locked():
+            async with self._gate:
+                pass
         key = _to_key(path)
         lock, users = self._held.setdefault(key, (asyncio.Lock(), []))
         users.append(None)
@@ -42,10 +57,16 @@ class PathLocks:
             users.pop()
             if not users:
                 del self._held[key]
+            if not self._held:
+                self._free.set()
 
 
 def _to_key(path: str) -> str:
     return os.path.realpath(path)
+
+
+Recorder: TypeAlias = Callable[[str, str, bytes], Callable[[], None] | None]
+"""Gets the run, the real path of the file and its content; returns what withdraws the record. MUST NOT raise."""
 
 
 class FileChange(Struct, frozen=True):
@@ -62,6 +83,19 @@ class FileChanges:
     def __init__(self) -> None:
         self._seen: OrderedDict[tuple[str, str], Revision] = OrderedDict()
         self._changes: OrderedDict[str, list[FileChange]] = OrderedDict()
+        self.recorder: Recorder | None = None
+        """Told of each change before it is made."""
+
+    @contextmanager
+    def recording(self, run_id: str, path: str, content: bytes) -> Iterator[None]:
+        """Record that a run gives a file this content; if the body fails, that it did not."""
+        withdraw = None if self.recorder is None else self.recorder(run_id, path, content)
+        try:
+            yield
+        except BaseException:
+            if withdraw is not None:
+                withdraw()
+            raise
 
     def note_read(self, run_id: str, path: str, revision: Revision) -> None:
         self._seen[run_id, path] = revision

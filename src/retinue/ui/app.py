@@ -156,9 +156,14 @@ class RetinueApp(App[int], inherit_bindings=False):
         if not self.is_web:
             self.set_interval(1, self._ending.check_terminal)
 
-    async def _go_on(self) -> None:
+    def take_up(self) -> None:
         """Continue the work that a usage limit has interrupted."""
-        await self.link.crew.go_on()
+
+        async def go_on() -> None:
+            await self.link.crew.go_on()
+
+        if self.link.crew.is_paused:
+            self.speech.start(go_on())
 
     async def _open(self) -> None:
         try:
@@ -177,8 +182,8 @@ class RetinueApp(App[int], inherit_bindings=False):
             gc.set_threshold(20_000, 20, 50)
         if self._is_resumed:
             await self.speech.run_command("/resume")
-        elif self.link.crew.is_paused and not self._first_words:
-            self.speech.start(self._go_on())
+        elif not self._first_words:
+            self.take_up()
         for words in self._first_words:
             self.speech.take(words) if isinstance(words, str) else self.speech.pass_on(words)
         self.speech.take_early()

@@ -160,6 +160,8 @@ _TABLE: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("app.activity.refresh", "r", "reload the tool log"),
         ("app.activity.clear", "c", "clear the tool log"),
         ("app.activity.count", "s", "reset the tool counts"),
+        ("app.landing.refresh", "r", "reload the branches of agents"),
+        ("app.landing.all", "l", "land all branches of agents"),
     ),
 }
 DEFAULTS = {action: keys for section in _TABLE.values() for action, keys, _ in section}

@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,10 +24,12 @@ from textual.geometry import Size
 
 from retinue.core import window as wire
 from retinue.core.errors import RetinueError
+from retinue.core.run import Question
 from retinue.ui.blocks import UserBlock
 from retinue.ui.driver import BACKGROUND_QUERY, TerminalParser, remove_unsafe
 from retinue.ui.formats import clean_line
 from retinue.ui.interrupt import count_working
+from retinue.ui.widgets.question import describe_size, render_matter
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -40,6 +43,8 @@ CHECK_S = 0.5
 LINGER_S = 60.0
 """Seconds that a session without work and without a window stays open, so that a reload finds it unchanged."""
 MOST_CONNECTIONS = 64
+MOST_QUESTIONS, MOST_ASKED = 16, 10_000
+"""Questions that the list shows at once, and the characters of one: a record must fit into a message."""
 _TITLE = 120
 _KITTY = "" if constants.DISABLE_KITTY_KEY else "\x1b[>25u"
 _MODES = "\x1b[?1049h\x1b[?1000h\x1b[?1003h\x1b[?1015h\x1b[?1006h\x1b[?25l\x1b[?2026$p\x1b[?2004h"
@@ -91,6 +96,11 @@ class _Window:
         for start in range(0, len(text), wire.MAX_OUTPUT):
             self.writer.write(wire.write_line(wire.Output(text[start : start + wire.MAX_OUTPUT])))
 
+    def tell(self, record: wire.ProcessRecord) -> None:
+        """Send the title."""
+        if not self.behind_s:
+            self.writer.write(wire.write_line(wire.Title(record.title)))
+
     @property
     def is_drained(self) -> bool:
         return self.writer.transport.get_write_buffer_size() == 0
@@ -110,7 +120,7 @@ class SessionWindows:
         self._connections = 0
         self._size = Size(80, 24)
         self._thread = threading.get_ident()
-        self._alone_s = self._idle_s = time.monotonic()
+        self._alone_s = self._busy_until_s = time.monotonic()
         self._started_ms = self._changed_ms = round(time.time() * 1000)
         self._written: wire.ProcessRecord | None = None
         self._last: wire.ProcessRecord | None = None
@@ -138,7 +148,9 @@ class SessionWindows:
         self._last = self.describe()
 
     async def close(self, answer: str, hint: str, error: str, status: int) -> None:
-        """Close all windows and leave the last record."""
+        """Close all windows and leave the last record, unless another process has the id of this one."""
+        if self._server is None:
+            return
         record = structs.replace(
             self.describe(),
             state="lost" if error else "finished",
@@ -152,9 +164,8 @@ class SessionWindows:
         self.is_deaf = True
         for window in self._windows:
             self._part(window, wire.Parted(True, error or answer, hint, status))
-        if self._server is not None:
-            self._server.close()
-            (self._processes.folder / f"{self.id}.sock").unlink(missing_ok=True)
+        self._server.close()
+        (self._processes.folder / f"{self.id}.sock").unlink(missing_ok=True)
         with suppress(OSError):
             async with asyncio.timeout(1):
                 for window in list(self._windows):
@@ -262,6 +273,7 @@ class SessionWindows:
         self._windows.append(window)
         self._active = window
         window.send(_SETUP[window.kind])
+        window.tell(self.describe())
         self._driver.send_message(events.AppFocus())
         self._fit(always=True)
 
@@ -307,15 +319,17 @@ class SessionWindows:
         if self._written is None or _summarise(record) != _summarise(self._written):
             self._changed_ms = round(time.time() * 1000)
             self._write(structs.replace(record, changed_ms=self._changed_ms))
+            for window in self._windows:
+                window.tell(record)
         if self._is_working():
-            self._idle_s = now_s
+            self._busy_until_s = now_s
         if not self._windows and not self.is_deaf and self._is_overdue(now_s):
             self._app.exit(0)
 
     def _is_overdue(self, now_s: float) -> bool:
         if (keep_s := self._keep_s) is not None:
             return now_s - self._alone_s > keep_s
-        return now_s - max(self._alone_s, self._idle_s) > LINGER_S
+        return now_s - max(self._alone_s, self._busy_until_s) > LINGER_S
 
     @property
     def _keep_s(self) -> float | None:
@@ -363,7 +377,7 @@ class SessionWindows:
                 return record
             note = "asks whether to use this folder's own configuration; open it to answer"
             return structs.replace(record, state="waiting", note=note)
-        crew, questions = link.crew, tuple(link.state.questions)
+        crew, questions = link.crew, tuple(map(_render, link.state.questions[:MOST_QUESTIONS]))
         state: wire.State = "waiting" if questions else "running" if self._is_working() else "finished"
         first = next((block.text for block in link.state.talk.blocks if isinstance(block, UserBlock)), "")
         note = record.note if crew.is_saved else "the session could not be saved completely; free some space"
@@ -381,9 +395,19 @@ class SessionWindows:
         )
 
 
+@lru_cache(maxsize=MOST_QUESTIONS)
+def _render(question: Question) -> Question:
+    """A question as the list can show it: nothing in it is invisible. One that is too long has to be opened."""
+    text, options = render_matter(question.text[:MOST_ASKED]), question.options
+    if max(len(text), len(question.text)) > MOST_ASKED:
+        text, options = f"{describe_size(question.text)}: open the session to read and answer this", ()
+    title, agent = clean_line(question.title), clean_line(question.agent)
+    return structs.replace(question, title=title, agent=agent, text=remove_unsafe(text), options=options)
+
+
 def _summarise(record: wire.ProcessRecord) -> tuple[object, ...]:
     """What is worth storing when it changes."""
-    return record.state, record.session, record.title, record.questions, record.note
+    return record.state, record.session, record.title, record.questions, record.note, f"{record.cost:.2f}"
 
 
 def _is_own(writer: asyncio.StreamWriter) -> bool:

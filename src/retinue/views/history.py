@@ -96,14 +96,14 @@ class SessionHistory:
 
     def list_prompts(self) -> list[ForkPoint]:
         """User messages on all branches, oldest first."""
-        said = [(entry.id, _to_text(entry)) for entry in self._session.all_entries()]
+        said = [(entry.id, to_text(entry)) for entry in self._session.all_entries()]
         return [ForkPoint(entry_id, text) for entry_id, text in said if text]
 
     def find_prompt(self, entry_id: str) -> tuple[str, str | None]:
         """The text of a user message and the id of the entry before it. Raises SessionError for any other id."""
         for entry in self._session.all_entries():
             if entry.id == entry_id and isinstance(entry.message, UserMessage):
-                return _to_text(entry), self._session.read_entry(entry_id)["parentId"]
+                return to_text(entry), self._session.read_entry(entry_id)["parentId"]
         raise SessionError(f"Invalid entry ID for forking: {quote(entry_id)} is not a user message of this session")
 
     def find_last_text(self) -> str | None:
@@ -155,7 +155,8 @@ class HistoryReader:
         self._session.keep_context(self._branch, self._context)
 
 
-def _to_text(entry: Entry) -> str:
+def to_text(entry: Entry) -> str:
+    """Return the text of a user message; empty for other entries."""
     message = entry.message
     if not isinstance(message, UserMessage):
         return ""

@@ -17,6 +17,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.model import ModelInfo
+from retinue.core.receipt import Receipts, Verification
 from retinue.core.run import Run
 from retinue.settings.request import Request
 
@@ -51,6 +52,8 @@ class ConversationReport(Struct):
     usage: Usage = Usage()
     turns: int = 0
     tool_uses: int = 0
+    verification: Verification = "not verified"
+    receipts: Receipts | None = None
 
     @property
     def start_ms(self) -> int:
@@ -169,6 +172,8 @@ def _read_run(run: Run, main: Path, *, is_own: bool) -> ConversationReport:
         error=outcome.error if outcome is not None else "",
         usage=run.usage if run.status.is_final else Usage(),
     )
+    if outcome is not None:
+        chapter.verification, chapter.receipts = outcome.verification, outcome.receipts
     if run.queued_ms and run.started_ms > run.queued_ms:
         chapter.spans.append(TimeSpan("waiting", run.queued_ms, run.started_ms, "queued"))
     told = outcome.session_file if outcome is not None and is_own else ""

@@ -58,6 +58,23 @@ def test_claude_fields_are_kept() -> None:
         ("claude", "maxTurns: many", "maxTurns"),
         ("claude", "hooks: {PreToolUse: []}", "hooks"),
         ("claude", "allowedDomains: [example.com]", "allowedDomains"),
+        ("claude", "permissionMode: plan\npermissionMode: default", "permissionMode"),
+        ("claude", "tools: Read\ntools: Bash", "tools"),
+        ("claude", "tools: Read Bash(git:*)", "tools"),
+        ("claude", "disallowedTools: Web*", "disallowedTools"),
+        ("claude", "disallowedTools: Bash Write", "disallowedTools"),
+        ("claude", "disallowedTools: Bash(git", "disallowedTools"),
+        ("claude", "tools: Read, mcp__gh__*\ndisallowedTools: mcp__gh__get(a)", "disallowedTools"),
+        ("claude", "mcpServers: [{gh: {command: x, disabledTools: [a]}}]", "mcpServers"),
+        ("claude", "enabled: false", "enabled"),
+        ("claude", "write: false", "write"),
+        ("claude", "access: read", "access"),
+        ("codex", 'profile = "strict"', "profile"),
+        ("opencode", "permission: {edit: deny}\npermission: {edit: allow}", "permission"),
+        ("opencode", "steps: 5\nmaxSteps: 50", "maxSteps"),
+        ("cursor", "readonly: true\nreadonly: false", "readonly"),
+        ("copilot", "tools: [gh/*]\nmcp-servers: {gh: {tools: [a]}}", "mcp-servers"),
+        ("gemini", "tools: [mcp_gh_*]\nmcpServers: {gh: {excludeTools: [a]}}", "mcpServers"),
         ("codex", 'sandbox_mode = "moonlight"', "sandbox_mode"),
         ("codex", 'approval_policy = {granular = {rules = true}}', "approval_policy"),
         ("codex", "[sandbox_workspace_write]\nnetwork_access = false", "sandbox_workspace_write"),
@@ -107,6 +124,9 @@ def test_unclear_restriction_disables(dialect: str, front: str, field: str) -> N
         ("opencode", "tools: {'*': false, read: true, write: true}", ("read", "write")),
         ("opencode", "tools: {write: false, edit: false}", ("read", "bash", "grep", "find", "ls")),
         ("opencode", "permission: {webfetch: allow}", (*BUILTIN_TOOLS, "fetch_content")),
+        ("opencode", "tools: {write: false}", ("read", "bash", "grep", "find", "ls")),
+        ("opencode", "tools: {edit: true, patch: false}", ("read", "bash", "grep", "find", "ls")),
+        ("opencode", "permission: {edt: deny}", ("read", "bash", "grep", "find", "ls")),
         ("cursor", "readonly: true", ("read", "bash", "grep", "find", "ls")),
         ("copilot", "tools: [Read, search, shell, gh/issues]", ("read", "grep", "find", "ls", "bash", "gh:issues")),
         ("copilot", "tools: []", ()),
@@ -157,9 +177,22 @@ def test_servers_need_a_listed_name() -> None:
     assert inline.mcp_servers == ("gh", "own")
     listed = read("tools: Read\nmcpServers: [gh]", "claude")
     assert listed.mcp_servers == ()
-    denied = read("tools: Read, mcp__gh__*\ndisallowedTools: mcp__gh", "claude")
-    assert denied.mcp_servers == ()
-    assert read("tools: [mcp_gh_*, mcp_*]", "gemini").tools.selectors == ("ext:mcp",)
+    for front in (
+        "tools: Read, mcp__gh__*\ndisallowedTools: mcp__gh",
+        "disallowedTools: mcp__*\nmcpServers: [gh]",
+        "disallowedTools: mcp__gh\nmcpServers: {gh: {timeout: 5}}",
+    ):
+        assert (read(front, "claude").mcp_servers, read(front, "claude").enabled) == ((), True)
+    gemini = read("tools: [mcp_gh_*, mcp_*]", "gemini")
+    assert (gemini.tools.selectors, gemini.mcp_servers, get_status(gemini)["tools"]) == (("ext:mcp",), ("gh",), "kept")
+
+
+@pytest.mark.parametrize(
+    "front",
+    ["skills: false", "skills: none", "disallowedTools: Skill", "disallowedTools: Skill(one)", "skills: {one: true}"],
+)
+def test_denied_skills_are_off(front: str) -> None:
+    assert read(front, "claude").skills is False
 
 
 def test_opencode_file_lists_agents() -> None:

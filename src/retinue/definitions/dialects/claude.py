@@ -4,16 +4,8 @@ from collections.abc import Collection
 
 from retinue.core.definition import FieldStatus, Source
 from retinue.core.tool_table import KNOWN_TOOLS
-from retinue.definitions.foreign import (
-    DELEGATION,
-    WEB,
-    AgentDraft,
-    ForeignTables,
-    Parsed,
-    build_agent,
-    open_foreign,
-    read_tables,
-)
+from retinue.definitions.foreign import DELEGATION, WEB, AgentDraft, Parsed, build_agent, check_servers, read_tables
+from retinue.definitions.foreign_fields import ForeignTables, open_foreign
 from retinue.definitions.frontmatter import YamlTable
 
 FIELDS = {
@@ -133,3 +125,4 @@ def _read_servers(draft: AgentDraft) -> None:
         fields.approximate("mcp_servers", "servers of these names in mcp.json; none is started from an agent file")
     else:
         fields.approximate("mcp_servers", "the list of tools decides; servers are configured in mcp.json")
+    check_servers(draft, "mcp_servers")

@@ -9,15 +9,8 @@ from retinue.core.diagnostics import Diagnostic
 from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.document import find_hidden
 from retinue.definitions.fields import show_place
-from retinue.definitions.foreign import (
-    WEB,
-    AgentDraft,
-    ForeignFields,
-    ForeignTables,
-    Parsed,
-    build_agent,
-    to_block,
-)
+from retinue.definitions.foreign import WEB, AgentDraft, Parsed, build_agent
+from retinue.definitions.foreign_fields import ForeignFields, ForeignTables, to_block
 from retinue.definitions.frontmatter import Items, Scalar, YamlTable
 
 FIELDS = {
@@ -31,6 +24,7 @@ FIELDS = {
     "web_search": "web_search",
     "features": "features",
     "skills": "skill_settings",
+    "profile": "profile",
     "developer_instructions": "instructions",
 }
 IGNORED = {
@@ -93,6 +87,8 @@ def _read_more(draft: AgentDraft) -> None:
     elif search:
         draft.give("web_search")
         fields.approximate("web_search", "if web tools are enabled in the settings")
+    if fields.has("profile"):
+        fields.block("profile", "a profile of Codex may restrict, and is not read")
     _read_objects(draft)
 
 

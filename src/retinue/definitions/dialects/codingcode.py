@@ -20,7 +20,7 @@ FIELDS = {
     for name in (
         *("name", "description", "systemPrompt", "tools", "mcpServers", "readonly", "model", "hooks", "disabled"),
         # Not CodingCode's fields, but accepted, since they only restrict the agent.
-        *("disallowed_tools", "enabled", "output_schema"),
+        *("disallowed_tools", "enabled", "output_schema", "verify"),
     )
 } | {"maxSteps": "max_turns", "outputSchema": "output_schema"}
 
@@ -45,6 +45,7 @@ def parse(
     model = fields.read_text("model")
     enabled = _read_enabled(fields)
     schema, schema_file = fields.read_schema()
+    verify = fields.read_commands("verify")
     own_prompt = fields.read_text("systemPrompt")
     hooks = fields.read_objects("hooks")
     max_turns = fields.read_count("max_turns")
@@ -66,6 +67,7 @@ def parse(
         max_turns=max_turns,
         output_schema=schema,
         schema_file=schema_file,
+        verify=verify,
         lines=fields.lines,
         fields=fields.list_reports(),
     ), problems

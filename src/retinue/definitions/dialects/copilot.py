@@ -8,13 +8,13 @@ from retinue.definitions.foreign import (
     DELEGATION,
     WEB,
     AgentDraft,
-    ForeignTables,
     Parsed,
     build_agent,
+    check_servers,
     find_stem,
-    open_foreign,
     split_words,
 )
+from retinue.definitions.foreign_fields import ForeignTables, open_foreign
 from retinue.definitions.frontmatter import Scalar
 
 FIELDS = {
@@ -25,11 +25,11 @@ FIELDS = {
     "agents": "agents",
     "infer": "infer",
     "disable-model-invocation": "manual",
+    "mcp-servers": "mcp_servers",
 }
 IGNORED = {
     "target": "the agent is used wherever retinue runs",
     "user-invocable": "every agent can be started by name",
-    "mcp-servers": "servers are configured in mcp.json",
     "metadata": "for other programs",
     "argument-hint": "for menus of VS Code",
     "handoffs": "buttons of VS Code",
@@ -68,6 +68,9 @@ def _read_more(draft: AgentDraft) -> None:
     value = fields.get("infer")
     if value is not None and not (isinstance(value, Scalar) and value.text in ("true", "agent", "all")):
         fields.block("infer", "only a person may start it in Copilot, and here the model could")
+    if fields.has("mcp_servers"):
+        fields.drop("mcp_servers", "servers are configured in mcp.json; none is started from an agent file")
+        check_servers(draft, "mcp_servers")
     if fields.has("agents"):
         words = split_words(fields.get("agents"))
         if words is None:

@@ -5,7 +5,8 @@ from collections.abc import Collection
 from retinue.core.definition import Source
 from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.dialects import claude
-from retinue.definitions.foreign import ForeignTables, Parsed, build_agent, open_foreign
+from retinue.definitions.foreign import Parsed, build_agent
+from retinue.definitions.foreign_fields import ForeignTables, open_foreign
 
 FIELDS = {
     "name": "name",

@@ -4,7 +4,8 @@ from collections.abc import Collection
 
 from retinue.core.definition import Source
 from retinue.core.tool_table import KNOWN_TOOLS
-from retinue.definitions.foreign import AgentDraft, ForeignTables, Parsed, build_agent, open_foreign, split_words
+from retinue.definitions.foreign import AgentDraft, Parsed, build_agent, check_servers, split_words
+from retinue.definitions.foreign_fields import ForeignTables, open_foreign
 
 FIELDS = {
     "name": "name",
@@ -15,11 +16,11 @@ FIELDS = {
     "model": "model",
     "max_turns": "max_turns",
     "timeout_mins": "timeout_mins",
+    "mcpServers": "mcp_servers",
+    "mcp_servers": "mcp_servers",
 }
 IGNORED = {
     "temperature": "models choose their own",
-    "mcpServers": "servers are configured in mcp.json; none is started from an agent file",
-    "mcp_servers": "servers are configured in mcp.json; none is started from an agent file",
     "agent_card_url": "for remote agents",
     "agent_card_json": "for remote agents",
     "auth": "for remote agents",
@@ -45,7 +46,7 @@ TABLES = ForeignTables("gemini", FIELDS, IGNORED, TOOLS, models={"auto": "", "pr
 def parse(text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS) -> Parsed:
     """Parse an agent file; returns the definition, if it is usable, and all problems."""
     fields, problems = open_foreign(text, path, TABLES)
-    return (None, problems) if fields is None else build_agent(fields, source, _read_more)
+    return (None, problems) if fields is None else build_agent(fields, source, _read_more, is_served=_is_served)
 
 
 def _read_more(draft: AgentDraft) -> None:
@@ -55,8 +56,16 @@ def _read_more(draft: AgentDraft) -> None:
     if fields.has("timeout_mins"):
         minutes = fields.read_amount("timeout_mins", "a number of minutes above 0")
         draft.values["max_seconds"] = None if minutes is None else minutes * 60
-    for word in split_words(fields.get("tools")) or ():
+    for word in filter(_is_served, split_words(fields.get("tools")) or ()):
         if word == "mcp_*":
             draft.selectors.append("ext:mcp")
-        elif word.startswith("mcp_") and word.endswith("_*"):
+        else:
             draft.servers.append(word[4:-2])
+    if fields.has("mcp_servers"):
+        fields.drop("mcp_servers", "servers are configured in mcp.json; none is started from an agent file")
+        check_servers(draft, "mcp_servers")
+
+
+def _is_served(word: str) -> bool:
+    """Whether a word gives all tools of a server, or of all servers."""
+    return word == "mcp_*" or (word.startswith("mcp_") and word.endswith("_*"))

@@ -5,24 +5,14 @@ from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from retinue.core.definition import Source
+from retinue.core.definition import Definition, Source
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.core.strictjson import JsonError, parse_json
 from retinue.core.tool_table import KNOWN_TOOLS
-from retinue.definitions.fields import to_plain
-from retinue.definitions.foreign import (
-    DELEGATION,
-    WEB,
-    AgentDraft,
-    ForeignFields,
-    ForeignTables,
-    Parsed,
-    build_agent,
-    find_stem,
-    open_foreign,
-    to_block,
-)
+from retinue.definitions.fields import find_close, to_plain
+from retinue.definitions.foreign import DELEGATION, WEB, AgentDraft, Parsed, build_agent, find_stem
+from retinue.definitions.foreign_fields import ForeignFields, ForeignTables, open_foreign, to_block
 from retinue.definitions.frontmatter import Scalar
 
 FIELDS = {
@@ -70,7 +60,10 @@ PERMISSIONS: dict[str, tuple[str, ...]] = {
 """A permission of OpenCode → our tools."""
 SWITCHES = {**PERMISSIONS, "edit": ("edit",), "write": ("write",), "patch": (), "multiedit": ()}
 """A tool of OpenCode → ours, for the older field `tools`."""
+EDITORS = ("write", "edit", "patch", "apply_patch", "multiedit")
 SAME = {"shell": "bash", "subagent": "task", "todoread": "todowrite", "codesearch": "websearch"}
+AGENTS = ("agent", "agents", "mode")
+"""Fields of `opencode.json` with agents."""
 EFFECTS = ("allow", "ask", "deny")
 BUILTIN = frozenset(("build", "plan", "general", "explore", "compaction", "title", "summary"))
 TABLES = ForeignTables("opencode", FIELDS, IGNORED, {})
@@ -94,7 +87,7 @@ def parse_config(data: bytes, path: str, source: Source) -> list[Parsed]:
     except JsonError as error:
         return [(None, [Diagnostic(str(error).splitlines()[0], path, code="json")])]
     found: list[Parsed] = []
-    for key in ("agent", "agents", "mode"):
+    for key in AGENTS:
         agents = content.get(key)
         for name, entry in agents.items() if isinstance(agents, dict) else ():
             if isinstance(entry, dict) and not _is_override(name, entry):
@@ -119,6 +112,13 @@ def _parse_entry(data: bytes, path: str, source: Source, name: str, entry: Mappi
     return build_agent(fields, source, _read_more, stem=name.rpartition("/")[2])
 
 
+def parse_limits(path: str, name: str, entry: Mapping[str, Any]) -> Definition | None:
+    """The limits that an entry sets for the agent of another file; None if no agent can have this name."""
+    limits = {key: value for key, value in entry.items() if FIELDS.get(key) not in ("instructions", "name")}
+    fields = ForeignFields(to_block(limits, "-", dict.fromkeys(limits, 1)), path, TABLES)
+    return build_agent(fields, "user", _read_more, stem=name)[0]
+
+
 def _read_more(draft: AgentDraft) -> None:
     fields = draft.fields
     mode = fields.get("mode")
@@ -141,10 +141,17 @@ def _list_switches(fields: ForeignFields) -> list[Rule] | None:
         return [("*", "*", "deny"), *((word.lower(), "*", "allow") for word in plain)]
     if not isinstance(plain, dict):
         return None
-    return [
+    return to_switches(plain)
+
+
+def to_switches(plain: Mapping[str, Any]) -> list[Rule]:
+    """The rules that the older switches stand for. Switching off one tool that edits denies editing, as in OpenCode."""
+    rules: list[Rule] = [
         (key, "*", {True: "allow", False: "deny"}.get(value) if isinstance(value, bool) else value)
         for key, value in plain.items()
     ]
+    is_off = any(plain.get(key) is False for key in EDITORS)
+    return [*rules, *((key, "*", "deny") for key in ("edit", "write") if is_off)]
 
 
 def to_rules(plain: Any) -> list[Rule] | None:
@@ -180,7 +187,10 @@ def apply_permissions(
         elif permission == "external_directory":
             fields.block(field, "external_directory: reading outside the project cannot be denied to one agent")
         else:
-            draft.deny(*tools.get(permission, (permission,)))
+            meant = None if permission in tools else find_close(permission.lower(), tools, 0.8)
+            draft.deny(*tools.get(permission, (permission,)), *(tools[meant] if meant else ()))
+            if meant:
+                fields.approximate(field, f"{quote(permission, 60)}: taken as {meant}")
             if permission == "skill":
                 draft.values["skills"] = False
             if verdict == "ask":

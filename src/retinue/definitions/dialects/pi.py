@@ -23,7 +23,7 @@ FIELDS = {
         *("extensions", "exclude_extensions", "skills", "memory", "model", "thinking", "max_turns", "prompt_mode"),
         *("context", "inherit_context", "isolated", "isolation", "persist_session", "session_dir", "output_transcript"),
         *("allowed_subagents", "runner", "max_tokens_total", "max_cost", "max_seconds", "output_schema"),
-        "fallback_models",
+        *("fallback_models", "verify"),
     )
 } | {"fallbackModels": "fallback_models", "inherit_extensions": "extensions", "inherit_skills": "skills"}
 _RIGHTS = "an agent's rights are `tools`, `disallowed_tools` and `readonly`"
@@ -63,6 +63,7 @@ def parse(
     _check_pairs(fields, values)
     model = fields.read_text("model")
     schema, schema_file = fields.read_schema()
+    verify = fields.read_commands("verify")
     enabled = _read_enabled(fields) and not fields.is_disabled
     if name is None or fields.is_refused:
         return None, problems
@@ -84,6 +85,7 @@ def parse(
         color=fields.read_text("color"),
         output_schema=schema,
         schema_file=schema_file,
+        verify=verify,
         lines=fields.lines,
         fields=fields.list_reports(),
         **values,

@@ -19,7 +19,7 @@ FIELDS = {
     for name in (
         *("name", "description", "approved_tools", "allowed_tools"),
         # Not fields of this dialect, but accepted, since they only restrict the agent.
-        *("tools", "readonly", "enabled", "max_turns", "output_schema"),
+        *("tools", "readonly", "enabled", "max_turns", "output_schema", "verify"),
     )
 } | {"denied_tools": "disallowed_tools"}
 MEANINGLESS = dict.fromkeys(("disabled", "disable"), "write `enabled: false` to switch the agent off")
@@ -39,6 +39,7 @@ def parse(
     enabled = fields.read_switch("enabled", doubt=False, absent=True)
     max_turns = fields.read_count("max_turns")
     schema, schema_file = fields.read_schema()
+    verify = fields.read_commands("verify")
     if tools is None or name is None or fields.is_refused:
         return None, problems
     check_readonly(fields, tools, readonly=readonly, field="approved_tools")
@@ -56,6 +57,7 @@ def parse(
         completion="finalize",
         output_schema=schema,
         schema_file=schema_file,
+        verify=verify,
         lines=fields.lines,
         fields=fields.list_reports(),
     ), problems

@@ -11,6 +11,7 @@ from retinue.core.errors import UsageError
 from retinue.core.messages import ThinkingLevel
 from retinue.durable.cluster.database import pack_json, unpack_json
 from retinue.engine.limits import TIMES, Limits
+from retinue.features.verification import VerifyOptions
 
 _WIRE = {re.sub("_(.)", lambda found: found[1].upper(), name): name for name in TIMES}
 """Wire names of a run's time limits."""
@@ -102,6 +103,8 @@ class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether the run gives its answer by a tool call."""
     output_schema: dict[str, Any] | None = None
     """The JSON Schema that its result must match."""
+    verify: VerifyOptions = VerifyOptions()
+    """The commands that verify its result; those of the sender's files were approved there."""
     parcel: dict[str, Any] = {}
     """The workspace; empty for none."""
     digest: str = ""

@@ -43,7 +43,8 @@ from retinue.engine.scope import run_shielded
 from retinue.engine.setup import RunSetup
 from retinue.features.approvals.gate import is_consent
 from retinue.features.finalise import check_result
-from retinue.features.worktree.feature import RULE, render_kept
+from retinue.features.verification import VerificationFeature, VerifyOptions
+from retinue.features.worktree.feature import RULE, add_commit, render_kept
 from retinue.features.worktree.saved_work import KeptCopy
 from retinue.sessions.entry import check_session_id
 from retinue.sessions.log import Session
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 GOODBYE_S = 5.0
 """Time for a stopped run to report how far it came."""
-_THERE = ("worktree", "sandbox", "lsp-diagnostics", "finalising", "deferred tools")
+_THERE = ("worktree", "sandbox", "lsp-diagnostics", "finalising", "verification", "deferred tools")
 """Features that work where the tools are; the worker adds them itself."""
 _NAMESPACE = UUID("6c9b7a3e-2f0d-4a57-9a31-5d3c0e8f4b12")
 """For the ids of sessions that are created on workers."""
@@ -79,6 +80,8 @@ class RemoteRun(LiveRun):
         clock = ports.clock
         identity = find_session_id(setup.run_id, remote_request.session_file)
         memory = Session.create(cwd=setup.cwd, directory=None, session_id=identity, clock=clock, new_id=make_uuid)
+        watching = [each for each in setup.features if isinstance(each, VerificationFeature)]
+        self._verify = watching[0].options if watching else VerifyOptions()
         features = [feature for feature in setup.features if feature.name not in _THERE]
         limits = setup.limits.drop_clock()
         super().__init__(setup.change(features=features, limits=limits), memory, clock=clock)
@@ -194,6 +197,7 @@ class RemoteRun(LiveRun):
             tells_below=True,
             finalises=self._finalises,
             output_schema=self._schema,
+            verify=self._verify,
         )
 
     async def _accompany(self, sent: Assignment, judge: ApprovalJudge) -> Outcome:
@@ -326,7 +330,9 @@ class RemoteRun(LiveRun):
         is_home = not problem and (bool(file) or not own)
         await cluster.take_home(assignment, keeps_session=keeps_session, has_changes=is_home)
         notes = _render_notes(self._ended.notes, KeptCopy(branch), problem)
-        self._ended = msgspec.structs.replace(self._ended, session_file=file, branch=branch, notes=notes)
+        receipts = await add_commit(self._ended.receipts, str(setup.cwd), bundle_info.commit, branch)
+        known = {"session_file": file, "branch": branch, "notes": notes, "receipts": receipts}
+        self._ended = msgspec.structs.replace(self._ended, **known)
 
     async def _keep_session(self, data: bytes) -> str:
         """Store the session and return its path; a failure is reported and costs neither result nor branch."""

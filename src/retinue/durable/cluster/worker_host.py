@@ -15,6 +15,7 @@ import msgspec
 from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Answered, Asked, Event, Warned
 from retinue.core.messages import AssistantMessage, Message, TextContent, Usage, UserMessage
+from retinue.core.receipt import Receipts
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.cluster.assignment import Assignment, RunMessage, SenderPlaces
 from retinue.durable.cluster.remote_approvals import RemoteApprovalFeature, RemoteApprovals
@@ -30,6 +31,7 @@ from retinue.engine.prompt import CWD, ENVIRONMENT, render_cwd, to_line
 from retinue.engine.questions import PendingQuestions
 from retinue.engine.setup import Feature
 from retinue.features.finalise import FinalizeFeature
+from retinue.features.verification import VerificationFeature
 from retinue.models.certificates import import_aiohttp
 
 MOST_NAMED = 5
@@ -130,6 +132,8 @@ class HostedRun:
         features: list[Feature] = [job.recorded, judged]
         if assignment.finalises or assignment.output_schema is not None:
             features.insert(0, FinalizeFeature(assignment.output_schema, finalises=assignment.finalises))
+        # In the folder of the run nothing is compared: its changes come home as a branch.
+        features.append(VerificationFeature(assignment.verify))
         budget = SharedBudget(lambda keys: job.budget.join(cluster.find_shared(keys)), is_limit=bool(assignment.leases))
         self._retinue = open_agent(job, cluster, self._appeals, features, self._tell_missing, budget)
         self._relay: ChildEvents | None = None
@@ -270,10 +274,12 @@ def bring_home(outcome: Outcome, job: WorkerJob) -> Outcome:
     if not here:
         return outcome
     text, error, notes = outcome.text, outcome.error, outcome.notes
+    seen = msgspec.json.encode(outcome.receipts).decode()
     # Longer paths first, because a shorter one may be a prefix.
     for there in sorted({str(job.workspace), *job.former}, key=len, reverse=True):
-        text, error, notes = (words.replace(there, here) for words in (text, error, notes))
-    return msgspec.structs.replace(outcome, text=text, error=error, notes=notes)
+        text, error, notes, seen = (words.replace(there, here) for words in (text, error, notes, seen))
+    receipts = msgspec.json.decode(seen, type=Receipts | None)
+    return msgspec.structs.replace(outcome, text=text, error=error, notes=notes, receipts=receipts)
 
 
 def _tell_place(assignment: Assignment) -> str:

@@ -65,7 +65,10 @@ class EventPublisher:
             case "tool_execution_start":
                 self._publish(ToolStarted(run_id=run_id, **_read_call(record)))
             case "tool_execution_end":
-                self._publish(ToolFinished(run_id=run_id, result=self._read_result(record), in_order=False))
+                spent = record.get("durationMs")
+                duration_ms = spent if isinstance(spent, int) else None
+                end = self._read_result(record)
+                self._publish(ToolFinished(run_id=run_id, result=end, duration_ms=duration_ms, in_order=False))
             case "turn_end":
                 answer = _read_message(record.get("message"))
                 results = [_read_message(each) for each in _as_list(record.get("toolResults"))]

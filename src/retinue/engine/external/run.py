@@ -5,12 +5,13 @@ Other components treat it as any other run. MUST NOT know surfaces, nor open the
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from retinue.core.clock import Clock
-from retinue.core.environment import BUDGET_FD, QUESTION_FD
+from retinue.core.environment import BUDGET_FD, LIMITS_DIR, QUESTION_FD
 from retinue.core.errors import RetinueError, quote
 from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
 from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage
@@ -77,6 +78,8 @@ class ExternalRun(LiveRun):
         self._refusal: Failure | None = None
         """The usage limit that the child has reached."""
         self._passage: Passage | None = None
+        self._model = setup.model
+        """The model that the child asks: its own, or a fallback model."""
         self._stream = self._open_stream()
 
     @property
@@ -117,8 +120,8 @@ class ExternalRun(LiveRun):
 
         Without a task it continues the work in its session.
         """
-        info = self.setup.model.info
-        self._refusal, self._passage = None, await self.limit_wait.enter(info)
+        self._refusal = None
+        self._model, self._passage = await self.limit_wait.choose(self.setup.model)
         try:
             async with AsyncExitStack() as sockets:
                 ended = await self._run(text, await self._open_sockets(sockets))
@@ -135,7 +138,7 @@ class ExternalRun(LiveRun):
         """Tell the other runs what the child has learnt about the limit of its provider."""
         passage, self._passage = self._passage, None
         if failure is not None or passage is not None:
-            self.limit_wait.leave(passage or Passage(), self.setup.model.info, failure)
+            self.limit_wait.leave(passage or Passage(), self._model.info, failure)
 
     async def _open_sockets(self, stack: AsyncExitStack) -> dict[str, int]:
         """Open what the process needs of this one; returns the descriptors by the variables that name them."""
@@ -151,6 +154,8 @@ class ExternalRun(LiveRun):
 
     async def _run(self, text: str, descriptors: dict[str, int]) -> Exit:
         setup, post, premises = self.setup, self._post, self._premises
+        if self._model is not setup.model:
+            setup, post = setup.change(model=self._model), replace(post, model=self._model.info.ref)
         remote_request = post.remote_request
         program = premises.find_command(remote_request.runner, setup.cwd)
         tools, missing = post.list_tools(setup, premises)
@@ -162,6 +167,8 @@ class ExternalRun(LiveRun):
         # Tools of pi with these names are not ours, and get none of their keys.
         ours = () if remote_request.runner == "pi" else tools
         marks = post.render_marks(setup) | {name: str(number) for name, number in descriptors.items()}
+        if setup.gates is not None and setup.gates.folder is not None:
+            marks[LIMITS_DIR] = str(setup.gates.folder)
         environment = premises.build_environment(setup.model.info, marks, setup.cwd, ours)
         with open_papers(render_prompt(setup.sections), post.render_task(text)) as papers:
             flags = post.render_flags(setup, tools, papers.prompt, trusted=premises.trusted)

@@ -104,7 +104,8 @@ class HookedModel:
         self.inner_model = model
         """The model without this run's hooks."""
         self._board = board
-        self._steps = 0
+        self._steps = [0]
+        """How many requests there were, also with other models."""
 
     @property
     def info(self) -> ModelInfo:
@@ -125,16 +126,16 @@ class HookedModel:
     async def begin(self, facts: Mapping[str, Any]) -> str:
         """Ask the hooks before a request; returns why the model must not be called, or an empty string."""
         board = self._board
-        self._steps += 1
-        decision = await board.decide(STEP, {"step": self._steps})
+        self._steps[0] += 1
+        decision = await board.decide(STEP, {"step": self._steps[0]})
         if decision is not None and decision.word == "deny":
-            return f"[TOOL_NOT_ALLOWED] Step {self._steps} denied: {decision.reason or 'no reason provided'}"
-        await board.tell("llm.request.before", {"step": self._steps, **facts})
+            return f"[TOOL_NOT_ALLOWED] Step {self._steps[0]} denied: {decision.reason or 'no reason provided'}"
+        await board.tell("llm.request.before", {"step": self._steps[0], **facts})
         return ""
 
     async def finish(self, facts: Mapping[str, Any]) -> None:
         point = "llm.response.error" if "error" in facts else "llm.response.after"
-        await self._board.tell(point, {"step": self._steps, **facts})
+        await self._board.tell(point, {"step": self._steps[0], **facts})
 
     async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         ref = self.inner_model.info.ref
@@ -146,6 +147,7 @@ class HookedModel:
             await self.finish({"model": ref, "error": reply.failure.message, "kind": reply.failure.kind})
         else:
             message = reply.message
+            ref = f"{message.provider}/{message.model}"  # perhaps a fallback model
             calls = [{"name": call.name, "arguments": call.arguments} for call in message.calls]
             said = {"content": message.text, "toolCalls": calls, "stopReason": message.stop_reason}
             await self.finish({"model": ref, **said, "usage": message.usage})

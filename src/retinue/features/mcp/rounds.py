@@ -129,13 +129,17 @@ class ToolRounds:
 
     async def _ask_user(self, question: Awaitable[ElicitResult]) -> ElicitResult:
         """Wait for an answer; meanwhile the time limit of the call does not count."""
-        asking = asyncio.ensure_future(question)
-        try:
-            while not (await asyncio.wait((asking,), timeout=POLL_S))[0]:
-                await self._tell("waiting for an answer of the user")
-        finally:
-            asking.cancel()
-        return await asking
+        async with asyncio.TaskGroup() as group:
+            telling = group.create_task(self._tell_waiting())
+            try:
+                return await question
+            finally:
+                telling.cancel()
+
+    async def _tell_waiting(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_S)
+            await self._tell("waiting for an answer of the user")
 
     async def _tell(self, message: str | None) -> None:
         self._told += 1

@@ -14,9 +14,11 @@ from pathlib import Path
 import msgspec
 
 from retinue.core.errors import quote
+from retinue.core.receipt import Receipts
 from retinue.core.run import BRANCH_PREFIX, Outcome
 from retinue.engine.prompt import Place, render_environment, to_line
 from retinue.engine.setup import Feature, RunSetup
+from retinue.features.changed_files import list_committed
 from retinue.features.worktree.copies import Copy, CopyRequest, adopt_copy, check_place, create_copy, is_directory
 from retinue.features.worktree.preparation import WorktreeOptions
 from retinue.features.worktree.records import CopyRecord, Records, check_name, refuse
@@ -56,6 +58,11 @@ class Worktree:
         self._tmp = tmp
         self._copy: Copy | None = None
 
+    @property
+    def base(self) -> str:
+        """The commit that the last prompt began with; empty before the first."""
+        return "" if self._copy is None else self._copy.record.base
+
     async def enter(self, setup: RunSetup) -> RunSetup:
         """Move the run into a worktree of its repository. Raises IsolationFailed."""
         request = CopyRequest(
@@ -71,7 +78,18 @@ class Worktree:
         kept = await keep_work(self._copy.record, self._records)
         self._branch = kept.branch
         notes = outcome.notes + render_notes(kept, self._copy.record)
-        return msgspec.structs.replace(outcome, branch=kept.branch, notes=notes)
+        receipts = await add_commit(outcome.receipts, self._copy.record.top, self._copy.record.base, kept.branch)
+        return msgspec.structs.replace(outcome, branch=kept.branch, notes=notes, receipts=receipts)
+
+
+async def add_commit(receipts: Receipts | None, top: str, base: str, branch: str) -> Receipts | None:
+    """Add the commit of a branch, and the files that changed in it since its base."""
+    if not branch:
+        return receipts
+    receipts = receipts or Receipts()
+    files, commit, problem = await list_committed(top, base, branch)
+    notes = (*receipts.notes, *([problem] if problem else []))
+    return msgspec.structs.replace(receipts, files=files, commit=commit or None, notes=notes)
 
 
 def render_notes(kept: KeptCopy, record: CopyRecord) -> str:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from retinue.core.errors import ToolFailed, quote
-from retinue.core.messages import TextContent
+from retinue.core.errors import quote
 from retinue.core.run import Outcome
-from retinue.core.tool import Tool, ToolContext, ToolResult
+from retinue.core.tool import Tool
 from retinue.engine.setup import Feature, RunSetup
+from retinue.features.commands import build_context, run_commands
 from retinue.features.worktree.repository import WORK_TIMEOUT_S
 from retinue.sandbox.open_beneath import open_beneath
 from retinue.tools.git import GitGuard, run_git
@@ -26,6 +26,7 @@ CHANGES = "HEAD+changes"
 _FICLONE = 0x40049409
 """Linux: share the content of a file until one of the two is changed."""
 _SHOWN_CHARS = 2_000
+_KEPT_CHARS = 100_000
 MAX_FILES = 20_000
 
 
@@ -135,26 +136,15 @@ class WorktreeSetup(Feature):
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         options = self._options
-        context = ToolContext(
-            cwd=setup.cwd,
-            run_id=setup.run_id,
-            environment=setup.build_environment(None),
-            spill_dir=setup.spill_dir,
-            redact=setup.redact or str,
-            confinement=setup.confinement,
-            find_territory=setup.find_territory,
-        )
         with setup.patience():
-            try:
-                done = await self._shell.call({"command": options.setup, "timeout": options.setup_s}, context)
-            except ToolFailed as error:
-                done = ToolResult.of(str(error), is_error=True)
-        text = "\n".join(block.text for block in done.content if isinstance(block, TextContent))
-        text = text if setup.redact is None else setup.redact(text)
+            [done] = await run_commands(
+                [options.setup], self._shell, build_context(setup), timeout_s=options.setup_s, max_chars=_KEPT_CHARS
+            )
+        text = done.output
         file = self._keep(setup.run_id, text)
-        word = "failed" if done.is_error else "succeeded"
+        word = "succeeded" if done.is_good else "failed"
         told = f"The command `{options.setup}` (worktree.setup) was run in this copy before you began. It {word}."
-        if done.is_error:
+        if not done.is_good:
             end = text if len(text) <= _SHOWN_CHARS else f"…{text[-_SHOWN_CHARS:]}"
             told += f" The end of its output:\n{end}"
             self._note = f"The setup command of the worktree failed (worktree.setup): {_last_line(text)}"

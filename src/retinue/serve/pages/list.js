@@ -5,7 +5,15 @@ const shown = new Map();
 let socket = null, file = null;
 
 const tell = (text) => (one("#message").textContent = text);
-const send = (...words) => socket?.send(JSON.stringify(words));
+// Returns whether it could be sent; if not, a text stays where it was written.
+const send = (...words) => {
+  if (socket?.readyState !== 1) return tell("Nothing was sent: this page is not connected to the server."), false;
+  if (words.some((word) => word.length > 100000)) {
+    return tell("Nothing was sent: the text is longer than 100,000 characters. Save it as a file and name the file."), false;
+  }
+  socket.send(JSON.stringify(words));
+  return true;
+};
 
 const describeAge = (since) => {
   const minutes = Math.max(0, Math.floor((Date.now() - since) / 60000));
@@ -35,7 +43,7 @@ const makeQuestion = (row, question) => {
     button.addEventListener("click", () => answer(option));
     one(".options", form).append(button);
   }
-  if (!question.options.length) {
+  if (["ask", "input"].includes(question.kind)) {
     const input = document.createElement("input"), button = document.createElement("button");
     input.setAttribute("aria-label", "Answer");
     button.textContent = "Answer";
@@ -51,15 +59,13 @@ const makeCard = (row) => {
   one(".title", card).href = one(".open", card).href = `/s/${row.id}`;
   for (const button of card.querySelectorAll("[data-verb]")) {
     button.addEventListener("click", () => {
-      tell(button.dataset.verb === "export" ? "exporting …" : "");
-      send("command", button.dataset.verb, row.id);
+      if (send("command", button.dataset.verb, row.id)) tell(button.dataset.verb === "export" ? "exporting …" : "");
     });
   }
   one(".say", card).addEventListener("submit", (event) => {
     event.preventDefault();
     const input = one(".say input", card);
-    if (input.value.trim()) send("say", row.id, input.value);
-    input.value = "";
+    if (input.value.trim() && send("say", row.id, input.value)) input.value = "";
   });
   return card;
 };
@@ -102,16 +108,14 @@ const show = (folder, rows) => {
 
 const take = (data) => {
   if (typeof data !== "string") {
-    file.parts.push(data);
-    file.left -= data.byteLength;
-    if (file.left <= 0) save(file);
-    return;
+    return file.parts.push(data);
   }
   const [kind, ...words] = JSON.parse(data);
   if (kind === "sessions") show(...words);
   else if (kind === "started") location.assign(`/s/${words[0]}`);
   else if (kind === "error") tell(words[0]);
-  else if (kind === "file") file = { name: words[0], left: words[1], parts: [] };
+  else if (kind === "file") file = { name: words[0], parts: [] };
+  else if (kind === "saved") save(file);
   if (kind === "error") one("#new button").disabled = false;
 };
 
@@ -126,23 +130,24 @@ const save = ({ name, parts }) => {
 
 one("#new").addEventListener("submit", (event) => {
   event.preventDefault();
+  if (!send("start", one("#task").value)) return;
   one("#new button").disabled = true;
   tell("starting …");
-  send("start", one("#task").value);
 });
 one("#task").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) (event.preventDefault(), one("#new").requestSubmit());
 });
 window.addEventListener("pageshow", () => (one("#new button").disabled = false));
 
-known.then(() => {
+const connect = () => {
   let wasOpen = false;
   socket = new TokenSocket(`${location.origin.replace("http", "ws")}/ws`);
   socket.binaryType = "arraybuffer";
-  socket.addEventListener("open", () => (wasOpen = true));
+  socket.addEventListener("open", () => (wasOpen = true, tell("")));
   socket.addEventListener("message", ({ data }) => take(data));
   socket.addEventListener("close", () => {
-    document.body.classList.add("-closed");
-    explainLoss(wasOpen, tell);
+    one("#new button").disabled = false;
+    explainLoss(wasOpen, tell, connect);
   });
-});
+};
+known.then(connect);

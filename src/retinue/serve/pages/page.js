@@ -10,17 +10,20 @@ if (location.hash) {
 }
 window.addEventListener("hashchange", () => location.reload());
 
+let isAdmitted = false, admit = null;
+const share = () => isAdmitted && channel.postMessage({ token: stored() });
+const ask = (then) => {
+  admit = then;
+  channel.postMessage({ wanted: true });
+};
 const known = new Promise((done) => {
   if (stored()) return done();
-  channel.addEventListener("message", ({ data }) => {
-    if (!stored() && data.token) store(data.token);
-    if (stored()) done();
-  });
-  channel.postMessage({ wanted: true });
+  ask(done);
   setTimeout(done, 500);
 });
 channel.addEventListener("message", ({ data }) => {
-  if (data.wanted && stored()) channel.postMessage({ token: stored() });
+  if (data.wanted) share();
+  if (data.token && !stored()) (store(data.token), admit());
 });
 
 // A page can send the token with a websocket only as a subprotocol.
@@ -28,23 +31,23 @@ const PlainSocket = window.WebSocket;
 class TokenSocket extends PlainSocket {
   constructor(address) {
     super(address, ["retinue", stored() || "none"]);
+    this.addEventListener("open", () => ((isAdmitted = true), share()));
+    this.addEventListener("close", () => (isAdmitted = false));
   }
   send(data) {
     if (this.readyState === PlainSocket.OPEN) super.send(data);
   }
 }
 
-// Reload when the server can be reached again, ever more slowly.
-let pause = 500;
+// Connect again when the server can be reached, ever more slowly.
 const reach = async () => (await fetch("/page.js", { cache: "no-store" }).catch(() => null))?.ok;
-const retry = () => {
-  pause = Math.min(pause * 1.5, 15000);
-  setTimeout(async () => ((await reach()) ? location.reload() : retry()), pause);
-};
-const explainLoss = async (wasOpen, tell) => {
+const retry = (again, pause) => setTimeout(async () => ((await reach()) ? again() : retry(again, Math.min(pause * 1.5, 15000))), pause);
+const explainLoss = async (wasOpen, tell, again) => {
   if (!wasOpen && (await reach())) {
+    sessionStorage.removeItem("token");
+    ask(again);
     return tell("The server does not accept this window. Open the address that retinue serve printed.");
   }
   tell("The connection to the server is lost; sessions continue. Trying again …");
-  retry();
+  retry(again, 750);
 };

@@ -20,13 +20,26 @@ window.WebSocket = class extends TokenSocket {
     current = this;
     let wasOpen = false;
     this.addEventListener("open", () => (wasOpen = true));
+    this.addEventListener("message", ({ data }) => {
+      const [kind, text] = typeof data === "string" ? JSON.parse(data) : [];
+      if (kind === "title") document.title = text ? `${text} · retinue` : "retinue";
+    });
     this.addEventListener("close", ({ code, reason }) => {
       if (code === DETACHED) return location.assign("/");
       const tell = (text) => (document.querySelector("#why").textContent = text);
       document.querySelector("#reason").textContent = reason;
-      document.querySelector("#resume").hidden = code === UNKNOWN;
-      code in TEXTS ? tell(TEXTS[code]) : explainLoss(wasOpen, tell);
+      const isOver = code in TEXTS; // else a click would leave this page for one that cannot be reached
+      document.querySelector("#resume").hidden = !isOver || code === UNKNOWN;
+      document.querySelector(".ended a").hidden = !isOver;
+      isOver ? tell(TEXTS[code]) : explainLoss(wasOpen, tell, () => location.reload());
     });
+  }
+  // Takes what textual's terminal sends; a long paste becomes several messages.
+  send(data) {
+    const [kind, value] = JSON.parse(data), tell = (message) => super.send(JSON.stringify(message));
+    if (kind === "stdin") (value.match(/[^]{1,100000}/gu) || []).forEach((text) => tell({ type: "keys", text }));
+    else if (kind === "resize") tell({ type: "resize", ...value });
+    else if (kind === "focus" || kind === "blur") tell({ type: "focus", is_focused: kind === "focus" });
   }
 };
 

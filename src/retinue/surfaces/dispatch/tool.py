@@ -23,7 +23,7 @@ from retinue.features.hooks.hook_table import HookTable
 from retinue.features.hooks.points import SPAWN
 from retinue.models.registry import OutOfReach
 from retinue.models.resolve import ModelChoice
-from retinue.surfaces.base import OUTPUT_SCHEMA, Caller, read_output_schema
+from retinue.surfaces.base import OUTPUT_SCHEMA, VERIFY, Caller, read_output_schema, read_verify
 from retinue.surfaces.dispatch.words import FAILED, DispatchFailed, describe_profile, explain_failure, render_result
 
 META = "retinue.dispatched"
@@ -40,6 +40,7 @@ _PARAMETERS: dict[str, Any] = {
         "agent": {"type": "string", "minLength": 1, "description": "Name of the subagent"},
         "prompt": {"type": "string", "minLength": 1, "description": "The whole task, and what to report"},
         "output_schema": OUTPUT_SCHEMA,
+        "verify": VERIFY,
     },
     "required": ["agent", "prompt"],
 }
@@ -78,7 +79,8 @@ class DispatchTool:
         try:
             definition = self._find(arguments["agent"])
             schema = read_output_schema(arguments.get("output_schema"), context.cwd)
-            request = self._to_request(definition, arguments["prompt"], context, schema)
+            verify = read_verify(arguments.get("verify"), self._ports.caller)
+            request = self._to_request(definition, arguments["prompt"], context, schema, verify)
         except UsageError as error:
             return DispatchFailed(FAILED, str(error)).to_result()
         except DispatchFailed as failure:
@@ -106,11 +108,17 @@ class DispatchTool:
         if definition is None:
             raise DispatchFailed(FAILED, f"Unknown subagent: {name}{ports.caller.tell_faults(name)}")
         if not definition.enabled or ports.is_disabled(definition.name):
-            raise DispatchFailed(FAILED, f"Subagent '{definition.name}' is disabled")
+            reasons = "".join(f"\n{text}" for text in definition.faults)
+            raise DispatchFailed(FAILED, f"Subagent '{definition.name}' is disabled{reasons}")
         return definition
 
     def _to_request(
-        self, definition: Definition, prompt: str, context: ToolContext, schema: dict[str, Any] | None
+        self,
+        definition: Definition,
+        prompt: str,
+        context: ToolContext,
+        schema: dict[str, Any] | None,
+        verify: tuple[str, ...],
     ) -> RunRequest:
         """Step 4: choose the model and build the request."""
         if not prompt.strip():
@@ -128,6 +136,8 @@ class DispatchTool:
             is_background=False,
             call_id=context.call_id,
             output_schema=schema,
+            verify=verify,
+            is_verify_judged=bool(verify),
             limits=Limits(
                 max_turns=definition.max_turns or self._ports.max_steps,
                 tokens=definition.max_tokens_total,

@@ -5,6 +5,8 @@ from typing import Any
 
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError
+from retinue.core.messages import TextContent
+from retinue.core.receipt import describe_receipts, render_receipts
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.core.tool import ToolResult
 from retinue.surfaces.base import cut_text, name_rest
@@ -75,20 +77,26 @@ def render_result(run: Run, max_steps: int) -> ToolResult:
     }
     if outcome.structured is not None:
         details["structured"] = outcome.structured
+    details |= describe_receipts(outcome.verification, outcome.receipts)
     cut = cut_text(outcome.text)
     notes = f"\n\n{outcome.notes.strip()}" if outcome.notes.strip() else ""
     if cut.notice:
         details["output"] = outcome.text
         notes += f"\n\n[{name_rest(outcome.session_file, 'details.output')} {AGAIN}]"
     failure = explain_failure(outcome, max_steps)
+    seen = render_receipts(outcome.verification, outcome.receipts)
+    more = [TextContent(seen)] if seen else []
     if not failure:
-        return ToolResult.of((cut.text if cut.text.strip() else EMPTY) + notes, details)
+        text = (cut.text if cut.text.strip() else EMPTY) + notes
+        return ToolResult([TextContent(text), *more], details)
     text = f"Subagent failed: {failure}"
     if cut.text.strip():
         text += f"\n\nWhat it had said by then:\n{cut.text}"
     failed = DispatchFailed(FAILED, text + notes)
     inner = failure[1:].partition("]")[0]
-    return failed.to_result({**details, "status": "error", "reason": inner})
+    result = failed.to_result({**details, "status": "error", "reason": inner})
+    result.content.extend(more)
+    return result
 
 
 def describe_profile(definition: Definition) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from retinue.core.model import ToolSpec
 from retinue.core.run import Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.engine.admission import SpawnRefused
-from retinue.surfaces.base import OUTPUT_SCHEMA, read_output_schema
+from retinue.surfaces.base import OUTPUT_SCHEMA, VERIFY, read_output_schema, read_verify
 from retinue.surfaces.fleet.describe import choose_agent, describe_agent, pick_available
 from retinue.surfaces.fleet.ports import FailedCalls, FleetPorts, Refusal, ScheduleRequest, tell_missing
 from retinue.surfaces.fleet.request import (
@@ -112,9 +112,13 @@ class AgentTool:
         if not call.prompt.strip():
             raise Refusal("Missing required argument: prompt.")
         try:
-            call = replace(call, output_schema=read_output_schema(call.output_schema, cwd))
+            verify = read_verify(call.verify, self._caller)
+            call = replace(call, output_schema=read_output_schema(call.output_schema, cwd), verify=verify)
         except UsageError as error:
             raise Refusal(str(error)) from error
+        if call.verify and (call.resume or call.schedule):
+            why = "a resumed run keeps its own" if call.resume else "write it into the agent's file"
+            raise Refusal(f"verify and {'resume' if call.resume else 'schedule'} do not go together: {why}.")
         return _ResolvedCall(call, given, handle)
 
     def _find_definition(self, asked: _ResolvedCall) -> tuple[Definition, str]:
@@ -302,6 +306,7 @@ def _list_parameters(scheduling: bool) -> dict[str, Any]:
         "inherit_context": {"type": "boolean", "description": "true: the same as context summary"},
         "isolation": {**text, "enum": ["off", "worktree"], "description": "worktree: work on a copy of the repository"},
         "output_schema": OUTPUT_SCHEMA,
+        "verify": VERIFY,
     }
     if scheduling:
         parameters["schedule"] = {**text, "description": "Start later: cron with seconds, 5m, +10m or an ISO time"}

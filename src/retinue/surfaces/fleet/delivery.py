@@ -71,9 +71,9 @@ class FleetDelivery:
 
     def ask(self, run: Run, question: Question, closed: RunAnswered | None) -> None:
         """Deliver a question. When it is closed, remove it, or tell a parent that knows it that the user answered."""
-        now_ms = self._clock.now_ms()
+        now_ms, reader = self._clock.now_ms(), self._manager.find_reader(run)
         if closed is None:
-            self.deliver(run.parent_id, render_question(run, question, now_ms))
+            self.deliver(reader, render_question(run, question, now_ms))
             return
         unseen = list[CustomMessage]()
 
@@ -82,8 +82,8 @@ class FleetDelivery:
             unseen.extend([message] if is_same else ())
             return None if is_same else message
 
-        self._revise(run.parent_id, revise)
-        live = self._manager.live(run.parent_id)
+        self._revise(reader, revise)
+        live = self._manager.live(reader)
         if closed.by == "user" and not unseen and live is not None:
             live.inbox.steer(render_answer(run, closed, now_ms))  # wakes nobody: there is nothing to do
 
@@ -120,7 +120,7 @@ def open_notifier(
     `rouse` is called with each report to the main agent, which may be idle.
     """
     post = FleetDelivery(manager, backend, render, rouse, clock)
-    notifier = Notifier(post, clock, partial(list_siblings, manager))
+    notifier = Notifier(post, clock, partial(list_siblings, manager), manager.find_reader)
 
     def hear(event: Event) -> None:
         if isinstance(event, RunQueued):

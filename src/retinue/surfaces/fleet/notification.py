@@ -8,7 +8,7 @@ from typing import Any
 from retinue.core.messages import CustomMessage
 from retinue.core.run import Run
 from retinue.engine.notify import CUSTOM_TYPE
-from retinue.surfaces.fleet.result import NO_OUTPUT
+from retinue.surfaces.fleet.result import NO_OUTPUT, find_verdict, render_seen
 from retinue.surfaces.fleet.status import Figures, explain_error, label_status, note_status, to_word
 
 SOLO_CHARS = 500
@@ -46,6 +46,7 @@ def render_block(run: Run, figures: Figures, limit: int) -> str:
         ("status", escape(label_status(run))),
         ("summary", escape(f'Agent "{run.description}" {to_word(run)}{note_status(run)}')),
         ("result", escape(preview(run, limit))),
+        ("seen-by-host", escape(cut(render_seen(run), limit))),
         ("full-output", f"get_subagent_result with agent_id {run.id}"),
         ("usage", _render_usage(run, figures)),
     ]
@@ -90,5 +91,6 @@ def _to_details(run: Run, figures: Figures, limit: int) -> dict[str, Any]:
         "branch": (run.outcome.branch if run.outcome is not None else "") or None,
         "error": explain_error(run) or None,
         "resultPreview": preview(run, limit),
+        "verification": find_verdict(run),
     }
     return {name: value for name, value in facts.items() if value is not None}

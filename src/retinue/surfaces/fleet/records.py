@@ -10,7 +10,7 @@ from typing import Any
 from retinue.core import events as ev
 from retinue.core.figures import count_tokens
 from retinue.core.run import Run
-from retinue.surfaces.fleet.result import describe_structured, render_result_text
+from retinue.surfaces.fleet.result import describe_result, render_result_text
 from retinue.surfaces.fleet.status import SUCCESSES, describe_machine, explain_error, measure_ms, to_word
 
 
@@ -84,7 +84,7 @@ class LifecycleRecords:
     def _finish(self, run: Run) -> dict[str, Any]:
         word, usage = to_word(run), run.usage
         name = "completed" if word in SUCCESSES else "failed"
-        record = self._tell(name, run, result=render_result_text(run)) | describe_structured(run)
+        record = self._tell(name, run, result=render_result_text(run)) | describe_result(run)
         if error := explain_error(run):
             record["error"] = error
         if total := count_tokens(usage):

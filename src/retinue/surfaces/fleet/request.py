@@ -46,6 +46,7 @@ class AgentCall(Struct, frozen=True, kw_only=True):
     isolation: Literal["off", "worktree"] | None = None
     schedule: str = ""
     output_schema: Any = None
+    verify: Any = None
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> "AgentCall":
@@ -156,6 +157,8 @@ def to_request(
         keeps_session=definition.persist_session is not False,
         transcript_dir=settings.transcript_dir if writes else "",
         output_schema=call.output_schema,
+        verify=call.verify or (),
+        is_verify_judged=bool(call.verify),
         limits=dataclass_replace(
             settings.limits.lower(definition.max_tokens_total, definition.max_cost).lower(
                 call.max_tokens_total, call.max_cost

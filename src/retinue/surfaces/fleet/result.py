@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from retinue.core.figures import format_duration, format_tokens
 from retinue.core.model import ToolSpec
+from retinue.core.receipt import describe_receipts, render_receipts
 from retinue.core.run import Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.engine.notify import QUESTION_TYPE
@@ -154,13 +155,27 @@ class ResultTool:
     def _detail(self, run: Run) -> dict[str, Any]:
         place = describe_machine(run.machine) if run.machine else {}
         details = {"agentId": run.id, "status": to_word(run), "description": run.description, **place}
-        return details | describe_structured(run)
+        return details | describe_result(run)
 
 
-def describe_structured(run: Run) -> dict[str, Any]:
-    """Return the result as data, if the run has one."""
+def describe_result(run: Run) -> dict[str, Any]:
+    """Return what programs get of a finished run: the result as data, if it has one, and what the host saw."""
     outcome = run.outcome
-    return {} if outcome is None or outcome.structured is None else {"structured": outcome.structured}
+    if outcome is None:
+        return {}
+    structured = {} if outcome.structured is None else {"structured": outcome.structured}
+    return structured | describe_receipts(outcome.verification, outcome.receipts)
+
+
+def find_verdict(run: Run) -> str | None:
+    """Return whether a run was verified or not; None if nothing had to verify it, or it could not be verified."""
+    verification = "not verified" if run.outcome is None else run.outcome.verification
+    return None if verification == "not verified" else verification
+
+
+def render_seen(run: Run) -> str:
+    """Return what the host saw of a run, in a few words; empty if there is nothing to say."""
+    return "" if run.outcome is None else render_receipts(run.outcome.verification, run.outcome.receipts)
 
 
 def render_result_text(run: Run) -> str:
@@ -176,7 +191,8 @@ def render_body(run: Run, ended: WaitEnd = "finished", wait_s: float = 0.0, *, n
     if word in ACTIVE or outcome is None:
         return _tell_active(word, ended, wait_s, notifies=notifies)
     # Notes about its changes are truncated separately, so they are not lost.
-    bounded = (bound_text(part, run.output_file) for part in (outcome.text.strip(), outcome.notes.strip()) if part)
+    parts = (outcome.text.strip(), outcome.notes.strip(), render_seen(run))
+    bounded = (bound_text(part, run.output_file) for part in parts if part)
     result = "\n\n".join(bounded)
     if word != "error":
         return result or NO_OUTPUT

@@ -11,6 +11,7 @@ import msgspec
 
 from retinue.core.definition import Definition
 from retinue.core.messages import Usage
+from retinue.core.receipt import VERIFICATION_FAILED, describe_receipts, render_receipts
 from retinue.core.run import Finalized, Outcome, Reason, Run, Status
 from retinue.engine.request import RunRequest
 from retinue.surfaces.base import Caller, cut_text, name_rest
@@ -44,6 +45,9 @@ class SubagentCall:
     write: bool = False
     call_id: str = ""
     output_schema: Any = None
+    verify: Any = None
+    is_verify_judged: bool = False
+    """Whether a model named the commands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,7 @@ def render_run(finish: FinishedCall, settings: SubagentSettings) -> dict[str, An
     details: dict[str, Any] = {"mode": "single", "runId": finish.run.id[:RUN_ID_CHARS], "results": [result]}
     if outcome.structured is not None:
         result["structured"] = outcome.structured
+    result |= describe_receipts(outcome.verification, outcome.receipts)
     if watch.items:
         result["displayItems"] = watch.items
     if outcome.reason in TIMEOUTS:
@@ -135,7 +140,10 @@ def render_run(finish: FinishedCall, settings: SubagentSettings) -> dict[str, An
             text = f"{text}\n\n[{sanitise(rest, settings.home)}]"
     if finish.note:
         text = f"{text}\n\n{sanitise(finish.note, settings.home)}"
-    return {"content": _to_content(text), "details": sanitise_all(details, settings.home, spare=SPARED)}
+    content = _to_content(text)
+    if seen := render_receipts(outcome.verification, outcome.receipts):
+        content += _to_content(sanitise(seen, settings.home))
+    return {"content": content, "details": sanitise_all(details, settings.home, spare=SPARED)}
 
 
 def render_usage(usage: Usage, turns: int) -> dict[str, Any]:
@@ -151,6 +159,8 @@ def render_usage(usage: Usage, turns: int) -> dict[str, Any]:
 
 def find_exit_code(outcome: Outcome) -> int:
     """Return the exit code of a process with this outcome; an error that the agent itself reports is exit code 0."""
+    if outcome.verification == "failed":
+        return 1
     if outcome.status is Status.COMPLETED or outcome.finalized is not None:
         return 0
     if outcome.reason in TIMEOUTS:
@@ -203,6 +213,8 @@ def _explain(outcome: Outcome, settings: SubagentSettings) -> str:
 def _choose_code(outcome: Outcome) -> str:
     if outcome.reason is Reason.OUTPUT_LIMIT:
         return TRUNCATED
+    if outcome.verification == "failed":
+        return VERIFICATION_FAILED
     if outcome.reason is Reason.INVALID_RESULT:
         return "SUBAGENT_INVALID_RESULT"
     return "SUBAGENT_TIMEOUT" if outcome.reason in TIMEOUTS else "SUBAGENT_FAILED"

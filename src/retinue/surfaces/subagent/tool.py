@@ -9,7 +9,7 @@ from retinue.core.definition import Definition
 from retinue.core.messages import TextContent
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.surfaces.base import OUTPUT_SCHEMA
+from retinue.surfaces.base import OUTPUT_SCHEMA, VERIFY
 from retinue.surfaces.subagent.call import check_call, make_call
 from retinue.surfaces.subagent.result import SubagentCall, SubagentPorts, SubagentSettings, is_failure, render_error
 from retinue.tools.policy import OFFERS, Terms, decide_tools, reads_only
@@ -45,6 +45,8 @@ class SubagentTool:
             session_id=(arguments.get("sessionId") or "").strip() or None,
             call_id=context.call_id,
             output_schema=arguments.get("output_schema"),
+            verify=arguments.get("verify"),
+            is_verify_judged=True,
         )
         result = await make_call(call, self._ports, lambda partial: context.progress(_to_tool_result(partial)))
         return _to_tool_result(result, is_error=is_failure(result))
@@ -90,6 +92,7 @@ _PARAMETERS: dict[str, Any] = {
             "description": "Continue the session of an earlier call of the same agent; leave out to begin anew",
         },
         "output_schema": OUTPUT_SCHEMA,
+        "verify": VERIFY,
     },
     "required": ["agent", "task"],
     "additionalProperties": False,

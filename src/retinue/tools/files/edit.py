@@ -32,6 +32,8 @@ _BOM = b"\xef\xbb\xbf"
 
 class EditTool:
     effect = Effect.WRITE
+    records_changes = True
+    """Each change is recorded by the tool itself, before it is made."""
     hint = "Replace exact text in a file, several places in one call"
     guidelines = (
         "Use edit for changes to a file; put all changes of one file in one call, each oldText short but unique.",
@@ -95,13 +97,9 @@ class EditTool:
         original = data[len(bom) :].decode("utf-8", "surrogateescape")
         edited = apply_edits(original, edits, path)
         difference = render_difference(path, original, edited.changes)
-        done = replace_file(
-            resolved,
-            bom + edited.text.encode("utf-8", "surrogateescape"),
-            expected=revision,
-            sync=self._sync,
-            territory=context.territory,
-        )
+        new = bom + edited.text.encode("utf-8", "surrogateescape")
+        with self.file_changes.recording(context.run_id, target, new):
+            done = replace_file(resolved, new, expected=revision, sync=self._sync, territory=context.territory)
         difference = _without_escapes(difference)
         if done.revision is not None:
             change = FileChange(context.run_id, context.run_name, done.revision, difference.patch)

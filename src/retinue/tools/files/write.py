@@ -26,6 +26,8 @@ _MAX_COMPARED = 64 * 1024
 
 class WriteTool:
     effect = Effect.WRITE
+    records_changes = True
+    """Each change is recorded by the tool itself, before it is made."""
     hint = "Create or overwrite files"
     guidelines = ("Use write for new files and complete rewrites only.",)
 
@@ -72,7 +74,8 @@ class WriteTool:
         self.file_changes.check(context.run_id, target, path, old, is_blind=True)
         is_small = old is not None and old.size <= _MAX_COMPARED
         patch = _render_patch(path, target, data, context.territory) if is_small else ""
-        done = replace_file(resolved, data, sync=self._sync, territory=context.territory, make_folders=True)
+        with self.file_changes.recording(context.run_id, target, data):
+            done = replace_file(resolved, data, sync=self._sync, territory=context.territory, make_folders=True)
         if done.revision is not None:
             self.file_changes.note_change(target, FileChange(context.run_id, context.run_name, done.revision, patch))
         return done

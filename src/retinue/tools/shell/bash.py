@@ -5,6 +5,7 @@ Must not know approvals or the kinds of sandbox.
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -43,6 +44,8 @@ MAX_FILE = 256 * 1024**2
 """The largest file, in bytes, that a read-only command may create."""
 ABORTED = "Command aborted"
 """How pi tells the model that a command was interrupted."""
+_UNKILLABLE = "A process of it could not be killed and was left behind"
+_EXITED = re.compile(r"Command exited with code (\d+)(?: \(\w+\))?")
 _SPARE_TASKS = 1024
 _KEPT_SPILLS = 32
 _CLAIMS = (
@@ -364,9 +367,18 @@ def _render(output: "Output", ended: "Exit", frame: _Frame) -> ToolResult:
         signal = f" ({ended.signal_name})" if ended.signal_name else ""
         parts.append(f"Command exited with code {ended.code}{signal}")
     if ended.unkillable:
-        parts.append("A process of it could not be killed and was left behind")
+        parts.append(_UNKILLABLE)
     text = "\n\n".join(part for part in parts if part)
     return ToolResult.of(text, _to_details(output), is_error=ended.timed_out or ended.code != 0)
+
+
+def read_exit_code(text: str, *, is_error: bool) -> int | None:
+    """Return the exit status in the text of a result; None if the command did not end by itself, or did not start."""
+    if not is_error:
+        return 0
+    last = text.removesuffix(f"\n\n{_UNKILLABLE}").rpartition("\n\n")[2]
+    found = _EXITED.fullmatch(last)
+    return int(found[1]) if found else None
 
 
 def _render_cut(output: "Output", shell: str, reason: str) -> ToolResult:

@@ -55,7 +55,7 @@ async def _go(app: "RetinueApp", entry_id: str) -> bool:
         said = await branching.go(entry_id)
     app.link.reload()
     app.link.note("You continue from here. The other branch stays in this session: /tree")
-    _put_words(app, said)
+    put_words(app, said)
     return True
 
 
@@ -90,7 +90,7 @@ async def fork_session(app: "RetinueApp", words: str) -> None:
         text = await app.link.crew.sessions.fork(chosen)
         app.link.reload()
         app.link.note(_COPIED)
-        _put_words(app, text)
+        put_words(app, text)
 
 
 async def clone_session(app: "RetinueApp", words: str) -> None:
@@ -105,7 +105,7 @@ def _check_said(app: "RetinueApp") -> None:
         raise UsageError("the conversation is empty")
 
 
-def _put_words(app: "RetinueApp", text: str) -> None:
+def put_words(app: "RetinueApp", text: str) -> None:
     """Put text into the editor to be edited and sent again, unless the editor has content."""
     if text and not app.screen_stack[0].query_one(Editor).text.strip():
         app.put_words(fold_skill(text))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import UsageError, quote
-from retinue.ui.commands import agents, branches, general, login, model, session, workspace
+from retinue.ui.commands import agents, branches, general, login, model, rewind, session, workspace
 from retinue.ui.menus.entries import EntriesMenu
 from retinue.ui.screens.overlay import hold_keys
 from retinue.views.overview import Kind
@@ -55,6 +55,13 @@ OWN = (
     SlashCommand("clear", "start with an empty context: the same as /new", session.begin_session, needs_rest=True),
     SlashCommand("resume", "resume another session", session.resume_session, "[name|all]", needs_rest=True),
     SlashCommand("tree", "continue from an earlier point of this session", branches.show_tree),
+    SlashCommand(
+        "rewind",
+        "bring files and conversation back to before a prompt",
+        rewind.rewind_session,
+        "[undo]",
+        needs_rest=True,
+    ),
     SlashCommand("fork", "copy this session up to one of your messages", branches.fork_session, needs_rest=True),
     SlashCommand("clone", "copy this session and continue in the copy", branches.clone_session, needs_rest=True),
     SlashCommand("name", "name this session", session.name_session, "NAME"),
@@ -62,6 +69,7 @@ OWN = (
     SlashCommand("cost", "tokens and cost of each agent and model", session.show_costs),
     SlashCommand("context", "what fills the context window", workspace.show_context),
     SlashCommand("diff", "what has changed since this session began", workspace.show_diff),
+    SlashCommand("land", "see and land the branches of agents", workspace.show_branches),
     SlashCommand("init", "let the agent write or improve AGENTS.md", workspace.write_instructions, "[wishes]"),
     SlashCommand("compact", "summarise the conversation", session.compact_session, "[what to keep]", needs_rest=True),
     SlashCommand("export", "export this session as an HTML file", general.export_session, "[file]"),

@@ -60,6 +60,7 @@ async def resume_session(app: "RetinueApp", words: str) -> None:
         async def open_other() -> None:
             await app.link.crew.sessions.open(path)
             app.link.reload()
+            app.take_up()
 
         await app.departure.request("open the other session", open_other)
 

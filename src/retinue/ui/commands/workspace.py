@@ -1,4 +1,4 @@
-"""`/diff`, `/context`, `/init`: what has changed, what fills the context window, and instructions for agents."""
+"""`/diff`, `/land`, `/context`, `/init`: changes, branches, what fills the context window, instructions for agents."""
 
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,13 @@ def draw_patch(app: "RetinueApp", patch: str) -> Text:
         is_head = line.startswith(_HEADS)
         text.append(f"{line}\n", style="bold" if is_head else colors.get(_COLORS.get(line[:1], ""), ""))
     return text
+
+
+async def show_branches(app: "RetinueApp", words: str) -> None:
+    """Show the branches of agents, and land them on request."""
+    from retinue.ui.screens.panel import LandingPanel
+
+    await app.ask(LandingPanel())
 
 
 async def show_context(app: "RetinueApp", words: str) -> None:

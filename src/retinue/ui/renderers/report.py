@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from retinue.core.figures import count_noun, format_duration, format_tokens
+from retinue.core.receipt import describe_verdict
 from retinue.ui.blocks import ReportBlock
 from retinue.ui.formats import clean, clean_line, cut_words, fold_middle
 from retinue.ui.renderers.base import BlockView, render_markdown, stack
@@ -58,6 +59,8 @@ class ReportView(BlockView):
             facts.append(format_duration(run["durationMs"]))
         if run.get("branch"):
             facts.append(f"branch {clean_line(str(run['branch']), 60)}")
+        if run.get("verification") in ("verified", "failed"):
+            facts.append(describe_verdict(run["verification"]))
         head.append("  " + " · ".join(facts), style="dim not bold")
         return head
 

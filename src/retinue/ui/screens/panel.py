@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -12,11 +12,16 @@ from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
 from retinue.core.errors import RetinueError
+from retinue.core.events import BranchesMerged, Event
 from retinue.core.figures import format_duration
+from retinue.core.merge_report import render_report
 from retinue.ui.default_keys import bind, bind_all
 from retinue.ui.formats import FRAME_S, SPINNER, clean, clean_line, fit_parts
 from retinue.ui.screens.overlay import Overlay
 from retinue.views.toolkit import Toolkit, render_counts, render_logs
+
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
 
 
 class Panel(Overlay[None]):
@@ -113,6 +118,52 @@ class ActivityPanel(Panel):
         await self.action_refresh_log()
 
 
+class LandingPanel(Panel):
+    """Shows which branches of agents wait, have landed or stayed behind; lands them on request."""
+
+    app: "RetinueApp"
+    HINTS = ("↑↓: scroll", "l: land all", "r: refresh", "esc: close")
+    BINDINGS = bind_all({"refresh_branches": "app.landing.refresh", "land_all": "app.landing.all"})
+
+    def __init__(self) -> None:
+        super().__init__("Branches of agents", "")
+
+    async def on_mount(self) -> None:
+        self._stop = self.app.link.crew.listen(self._hear, pieces=False)
+        await self.action_refresh_branches()
+
+    def on_unmount(self) -> None:
+        self._stop()
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, BranchesMerged):
+            self.call_later(self.action_refresh_branches)
+
+    async def action_refresh_branches(self) -> None:
+        try:
+            found = await self.app.link.crew.list_branches()
+        except RetinueError as error:
+            found = []
+            self.notify(clean(str(error)), severity="error", markup=False)
+        lines = [f"{_SIGNS[each.state]} {each.branch}  {each.state}{each.text and ': '}{each.text}" for each in found]
+        text = "\n".join(lines) or "No agent has left a branch that is not in the current one."
+        self.query_one("#text", Static).update(Text(clean(text)))
+
+    def action_land_all(self) -> None:
+        """Land all branches; the work goes on when the panel is closed."""
+        self.app.run_worker(self._land(), group="landing")
+
+    async def _land(self) -> None:
+        try:
+            report = await self.app.link.crew.land(takes_all=True)
+        except RetinueError as error:
+            self.app.notify(clean(str(error)), severity="error", markup=False)
+        else:
+            for line in render_report(report):
+                self.app.link.note(clean(line), "warning" if report.refused else "information")
+
+
+_SIGNS = {"waiting": "·", "checking": "…", "landed": "✓", "behind": "✕"}
 Made = TypeVar("Made")
 
 

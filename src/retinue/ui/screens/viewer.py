@@ -9,6 +9,7 @@ from textual.containers import Vertical
 from textual.widgets import Static
 
 from retinue.core import events as ev
+from retinue.core.receipt import describe_verdict
 from retinue.core.run import Run, Status
 from retinue.ui.agent_rows import RowOptions, find_sign, name_run, name_status, render_figures
 from retinue.ui.blocks import UserBlock
@@ -183,6 +184,10 @@ class RunViewer(Overlay[None]):
         if (retry := self._talk.retry) is not None:
             tags.append(f"retry {retry.attempt} of {retry.max_attempts}: {clean_line(retry.error, 120)}")
         tags += [f"branch {clean_line(run.branch, 60)}"] if run.branch else []
+        if run.outcome is not None and run.outcome.receipts is not None:
+            verdict, files = run.outcome.verification, len(run.outcome.receipts.files)
+            tags += [describe_verdict(verdict)] if verdict != "not verified" else []
+            tags += [f"{files} file{'s' * (files != 1)} changed"] if files else []
         if run.outcome is not None and run.outcome.error:
             tags.append(clean_line(run.outcome.error, 200))
         head.append(f"\n↳ {' · '.join(tags)}", style="dim")

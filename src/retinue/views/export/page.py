@@ -12,6 +12,7 @@ from retinue.core.errors import UsageError, quote
 from retinue.core.figures import count_tokens, describe_input, format_cost, format_duration, format_tokens
 from retinue.core.messages import Usage
 from retinue.core.model import ModelInfo
+from retinue.core.receipt import CommandResult, describe_verdict
 from retinue.core.redaction import Redactor, collect_secrets
 from retinue.settings.paths import find_paths
 from retinue.settings.providers import load_registry
@@ -22,6 +23,7 @@ from retinue.views.report import ConversationReport, SessionReport, read_story
 _TIMES = {"model": "model", "tool": "tool", "waiting": "queued", "idle": "no agent working (shortened)"}
 _TOKENS = {"cached": "cached input", "input": "input", "output": "output"}
 _HEAD_CHARS = 60
+_HASH_CHARS = 16
 
 
 def render_page(story: SessionReport, models: Iterable[ModelInfo] = ()) -> str:
@@ -76,7 +78,8 @@ def _render_branch(
         return ""
     items = []
     for run in below[parent_id]:
-        facts = [run.status, f"{run.turns} turns", f"{run.tool_uses} tools"]
+        verdict = "" if run.verification == "not verified" else describe_verdict(run.verification)
+        facts = [run.status, verdict, f"{run.turns} turns", f"{run.tool_uses} tools"]
         facts += [f"{format_tokens(count_tokens(run.usage))} tokens", format_cost(run.usage.cost.total)]
         facts.append(describe_input(run.usage, savings[run.id]) if count_tokens(run.usage) else "")
         facts.append(format_duration(run.end_ms - run.start_ms) if run.spans else "")
@@ -88,12 +91,33 @@ def _render_branch(
 
 def _render_chapter(chapter: ConversationReport) -> str:
     error = f'<p class="error">{escape(chapter.error)}</p>' if chapter.error else ""
+    error += _render_receipts(chapter)
     head = cut_line(f"{chapter.agent}: {chapter.title}", _HEAD_CHARS)
     body = render_messages(chapter.messages) or "<p>its conversation was not saved</p>"
     return (
         f'<details id="{escape(chapter.id)}" class="run"><summary><h2>{escape(head)}</h2> '
         f'<span class="facts">{escape(chapter.status)} {escape(chapter.model)}</span></summary>{error}{body}</details>'
     )
+
+
+def _render_receipts(chapter: ConversationReport) -> str:
+    """Render what the host saw of a run: its verification, the changed files, and the commands."""
+    seen = chapter.receipts
+    if seen is None:
+        return ""
+    rows = [(f"{file.change} {file.path}", (file.sha256 or "")[:_HASH_CHARS]) for file in seen.files]
+    rows += [(f"$ {each.command}", _tell_end(each)) for each in seen.commands]
+    rows += [(f"verified by $ {each.command}", _tell_end(each)) for each in seen.verification]
+    rows += [("commit", seen.commit)] if seen.commit else []
+    items = [f'<li>{escape(text)} <span class="facts">{escape(end)}</span></li>' for text, end in rows]
+    items += [f"<li>{escape(note)}</li>" for note in seen.notes]
+    head = f"seen by the host: {describe_verdict(chapter.verification)}"
+    return f"<details><summary>{escape(head)}</summary><ul>{''.join(items)}</ul></details>"
+
+
+def _tell_end(result: CommandResult) -> str:
+    end = "did not end by itself" if result.exit_code is None else f"exit status {result.exit_code}"
+    return end if result.duration_ms is None else f"{end}, {format_duration(result.duration_ms)}"
 
 
 @cache

@@ -1,0 +1,298 @@
+"""Stores the files of a workspace as trees of git, with exact bytes, beside the user's index.
+
+The git directory is ours: configuration, index and attributes. Only the objects and one ref are in the user's.
+"""
+
+import asyncio
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.core.errors import RetinueError, quote
+from retinue.features.checkpoint.records import GIT_LINK, FileVersion, Versions
+from retinue.sandbox.gitdirs import read_git_dirs
+from retinue.sessions.files import make_private
+from retinue.tools.git import GitGuard, GitResult, list_config, run_git
+
+GIT_S = 60.0
+MAX_FILE_BYTES = 16 * 1024 * 1024
+MAX_NEW_BYTES = 512 * 1024 * 1024
+"""Of the untracked files that one tree adds."""
+REFS = "refs/retinue/checkpoints"
+_CHUNK = 100
+# These outrank every .gitattributes. An encoding can only be left unspecified.
+_RAW = "* -text -filter -ident !eol !working-tree-encoding\n"
+_COPIED = ("core.filemode", "core.ignorecase", "core.symlinks", "core.precomposeunicode", "extensions.objectformat")
+_CONVERTS = ("core.attributesfile", "core.autocrlf")
+
+
+class Snapshot(Struct, frozen=True):
+    tree: str
+    left_out: list[str]
+
+
+class _Sorted(Struct):
+    changed: list[str] = []
+    gone: list[str] = []
+    left_out: list[str] = []
+
+
+class WorkspaceTrees:
+    """The trees of one checkout. One snapshot at a time."""
+
+    def __init__(self, top: str, folder: Path, is_hidden: Callable[[str], bool]) -> None:
+        """`is_hidden` says which files agents must not read: they could read our objects."""
+        self._top = top
+        self._is_hidden = is_hidden
+        self._folder = folder
+        self._index = folder / "index"
+        self._dirs = read_git_dirs(top)
+        self._guard = GitGuard()
+        self._config: Mapping[str, str] | None = None
+        self._seen: tuple[int, ...] | None = None
+        """The user's index when its ignored files were last looked up."""
+        self._last: Snapshot | None = None
+        self._format = "sha1"
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether there is a repository that really belongs to this checkout."""
+        return bool(self._dirs.common) and (self._dirs.is_plain or self._dirs.is_known)
+
+    async def take(self) -> Snapshot:
+        """Store all files. Raises RetinueError."""
+        await self._prepare()
+        self._index.with_name("index.lock").unlink(missing_ok=True)  # of a process that was killed
+        names, tracked = await self._list_tracked()
+        listed = await self._own("ls-files", "-z", "--modified", "--others", "--exclude-standard")
+        names += listed.fields
+        found = await asyncio.to_thread(self._sort_out, list(dict.fromkeys(names)), tracked)
+        known = set() if self._last is None else set(self._last.left_out)
+        gone = [*found.gone, *(name for name in found.left_out if name not in known)]
+        for words, paths in (("--force-remove",), gone), (("--add", "--replace"), found.changed):
+            if paths:
+                await self._own("update-index", *words, "-z", "--stdin", names=paths)
+        if self._last is None or found.changed or gone or known != set(found.left_out):
+            self._last = Snapshot((await self._own("write-tree")).text, found.left_out)
+        return self._last
+
+    async def read_head(self) -> str:
+        """Return the commit that is checked out; empty if there is none."""
+        return (await self._user("rev-parse", "--verify", "--quiet", "HEAD", may_fail=True)).text
+
+    async def compare(self, old: str, new: str) -> dict[str, Versions]:
+        """Return the files that differ between two trees, without other repositories. Raises RetinueError."""
+        if old == new:
+            return {}
+        await self._prepare()
+        fields = (await self._own("diff-tree", "-r", "-z", "--no-renames", old, new)).fields
+        changed = {}
+        for facts, path in zip(fields[::2], fields[1::2], strict=False):
+            mode, new_mode, name, new_name, _ = facts.removeprefix(":").split(" ")
+            if GIT_LINK not in (mode, new_mode):
+                changed[path] = _to_version(mode, name), _to_version(new_mode, new_name)
+        return changed
+
+    async def list_files(self, tree: str, paths: Sequence[str]) -> set[str]:
+        """Return which of these paths are files of a tree. Raises RetinueError."""
+        return set((await self._own("ls-tree", "-r", "-z", "--name-only", "--full-tree", tree)).fields).intersection(
+            paths
+        )
+
+    async def list_ignored(self, paths: Sequence[str]) -> set[str]:
+        """Return which of these paths the present rules ignore."""
+        await self._prepare()
+        found = await self._own("check-ignore", "--no-index", "-z", "--stdin", names=paths, may_fail=True)
+        return set(found.fields)
+
+    async def read(self, ids: Iterable[str]) -> dict[str, bytes]:
+        """Return contents by their names; what is missing or damaged is left out."""
+        await self._prepare()
+        found: dict[str, bytes] = {}
+        wanted = list(dict.fromkeys(ids))
+        for start in range(0, len(wanted), _CHUNK):
+            lines = "".join(f"{name}\n" for name in wanted[start : start + _CHUNK]).encode()
+            data = (await self._own("cat-file", "--batch", data=lines, most=2**31)).out
+            at = 0
+            while at < len(data):
+                end = data.index(b"\n", at)
+                name, _, size = data[at:end].decode("ascii", "replace").partition(" ")
+                at = end + 1
+                if size.startswith("blob "):
+                    length = int(size.removeprefix("blob "))
+                    content, at = data[at : at + length], at + length + 1
+                    if self.name(content) == name:
+                        found[name] = content
+        return found
+
+    def name(self, content: bytes) -> str:
+        """Return the name that git gives to a content."""
+        return hashlib.new(self._format, b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+    async def keep(self, name: str, trees: Iterable[str]) -> None:
+        """Keep these trees, and no other ones of this name, from being removed by git. Raises RetinueError."""
+        await self._prepare()
+        lines = "".join(f"040000 tree {tree}\t{tree}\0" for tree in sorted(set(trees))).encode()
+        made = await self._own("mktree", "-z", data=lines)
+        await self._user("update-ref", f"{REFS}/{name}", made.text)
+
+    async def forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            await self._user("update-ref", "-d", f"{REFS}/{name}", may_fail=True)
+
+    async def ask(self, *words: str) -> GitResult:
+        """Run a git command in the user's repository; a failure is returned."""
+        return await self._user(*words, may_fail=True)
+
+    async def _prepare(self) -> None:
+        if self._config is not None:
+            return
+        rows = await list_config(self._top)
+        if isinstance(rows, GitResult):
+            raise RetinueError(f"git cannot read the configuration of {quote(self._top, 200)}: {rows.problem}")
+        config = {key: value for _, key, value in rows}
+        safe = [(key, value) for scope, key, value in rows if key == "safe.directory" and scope in ("system", "global")]
+        excludes = [("core.excludesFile", config["core.excludesfile"])] if "core.excludesfile" in config else []
+        # The batch method needs one sync for many objects.
+        sync = [("core.fsyncMethod", "batch"), ("core.fsync", "loose-object,reference")]
+        self._guard = GitGuard((*excludes, *safe, *sync))
+        self._format = config.get("extensions.objectformat", "sha1")
+        await asyncio.to_thread(self._make_folder, config)
+        self._config = config
+
+    def _make_folder(self, config: Mapping[str, str]) -> None:
+        for name in ("info", "refs", "objects"):
+            make_private(self._folder / name)
+        is_long = "extensions.objectformat" in config
+        rows = [("core.repositoryformatversion", str(int(is_long))), ("core.bare", "false")]
+        rows += [(key, config[key]) for key in _COPIED if key in config]
+        text = "".join(f"[{key.partition('.')[0]}]\n\t{key.partition('.')[2]} = {value}\n" for key, value in rows)
+        (self._folder / "config").write_text(text)
+        (self._folder / "HEAD").write_text("ref: refs/heads/none\n")
+        (self._folder / "info" / "attributes").write_text(_RAW)
+
+    async def _list_tracked(self) -> tuple[list[str], set[str]]:
+        """Return files that the user's index has and ours may not have; all of them if our index is new.
+
+        The second result are files that count as tracked. Makes our index if there is none.
+        """
+        with suppress(OSError):
+            shutil.copyfile(os.path.join(self._dirs.common, "info", "exclude"), self._folder / "info" / "exclude")
+        user = os.path.join(self._dirs.own, "index")
+        try:
+            status = os.stat(user)
+        except FileNotFoundError:
+            return [], set()
+        signature = (status.st_mtime_ns, status.st_size, status.st_ino)
+        if self._index.exists():
+            if signature == self._seen:
+                return [], set()
+            ignored = (await self._user("ls-files", "-z", "--cached", "--ignored", "--exclude-standard")).fields
+            self._seen = signature
+            return ignored, set(ignored)
+        rows = (await self._user("ls-files", "-z", "-v", "--cached")).fields
+        names = list(dict.fromkeys(row[2:] for row in rows))
+        self._seen = signature
+        if all(row.startswith("H ") for row in rows) and not self._converts(names):
+            await asyncio.to_thread(self._copy_index, user)
+            if (await self._own("ls-files", "-z", "--", ".git", may_fail=True)).ok:
+                return [], set()
+            self._index.unlink()
+        return names, set(names)
+
+    def _converts(self, names: Iterable[str]) -> bool:
+        """Return whether git may store other bytes than a file has."""
+        config = self._config or {}
+        told = any(config.get(key, "false").lower() not in ("false", "no", "off", "0", "") for key in _CONVERTS)
+        places = (os.path.join(self._dirs.common, "info", "attributes"), os.path.join(self._top, ".gitattributes"))
+        home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+        return (
+            told
+            or any(map(os.path.exists, (*places, os.path.join(home, "git", "attributes"))))
+            or any(name.endswith(".gitattributes") for name in names)
+        )
+
+    def _copy_index(self, user: str) -> None:
+        draft = self._index.with_name("index.draft")
+        draft.write_bytes(Path(user).read_bytes())
+        # The stored times must not look newer than the files: git compares them with the time of the index.
+        status = os.stat(user)
+        os.utime(draft, ns=(status.st_atime_ns, status.st_mtime_ns))
+        draft.replace(self._index)
+
+    def _sort_out(self, names: Sequence[str], tracked: set[str]) -> _Sorted:
+        """Sort files into those to store, those that are no files any more, and those that are left out."""
+        found, room, top = _Sorted(), MAX_NEW_BYTES, self._top
+        folders: dict[str, bool] = {}
+        for name in names:
+            if name.endswith("/"):
+                continue  # another repository
+            path, folder = os.path.join(top, name), os.path.dirname(name)
+            if folder not in folders:
+                place = os.path.join(top, folder) if folder else top
+                folders[folder] = os.path.realpath(place) == place
+            try:
+                status = os.lstat(path)
+            except (OSError, ValueError):
+                status = None
+            if (
+                status is None
+                or not folders[folder]
+                or not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode))
+            ):
+                found.gone.append(name)
+                continue
+            size = status.st_size
+            is_readable = stat.S_ISLNK(status.st_mode) or os.access(path, os.R_OK)
+            if (
+                self._is_hidden(path)
+                or size > MAX_FILE_BYTES
+                or not is_readable
+                or (size > room and name not in tracked)
+            ):
+                found.left_out.append(name)
+                continue
+            room -= 0 if name in tracked else size
+            found.changed.append(name)
+        return found
+
+    async def _own(
+        self, *words: str, names: Sequence[str] = (), data: bytes = b"", may_fail: bool = False, most: int = 2**28
+    ) -> GitResult:
+        env = {
+            "GIT_DIR": str(self._folder),
+            "GIT_WORK_TREE": self._top,
+            "GIT_INDEX_FILE": str(self._index),
+            "GIT_OBJECT_DIRECTORY": os.path.join(self._dirs.common, "objects"),
+            "GIT_NO_REPLACE_OBJECTS": "1",
+        }
+        data += b"".join(os.fsencode(name) + b"\0" for name in names)
+        with tempfile.TemporaryFile(dir=self._folder) as file:
+            file.write(data)
+            file.seek(0)
+            done = await run_git(
+                words, self._top, timeout_s=GIT_S, env=env, guard=self._guard, stdin=file.fileno(), max_output=most
+            )
+        return done if may_fail else _check(words[0], done)
+
+    async def _user(self, *words: str, may_fail: bool = False) -> GitResult:
+        env = {"GIT_DIR": self._dirs.own, "GIT_WORK_TREE": self._top}
+        done = await run_git(words, self._top, timeout_s=GIT_S, env=env, guard=self._guard, max_output=2**28)
+        return done if may_fail else _check(words[0], done)
+
+
+def _to_version(mode: str, name: str) -> FileVersion | None:
+    return None if mode == "000000" else FileVersion(mode, name)
+
+
+def _check(command: str, done: GitResult) -> GitResult:
+    if not done.ok:
+        raise RetinueError(f"checkpoints: git {command} failed: {done.problem}")
+    return done

@@ -1,0 +1,1 @@
+"""The merge queue: lands branches on a target, each merge verified."""

@@ -1,0 +1,92 @@
+"""The user's checkout of the target: it follows a move of the target, or keeps its files and its commit.
+
+git itself refuses to overwrite anything that is not committed. Must not know why the target moves.
+"""
+
+import asyncio
+import os
+from contextlib import suppress
+
+from retinue.core.errors import quote
+from retinue.features.merges.target import MergeTarget
+from retinue.features.worktree.copies import is_link
+from retinue.features.worktree.repository import read_file
+from retinue.features.worktree.saved_work import list_some
+from retinue.sandbox.open_beneath import remove_file
+
+_MOST_PATHS = 500
+
+
+async def find_obstacle(target: MergeTarget, place: str, before: str, after: str) -> str:
+    """Return why a checkout cannot follow from one commit to the other; empty if it can."""
+    head = await target.try_git("rev-parse", "--verify", "HEAD^{commit}", cwd=place)
+    if head.text != before:
+        return "its commit has changed meanwhile"
+    diff = await target.git("diff", "--name-only", "-z", "--no-renames", before, after, cwd=place)
+    touched = diff.fields
+    if filtered := await _find_filtered(target, place, touched):
+        return f"a git filter is configured for {list_some(filtered)}, which is not run here"
+    # Only the times of files may be outdated in the index, not their content.
+    await target.try_git("update-index", "-q", "--refresh", cwd=place)
+    trial = await target.try_git("read-tree", "-n", "-m", "-u", before, after, cwd=place)
+    if trial.ok:
+        return ""
+    changed = await target.try_git("status", "--porcelain", "-z", "--no-renames", "--ignored", "-uall", cwd=place)
+    names = {os.fsdecode(line[3:]) for line in changed.out.split(b"\0") if line}
+    if in_the_way := [name for name in touched if name in names]:
+        return f"{list_some(in_the_way)} {'is' if len(in_the_way) == 1 else 'are'} not committed and would be changed"
+    return trial.problem
+
+
+async def advance(target: MergeTarget, place: str, before: str, after: str) -> bool:
+    """Move index and files from one commit to the other, before the branch moves; return whether git could."""
+    return (await target.try_git("read-tree", "-m", "-u", before, after, cwd=place)).ok
+
+
+async def mend(target: MergeTarget, place: str, before: str, after: str) -> None:
+    """Remove files that a killed `advance` has written, whole or in part, so that it can be repeated.
+
+    They were unchanged when it began, so what begins like the new content is not the user's.
+    """
+    names = ("--name-only", "-z", "--no-renames")
+    touched = (await target.git("diff", *names, before, after, cwd=place)).fields
+    # git writes the index last.
+    left = (await target.git("diff", *names, "--cached", after, cwd=place)).fields
+    for path in set(touched).intersection(left):
+        old = await target.try_git("cat-file", "blob", f"{before}:{path}", cwd=place)
+        new = await target.try_git("cat-file", "blob", f"{after}:{path}", cwd=place)
+        data = await asyncio.to_thread(read_file, place, path, len(new.out) + 1)
+        full = os.path.join(place, path)
+        if new.ok and new.out.startswith(data) and (not old.ok or data != old.out) and not is_link(full):
+            with suppress(OSError):
+                remove_file(full)
+
+
+async def detach(target: MergeTarget, place: str, commit: str) -> None:
+    """Leave a checkout at a commit when its branch moves on. Raises GitFailed."""
+    words = ("-m", f"retinue land: stay at {commit[:12]}", "--no-deref", "HEAD", commit)
+    await target.git("update-ref", *words, cwd=place)
+
+
+async def attach(target: MergeTarget, place: str) -> None:
+    """Undo `detach`. Raises GitFailed."""
+    await target.git("symbolic-ref", "-m", "retinue land: back", "HEAD", target.ref, cwd=place)
+
+
+def describe_stay(target: MergeTarget, place: str, before: str, obstacle: str) -> str:
+    return (
+        f"{quote(place, 200)} was left alone: {obstacle}. It keeps its files and its commit {before[:12]}, and is no "
+        f"longer on {target.name} (detached HEAD). To follow: git stash; git switch {target.name}; git stash pop"
+    )
+
+
+async def _find_filtered(target: MergeTarget, place: str, paths: list[str]) -> list[str]:
+    if not target.guard.filters:
+        return []
+    found = []
+    for start in range(0, len(paths), _MOST_PATHS):
+        words = ("check-attr", "-z", "filter", "--", *paths[start : start + _MOST_PATHS])
+        fields = (await target.git(*words, cwd=place)).fields
+        rows = zip(fields[::3], fields[2::3], strict=False)
+        found += [path for path, name in rows if name in target.guard.filters]
+    return found
