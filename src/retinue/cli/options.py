@@ -128,7 +128,11 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
             ("mcp:NAME", "sign in to an MCP server through the browser"),
         ),
     ),
-    "logout": ("login.run_logout", "", (("[PROVIDER]", "remove an entry of a provider, or of mcp:NAME, from auth.json"),)),
+    "logout": (
+        "login.run_logout",
+        "",
+        (("[PROVIDER]", "remove an entry of a provider, or of mcp:NAME, from auth.json"),),
+    ),
     "models": (
         "models.list_models",
         "--json --model --provider --refresh",
