@@ -166,7 +166,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_languages_are_known() -> None:
-    known = {"console", "python", "json", "yaml", "text", "sh", "toml", "ini"}
+    known = {"console", "python", "json", "yaml", "text", "sh", "toml", "ini", "lua"}
     assert {example.language for example in EXAMPLES} - known == set()
 
 
