@@ -159,7 +159,7 @@ async def test_sign_in_is_never_followed(world):
     site = Site(first=lambda: web.Response(status=401, headers={"WWW-Authenticate": link}))
     assert await run(world, site) == "no tools"
     assert {path for _, path in site.requests} == {"/mcp"}
-    assert "requires a sign-in, which retinue does not support" in world.told[0]
+    assert "it refuses access (HTTP 401)" in world.told[0]
 
 
 @pytest.mark.attack("F5")

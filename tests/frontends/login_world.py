@@ -33,6 +33,8 @@ class LoginSite:
         self.renewal = ""
         self.scope = "read"
         self.codes = {}
+        self.method = ""
+        """Of the last message that the server accepted."""
 
     @contextmanager
     def open(self):
@@ -124,6 +126,7 @@ class LoginSite:
         if request.method != "POST":
             return web.Response(status=405)
         message = await request.json()
+        self.method = message["method"]
         if "id" not in message:
             return web.Response(status=202)
         info = {"serverInfo": {"name": "site", "version": "1"}, "capabilities": {"tools": {}}}

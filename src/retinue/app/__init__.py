@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from retinue.settings.user_state import UserState
     from retinue.tools.file_changes import PathLocks
     from retinue.tools.files.editor import EditedFileTool
+    from retinue.tools.todo import TodoTool
     from retinue.views.overview import (
         AgentDetails,
         Roster,
@@ -41,6 +42,7 @@ __all__ = [
     "Roster",
     "SessionWish",
     "StoredKeys",
+    "TodoTool",
     "UserState",
     "cancel_schedule",
     "land",
@@ -57,6 +59,7 @@ __all__ = [
 _HOMES = {
     "EditedFileTool": "tools.files.editor",
     "PathLocks": "tools.file_changes",
+    "TodoTool": "tools.todo",
     "StoredKeys": "settings.stored_keys",
     "UserState": "settings.user_state",
     "Handle": "views.runs",

@@ -125,9 +125,14 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
                 "[PROVIDER]",
                 "check an API key and store it in auth.json; a key in a pipe is read from there",
             ),
+            ("mcp:NAME", "sign in to an MCP server through the browser"),
         ),
     ),
-    "logout": ("login.run_logout", "", (("[PROVIDER]", "remove a provider's entry from auth.json"),)),
+    "logout": (
+        "login.run_logout",
+        "",
+        (("[PROVIDER]", "remove an entry of a provider, or of mcp:NAME, from auth.json"),),
+    ),
     "models": (
         "models.list_models",
         "--json --model --provider --refresh",

@@ -165,7 +165,7 @@ class _Reader:
             client_id=take("clientId"),
             client_secret=take("clientSecret"),
             client_name=take("clientName", "retinue"),
-            callback_port=int(self._take_number(fields, "oauth.callbackPort", 0, 1, 65_535, whole=True)),
+            callback_port=int(self._take_number(fields, "oauth.callbackPort", 0, 0, 65_535, whole=True)),
             scope=take("scope"),
         )
 

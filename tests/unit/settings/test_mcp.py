@@ -108,7 +108,11 @@ def test_bad_entry_drops_only_itself(paths, entry, text):
         ),
         ({"comand": "y"}, "server s.'comand': unknown field (did you mean 'command'?)"),
         ({"args": ["${NOPE}"]}, "server s.args: uses the variable NOPE, which is not set; an empty text is used"),
-        ({"oauth": {}}, "server s.oauth: has no effect: retinue does not support OAuth; set a header instead"),
+        ({"oauth": {"scopes": "x"}}, "server s.oauth.'scopes': has no effect (did you mean 'scope'?)"),
+        (
+            {"oauth": {"callbackPort": 70000}},
+            "server s.oauth.callbackPort: found 70000; expected a whole number from 0 to 65535; 0 is used",
+        ),
     ],
     ids=str,
 )

@@ -16,7 +16,6 @@ from mcp.shared.auth import AuthorizationCodeResult
 
 from retinue.features.mcp.login import (
     CHALLENGED,
-    LOOPBACK,
     Flow,
     Reach,
     Storage,
@@ -25,9 +24,12 @@ from retinue.features.mcp.login import (
     open_provider,
     show_host,
 )
-from retinue.features.mcp.server import LoginStore, McpFailed, McpServer
+from retinue.features.mcp.server import LoginStore, McpFailed, McpServer, ServerTrouble
+from retinue.features.mcp.session import open_session
+from retinue.features.mcp.transport import open_http
 
-_INFO = {"name": "retinue", "version": "1"}
+MOST_PAGES = 2
+"""How often one sign-in sends the user to a page: a server may ask for more rights once."""
 _FAILURES = (
     ("OAuthRegistrationError", "", "the authorization server does not register retinue; configure oauth.clientId"),
     ("OAuthTokenError", "", "the authorization server gave no token"),
@@ -54,6 +56,9 @@ class BrowserLogin(httpx2.Auth):
         self._show = show
         self._redirect = redirect
         self._wanted = join_scopes(server.oauth.scope, (store.load_login(server.name, server.url) or {}).get("wanted"))
+        self._pages = 0
+        self.failure = ""
+        """Why there is no sign-in."""
         self._storage = Storage(server, store, learn, {})
         self._provider = open_provider(server, self._storage, redirect.uri, self._send, redirect.wait)
 
@@ -69,14 +74,18 @@ class BrowserLogin(httpx2.Auth):
                 if outgoing is not request:
                     await self._reach.admit(str(outgoing.url))
                 response = yield outgoing
-                if outgoing is request and response.status_code == 401 and self._wanted:
+                if outgoing is request and response.status_code in CHALLENGED and self._wanted:
                     challenge = response.headers.get("WWW-Authenticate", "Bearer")
                     scope = join_scopes(self._wanted, find_scope(challenge))
                     # The library takes the first scope that it finds.
                     response.headers["WWW-Authenticate"] = f'Bearer scope="{scope}", {challenge}'
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
-            return
+            if response.status_code in CHALLENGED:
+                self.failure = f"it refuses access (HTTP {response.status_code})"
+        except (McpFailed, OAuthFlowError, httpx2.HTTPError, ValueError) as error:
+            self.failure = str(error) if isinstance(error, McpFailed) else explain(error)
+            raise
         finally:
             await flow.aclose()
 
@@ -84,6 +93,9 @@ class BrowserLogin(httpx2.Auth):
         metadata = self._provider.context.oauth_metadata
         if metadata is not None and "S256" not in (metadata.code_challenge_methods_supported or ()):
             raise McpFailed(f"{show_host(str(metadata.issuer))} does not support PKCE, so a sign-in could be stolen")
+        self._pages += 1
+        if self._pages > MOST_PAGES:
+            raise McpFailed("it asks for another sign-in again and again")
         await self._reach.admit(url)
         self._redirect.expect(parse_qs(urlsplit(url).query)["state"][0])
         await self._show(url)
@@ -110,8 +122,14 @@ class Redirect:
     async def __aexit__(self, *error: object) -> None:
         self._server.close()
 
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._state) and not self._answer.done()
+
     def expect(self, state: str) -> None:
+        """Wait for the answer to another request."""
         self._state = state
+        self._answer = asyncio.get_running_loop().create_future()
 
     async def wait(self) -> AuthorizationCodeResult:
         """Raises McpFailed if the user did not agree."""
@@ -163,29 +181,19 @@ async def log_in(
     headers: Mapping[str, str],
     limit_s: float,
 ) -> bool:
-    """Sign in to a server; False if it asks for none. Raises McpFailed."""
-    from mcp.types import LATEST_PROTOCOL_VERSION
-
-    info = {"protocolVersion": LATEST_PROTOCOL_VERSION, "capabilities": {}, "clientInfo": _INFO}
-    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": info}
-    sent = {**headers, "accept": "application/json, text/event-stream", "mcp-protocol-version": LATEST_PROTOCOL_VERSION}
-    try:
-        async with asyncio.timeout(limit_s), Redirect(server.oauth.callback_port) as redirect:
-            auth = BrowserLogin(server, store, learn, show, redirect)
-            local = urlsplit(server.url).hostname in LOOPBACK
-            async with (
-                httpx2.AsyncClient(auth=auth, timeout=30, trust_env=not local) as client,
-                client.stream("POST", server.url, json=message, headers=sent) as response,
-            ):
-                status = response.status_code
-    except McpFailed:
-        raise
-    except TimeoutError:
-        raise McpFailed(f"nobody signed in within {limit_s:g} s") from None
-    except (OAuthFlowError, httpx2.HTTPError, ValueError) as error:
-        raise McpFailed(explain(error)) from None
-    if not auth.is_done and status in CHALLENGED:
-        raise McpFailed(f"it refuses access and offers no sign-in (HTTP {status})")
+    """Connect to a server and list its tools, signing in if it asks for it; False if it does not. Raises McpFailed."""
+    trouble = ServerTrouble()
+    async with Redirect(server.oauth.callback_port) as redirect:
+        auth = BrowserLogin(server, store, learn, show, redirect)
+        wire = open_http(server.url, headers, trouble, lambda method: None, auth)
+        try:
+            async with asyncio.timeout(limit_s), open_session(wire, trouble, limit_s, "1") as session:
+                await session.list_tools()
+        except (McpFailed, TimeoutError) as error:
+            # What fails after the sign-in is told by the first run.
+            if not auth.is_done:
+                reason = auth.failure or ("nobody signed in in time" if redirect.is_waiting else str(error))
+                raise McpFailed(reason or "it does not answer") from None
     return auth.is_done
 
 

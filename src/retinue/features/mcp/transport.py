@@ -163,7 +163,9 @@ async def open_http(
 
     async def check(response: httpx2.Response) -> None:
         if auth is None and response.status_code in (401, 403):
-            trouble.note(f"it refuses the Authorization header of its entry (HTTP {response.status_code})")
+            trouble.note(
+                f"it refuses access (HTTP {response.status_code}); check the Authorization header of its entry"
+            )
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             # A few compressed bytes may expand to gigabytes, and no compression was requested.
             trouble.note("the answer is compressed, although no compression was requested")

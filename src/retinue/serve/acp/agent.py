@@ -36,7 +36,7 @@ from acp.schema import (
     Usage,
 )
 
-from retinue.app import Request, Retinue, SessionWish, list_sessions
+from retinue.app import Request, Retinue, SessionWish, TodoTool, list_sessions
 from retinue.core.errors import RetinueError, SessionError, SessionNotFound, UsageError, quote
 from retinue.core.run import Reason, Status
 from retinue.serve.acp.client_access import ClientAccess
@@ -241,7 +241,9 @@ class AcpAgent:
         """Open a session, keep it until it is closed, and close it in the same task."""
         access = ClientAccess(self.request, self._client)
         try:
-            async with Retinue(cwd, request=request, say=self._say, wrap_tool=access.wrap) as crew:
+            # The list of what is to be done is the plan that the client shows.
+            tools, wrap = [TodoTool()], access.wrap
+            async with Retinue(cwd, request=request, say=self._say, tools=tools, wrap_tool=wrap) as crew:
                 session = AcpSession(crew, self, cwd)
                 if request.session.kind == "named" and session.id != request.session.reference:
                     raise SessionNotFound(f"there is no session {quote(request.session.reference)}")
