@@ -18,6 +18,8 @@ async def answer(reader, writer):
 
 class Sink:
     take = None
+    class draft:
+        on_begin = None
     def take_whole(body):
         assert body == b"[safe]"
 

@@ -102,7 +102,7 @@ async def test_nested_run_names_the_spent_budget(tmp_path, agent_dir):
         (agent_dir / "agents" / f"{name}.md").write_text(text)
     (agent_dir / "subagents.json").write_text('{"maxDepth": 2}')
     inner = call("Agent", subagent_type="inner", prompt="inner", description="i")
-    outer = call("Agent", subagent_type="outer", prompt="outer", description="o", max_tokens_total=9000)
+    outer = call("Agent", subagent_type="outer", prompt="outer", description="o", max_tokens_total=10500)
     slow = to("^inner", text="late", delay_ms=9000, **used)
     replies = [to("^go", calls=[outer]), to("^outer", calls=[inner], **used), slow, to("", text="Done", **used)]
     async with Retinue(tmp_path, model=script(tmp_path, *replies)) as crew:

@@ -38,7 +38,7 @@ SLOW = {"text": "Working", "calls": [{"name": "bash", "arguments": {"command": "
         ({"type": "switch_session", "sessionPath": "/dev/null/x"}, "there is no session file '/dev/null/x'"),
         ({"type": "switch_session", "sessionPath": "/dev/null"}, ""),
         ({"type": "switch_session", "sessionPath": "/" * 5000}, "'///"),
-        ({"type": "switch_session", "sessionPath": ""}, "'' is no path"),
+        ({"type": "switch_session", "sessionPath": ""}, "'' is not the path of a session file"),
         ({"type": "export_html", "outputPath": "/dev/null/x"}, ""),
         ({"type": "prompt", "message": ["a"]}, "prompt: message is"),
         ({"type": "prompt", "message": " "}, "the task is empty"),

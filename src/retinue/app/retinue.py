@@ -461,7 +461,8 @@ class Retinue:
 
         checkpoints = self._here.parts.checkpoints
         if checkpoints is None:
-            raise RetinueError("no checkpoints are taken: the session is not saved, or the setting checkpoints is off")
+            why = "the session is not saved, the folder is not trusted, or the setting checkpoints is off"
+            raise RetinueError(f"no checkpoints are taken: {why}")
         return SessionRewinds(self._main, checkpoints.store)
 
     @property

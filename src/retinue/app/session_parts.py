@@ -159,6 +159,9 @@ def _open_checkpoints(
     options.file_changes.recorder = None  # of another session in this process
     if host.is_child or session.path is None or host.sent.features or not config.crew.settings.checkpoints:
         return None
+    trust = config.loaded.trust
+    if not (trust.trusted or trust.is_open):
+        return None  # git would read the files and the configuration of a folder that nobody trusts
     from retinue.features.checkpoint.feature import Checkpoints
     from retinue.features.checkpoint.store import CheckpointStore
     from retinue.features.sandbox import find_workspace

@@ -74,7 +74,7 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
         (
             (
                 "[SESSION]",
-                "bring files and conversation back to before a prompt; default: the last of the newest session",
+                "restore files and conversation to before a prompt; default: the last of the newest session",
             ),
         ),
     ),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from retinue.core.errors import RetinueError
 from retinue.core.messages import ToolCall
-from retinue.core.run import Outcome
+from retinue.core.run import Outcome, Status
 from retinue.core.tool import Effect, Tool, ToolResult
 from retinue.engine.calls import Answer
 from retinue.engine.setup import Feature, RunSetup
@@ -147,6 +147,9 @@ class RunCheckpoints(Feature):
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """Take the last checkpoint. If there is no time for it, the next one of the session has what is missing."""
+        if outcome.status in (Status.STOPPED, Status.INTERRUPTED) and self._checkpoints.is_main(self._run):
+            self._checkpoints.end_run(self._run)  # a person waits
+            return outcome
         base = getattr(self._worktree, "base", "")
         try:
             async with asyncio.timeout(LEAVE_S):
