@@ -171,6 +171,16 @@ def test_offline_model_answers_without_a_key(place):
     assert result.stderr.count("\n") == 1 and "offline/rules" in result.stderr
 
 
+def test_offline_model_splits_a_question_over_agents(place):
+    (place.work / "store.py").write_text("def save_session(path):\n    return path\n")
+    (place.work / "prices.py").write_text("def read_price(item):\n    return item\n")
+    (place.work / "agents.md").write_text("<active_agent name='Explore' depth='1'/> names an agent, Explore.\n")
+    result = place.run("-p", "Where is save_session defined, and where is read_price defined?")
+    assert (result.status, result.stderr.count("\n")) == (0, 1)
+    assert ("2 `Explore` agents" in result.stdout, "store.py:1" in result.stdout) == (True, True)
+    assert ("prices.py:1" in result.stdout, "agents.md" in result.stdout) == (True, False)
+
+
 @fresh
 def test_help_and_version_exit_with_zero(place):
     shown = place.run("--help")

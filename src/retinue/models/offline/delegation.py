@@ -186,7 +186,6 @@ _FACETS = (
     "How do I run the tests?",
     "Which dependencies does it have?",
 )
-_CHILD = re.compile(r"<active_agent |\byou are (?:now )?a sub-?agent\b", re.IGNORECASE)
 
 
 def to_start_call(prompt: str, call_id: str, model: str) -> ToolCall:
@@ -196,12 +195,10 @@ def to_start_call(prompt: str, call_id: str, model: str) -> ToolCall:
     return ToolCall(call_id, START, arguments)
 
 
-def can_delegate(tools: Sequence[ToolSpec], system: str) -> bool:
-    """Whether subagents can be started; a subagent itself never starts any."""
+def can_delegate(tools: Sequence[ToolSpec]) -> bool:
+    """Whether subagents can be started."""
     specs = {tool.name: tool for tool in tools}
-    if not {START, FETCH} <= specs.keys() or _CHILD.search(system):
-        return False
-    return re.search(rf"\b{AGENT}\b", specs[START].description) is not None
+    return {START, FETCH} <= specs.keys() and re.search(rf"\b{AGENT}\b", specs[START].description) is not None
 
 
 def split_work(text: str, questions: Sequence[OfflineQuestion]) -> list[str]:

@@ -87,7 +87,9 @@ class Turn:
         return "Delivering the answer.", [call]
 
     def _split(self, questions: list[OfflineQuestion]) -> list[str]:
-        if self._is_over or self._transcript.turns or not can_delegate(self._request.tools, self._request.system):
+        if self._is_over or self._transcript.turns or self._transcript.is_child:
+            return []
+        if not can_delegate(self._request.tools):
             return []
         return split_work(self._transcript.question, questions)
 

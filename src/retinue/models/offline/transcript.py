@@ -56,16 +56,19 @@ class Transcript:
     """The answer is wanted now, with what was found so far."""
     is_news: bool
     """The question was answered, and a subagent's report arrived after that."""
+    is_child: bool
+    """The question comes from another agent."""
     next_call: int
 
 
 def read_transcript(messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Transcript:
     """Find the question and the work done for it; calls are converted to the tools' own names."""
     asked: list[tuple[int, str]] = []
-    wrap_up = working = is_news = is_idle = False
+    wrap_up = working = is_news = is_idle = is_child = False
     for index, message in enumerate(messages):
         if isinstance(message, UserMessage):
-            text = join_text(message.content)
+            text = join_text(message.shown)
+            is_child |= len(message.shown) < len(message.content)
             # A wrap-up message during the work ends it; the same words after an answer are a question.
             if working and _WRAP_UP.search(text):
                 wrap_up = True
@@ -90,7 +93,7 @@ def read_transcript(messages: Sequence[Message], tools: Sequence[ToolSpec] = ())
         if call.id in results
     )
     return Transcript(
-        start, question, earlier, exchanges, len(work), wrap_up, is_news, next_call=_count_calls(messages) + 1
+        start, question, earlier, exchanges, len(work), wrap_up, is_news, is_child, _count_calls(messages) + 1
     )
 
 

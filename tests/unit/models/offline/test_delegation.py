@@ -216,11 +216,11 @@ async def test_report_of_a_strange_run_is_passed_on():
 
 
 async def test_child_asks_nobody():
-    message = await reply(
-        [UserMessage(QUESTION, 0)], system="You are a sub-agent: another agent has given you one task."
-    )
+    tag = TextContent('\n\n<active_agent name="Explore" agent_id="c" depth="1"/>')
+    message = await reply([UserMessage([TextContent(QUESTION), tag], 0)])
 
     assert {call.name for call in message.calls} == {"grep"}
+    assert "active_agent" not in str([call.arguments for call in message.calls])
 
 
 def test_notice_is_unescaped():

@@ -100,18 +100,16 @@ def test_topic_says_what_it_means(text, kind, symbols):
 
 
 @pytest.mark.parametrize(
-    ("tools", "system", "expected"),
+    ("tools", "expected"),
     [
-        ([AGENT, RESULT], "You are a coding agent.", True),
-        ([AGENT], "", False),
-        ([RESULT], "", False),
-        ([ToolSpec("Agent", "Types:\n- Plan: plans", {}), RESULT], "", False),
-        ([AGENT, RESULT], "You are a sub-agent: another agent has given you one task.", False),
-        ([AGENT, RESULT], '<active_agent name="general-purpose" depth="1"/>', False),
+        ([AGENT, RESULT], True),
+        ([AGENT], False),
+        ([RESULT], False),
+        ([ToolSpec("Agent", "Types:\n- Plan: plans", {}), RESULT], False),
     ],
 )
-def test_only_the_first_agent_delegates(tools, system, expected):
-    assert can_delegate(tools, system) is expected
+def test_delegation_needs_both_tools_and_the_agent(tools, expected):
+    assert can_delegate(tools) is expected
 
 
 @pytest.mark.parametrize(
