@@ -44,7 +44,7 @@ class ToolCall(Struct, frozen=True, tag_field="type", tag="toolCall", rename="ca
     namespace: str | UnsetType = UNSET
 
 
-_TAG = re.compile(r"\s*<active_agent [^<>]*/>\s*\Z")
+_TAG = re.compile(r"<active_agent [^<>]*/>\s*\Z")
 UserContent: TypeAlias = TextContent | ImageContent
 AssistantContent: TypeAlias = TextContent | ThinkingContent | ToolCall
 
@@ -111,8 +111,12 @@ class UserMessage(Struct, frozen=True, tag_field="role", tag="user", rename="cam
     def shown(self) -> str | list[UserContent]:
         """The content for people: without the element that names the agent to programs."""
         if isinstance(self.content, str):
+            return _cut_tag(self.content)
+        last = self.content[-1] if self.content else None
+        if not isinstance(last, TextContent) or (text := _cut_tag(last.text)) == last.text:
             return self.content
-        return [block for block in self.content if not (isinstance(block, TextContent) and _TAG.match(block.text))]
+        # The task of a run in another process is one text.
+        return [*self.content[:-1], *([TextContent(text)] if text else [])]
 
 
 class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant", rename="camel", omit_defaults=True):
@@ -213,3 +217,8 @@ def has_image(messages: Iterable[Message]) -> bool:
     contents = (read_content(message) for message in messages)
     # Text is not walked through: it would be looked at letter by letter.
     return any(isinstance(block, ImageContent) for content in contents if type(content) is not str for block in content)
+
+
+def _cut_tag(text: str) -> str:
+    found = _TAG.search(text, max(0, text.rfind("<active_agent ")))
+    return text[: found.start()].rstrip() if found else text

@@ -68,7 +68,7 @@ def read_transcript(messages: Sequence[Message], tools: Sequence[ToolSpec] = ())
     for index, message in enumerate(messages):
         if isinstance(message, UserMessage):
             text = join_text(message.shown)
-            is_child |= len(message.shown) < len(message.content)
+            is_child |= message.shown != message.content
             # A wrap-up message during the work ends it; the same words after an answer are a question.
             if working and _WRAP_UP.search(text):
                 wrap_up = True

@@ -1,6 +1,7 @@
 from html import escape
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ TOOLS = [
     ToolSpec("grep", "", {"properties": {"pattern": {}}}),
 ]
 QUESTION = "Where is the shelf, and what happens when a save fails?"
+TAG = '<active_agent name="Explore" agent_id="c" depth="1"/>'
 SHELF = "- `shelf.py:8` class `Shelf`\n  ```\n  8  class Shelf:\n  ```\n"
 ONE = f"""It is `Shelf`, a class in `shelf.py:8`.
 
@@ -215,9 +217,9 @@ async def test_report_of_a_strange_run_is_passed_on():
     assert message.text.startswith('Agent "look" ended: Done.\n\nAll is <well>\n')
 
 
-async def test_child_asks_nobody():
-    tag = TextContent('\n\n<active_agent name="Explore" agent_id="c" depth="1"/>')
-    message = await reply([UserMessage([TextContent(QUESTION), tag], 0)])
+@pytest.mark.parametrize("parts", [[QUESTION, TAG], [f"{QUESTION}\n{TAG}"]])
+async def test_child_asks_nobody(parts):
+    message = await reply([UserMessage([TextContent(part) for part in parts], 0)])
 
     assert {call.name for call in message.calls} == {"grep"}
     assert "active_agent" not in str([call.arguments for call in message.calls])
