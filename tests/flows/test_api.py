@@ -112,6 +112,16 @@ async def test_unknown_agent_is_refused(tmp_path, work):
             await crew.spawn("Exlore", "look")
 
 
+async def test_outcome_outlives_a_cleared_list(tmp_path, work):
+    clear = to("clear", calls=[{"name": "clear_subagents", "arguments": {"older_than_minutes": 0}}])
+    async with Retinue(work, model=script(tmp_path, to("look", text="Found it"), clear, {"text": "Cleared"})) as crew:
+        run = await crew.spawn("Explore", "look")
+        await run.wait(5)
+        await crew.prompt("clear")
+        assert await crew.runs() == []
+        assert (await run.wait(5)).text == "Found it"
+
+
 async def test_timeout_leaves_the_run_alone(tmp_path, work):
     async with Retinue(work, model=script(tmp_path, to("look", text="late", delay_ms=300))) as crew:
         run = await crew.spawn("Explore", "look")

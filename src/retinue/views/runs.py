@@ -191,7 +191,8 @@ class Handle:
 
     async def wait(self, timeout_s: float | None = None) -> Outcome:
         """Wait for the outcome. Raises TimeoutError after `timeout_s`; the run then continues."""
-        if not await self._manager.wait(self.id, timeout_s):
+        # A finished run may have been removed from the list.
+        if not (self._run.status.is_final or await self._manager.wait(self.id, timeout_s)):
             raise TimeoutError(f"run {self.id} has not finished after {timeout_s} s")
         self._manager.read(self.id)
         assert self._run.outcome is not None
