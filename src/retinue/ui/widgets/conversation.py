@@ -109,7 +109,6 @@ class Conversation(VerticalScroll, can_focus=False):
         for view in self._views:
             view.remove()
         self._views, self._first, self._synced = [], first, -1
-        self._is_away = False
         self._add_later(end)
         self.sync()
 
@@ -118,7 +117,7 @@ class Conversation(VerticalScroll, can_focus=False):
         if self._synced == self._talk.version or not self.is_mounted:
             return
         self._synced = self._talk.version
-        if self._anchor_released and not self.max_scroll_y:
+        if self._anchor_released and not self.max_scroll_y and not self._is_away:
             super().anchor()  # the wheel was turned where there was nothing to scroll
         # Only recent blocks can change, because a batch of calls may finish in any order, and calls of agents.
         is_far, self._outcomes = self._outcomes != self._talk.outcomes, self._talk.outcomes
@@ -179,7 +178,7 @@ class Conversation(VerticalScroll, can_focus=False):
         self.mount(*fresh, after=0)
         for view in self._views[most:]:
             view.remove()
-        self._is_away = self._is_away or len(self._views) > most
+        self._set_away(is_away=self._is_away or len(self._views) > most)
         del self._views[most:]
         self._tell_earlier()
         if anchor is not None:
@@ -214,8 +213,15 @@ class Conversation(VerticalScroll, can_focus=False):
         if fresh:
             self._views += fresh
             self.mount(*fresh, before="#later")
-        self._is_away = self._first + len(self._views) < len(blocks) and self.is_mounted
+        self._set_away(is_away=self._first + len(self._views) < len(blocks) and self.is_mounted)
         return bool(fresh)
+
+    def _set_away(self, *, is_away: bool) -> None:
+        self._is_away = is_away
+        # Textual moves an anchored widget to its end without a call of watch_scroll_y, so nothing more would be loaded.
+        self._anchored = not is_away
+        if is_away:
+            self.release_anchor()
 
     def watch_scroll_y(self, old: float, new: float) -> None:
         """Load more at the top and at the bottom."""
