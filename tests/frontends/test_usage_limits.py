@@ -4,6 +4,7 @@ import json
 import re
 import time
 from contextlib import contextmanager
+from email.utils import formatdate
 
 import pytest
 
@@ -64,6 +65,17 @@ def test_wait_continues_after_reset(place):
         assert (done.status, done.stdout, len(server.requests)) == (0, "Hello.\n", 2)
         assert time.monotonic() - began_s > 1.2
         assert "mock: limit until" in done.stderr
+
+
+@pytest.mark.parametrize("behind_s", [5 * 3600, -5 * 3600])
+def test_times_are_read_by_the_providers_clock(place, behind_s):
+    there_s = time.time() - behind_s
+    headers = {"date": formatdate(there_s, usegmt=True), "retry-after": formatdate(there_s + 2, usegmt=True)}
+    with serve(place, {"text": "Hello.", "fault": {"kind": "status", "code": 429, "headers": headers, "times": 1}}):
+        began_s = time.monotonic()
+        done = ask(place, "Say hello", "--wait")
+        assert (done.status, done.stdout) == (0, "Hello.\n")
+        assert "mock: limit until" in done.stderr and time.monotonic() - began_s > 1
 
 
 def test_closed_gate_sends_nothing(place):

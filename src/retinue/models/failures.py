@@ -12,7 +12,7 @@ import orjson
 from msgspec import structs
 
 from retinue.core.model import Failure, FailureKind, ModelInfo
-from retinue.models.reset_time import LONGEST_S, find_reset_s, read_date_s
+from retinue.models.reset_time import LONGEST_S, find_reset_s, parse_date, read_date_s
 
 _DETAIL_CHARS = 400
 
@@ -44,7 +44,9 @@ _NOT_OVERFLOW = r"(?i)rate.?limit|too many requests|throttl|per minute"
 # An empty account; a time in such a refusal does not help.
 _NO_CREDIT = (
     r"(?i)insufficient_quota|insufficient (?:credit|balance|funds)|out of (?:budget|credit)|credit balance"
-    r"|billing_error|billing.hard.limit|payment required|requires more credits|usage_not_included"
+    r"|billing_error|billing.hard.limit|billing_not_active|payment required|requires more credits|usage_not_included"
+    r"|credits? (?:are|is|have been|has been) (?:depleted|exhausted|used up)|used all available credits"
+    r"|have any credits|spend(?:ing)? (?:cap|limit)|exceeded_current_quota_error|arrearage|account suspended"
 )
 # Also an empty account, unless the provider says when it can be asked again: some word a rate limit like this.
 _NO_QUOTA = r"(?i)exceeded your current quota|quota exceeded|billing|payment|usage limit reached|usage_limit_reached"
@@ -107,15 +109,16 @@ def classify_response(info: ModelInfo, status: int, headers: Mapping[str, str], 
         target = headers.get("location", "")[:120]
         note = f"HTTP {status} redirects to {target!r}, which is not followed with credentials"
         return fail(info, "protocol", note, status=status, advice="set the provider's base URL to the final address")
-    told_s = parse_retry_after(headers) or find_reset_s(headers, error, detail, time.time())
+    now_s = _read_clock_s(headers)
+    told_s = parse_retry_after(headers, now_s) or find_reset_s(headers, error, detail, now_s)
     return _fail_by_kind(info, _kind_of_status(status, detail), text, status, told_s)
 
 
-def classify_event(info: ModelInfo, error: Any) -> Failure:
-    """The Failure for an error inside a successful response."""
+def classify_event(info: ModelInfo, error: Any, headers: Mapping[str, str] = {}) -> Failure:
+    """The Failure for an error inside a successful response, which has these headers."""
     holder = error if isinstance(error, dict) else {"message": str(error)}
     detail = _describe(holder)
-    told_s = find_reset_s({}, holder, detail, time.time())
+    told_s = find_reset_s({}, holder, detail, _read_clock_s(headers))
     code = holder.get("code")
     if isinstance(code, str) and code.isdecimal():
         code = int(code)
@@ -154,12 +157,17 @@ def redact_failure(failure: Failure, secrets: tuple[str, ...]) -> Failure:
     return structs.replace(failure, message=message)
 
 
+def _read_clock_s(headers: Mapping[str, str]) -> float:
+    """The provider's time: it names moments by its own clock, and ours may be wrong."""
+    return parse_date(headers.get("date") or "") or time.time()
+
+
 def _fail_by_kind(
     info: ModelInfo, kind: FailureKind, text: str, status: int | None, retry_after_s: float | None
 ) -> Failure:
     is_refused = kind in ("rate", "overloaded")
     if (is_refused and retry_after_s is None and re.search(_NO_QUOTA, text)) or (
-        (is_refused or status in (400, 402, 403)) and (status == 402 or re.search(_NO_CREDIT, text))
+        (is_refused or kind in ("request", "auth")) and (status == 402 or re.search(_NO_CREDIT, text))
     ):
         advice = "the account has no credit or quota left for this; add credit, or choose another model or key"
         return fail(info, "rate", text, status=status, retryable=False, advice=advice)

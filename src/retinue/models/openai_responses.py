@@ -345,7 +345,8 @@ class _ResponsesReading(ReplyReader):
         self._incomplete = str((response.get("incomplete_details") or {}).get("reason") or "")
         self.raw_stop = f"{status}.{self._incomplete}" if self._incomplete else status
         if status == "failed" or response.get("error"):
-            raise ProviderError(classify_event(self.info, response.get("error") or {"message": "the reply failed"}))
+            error = response.get("error") or {"message": "the reply failed"}
+            raise ProviderError(classify_event(self.info, error, self.headers))
 
     def _read_usage(self, usage: Any) -> None:
         if not isinstance(usage, dict):

@@ -4,6 +4,7 @@ A subclass for each wire format interprets the payloads. This file must not know
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -119,6 +120,8 @@ class ReplyReader:
         self.faults: dict[str, str] = {}
         self.refusal = ""
         """The provider's refusal, if it came apart from the stop reason."""
+        self.headers: Mapping[str, str] = {}
+        """Those of the response."""
         self._call_ids: set[str] = set()
         self._last_call_id = ""
         self._chars = 0
@@ -188,7 +191,7 @@ class ReplyReader:
         if not error and ("error" in kind if kind else isinstance(event.get("message", event.get("detail")), str)):
             error = event
         if error:
-            raise ProviderError(classify_event(self.info, error))
+            raise ProviderError(classify_event(self.info, error, self.headers))
 
     def judge(self) -> tuple[StopReason, Failure | None]:
         """Interpret the provider's stop reason."""

@@ -1,11 +1,12 @@
 """Find out from a refusal when a provider can be asked again: response headers, fields of the body, words in it.
 
-Pure. Providers name the moment as seconds, milliseconds, durations such as `6m0s`, dates, or seconds of the epoch.
+Providers name the moment as seconds, milliseconds, durations such as `6m0s`, dates, seconds of the epoch, or a time of
+the day. `now_s` is the provider's time. No state; only the zone of this machine is read, for times without one.
 """
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 _EPOCH_S = 1e9
@@ -17,16 +18,30 @@ _UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 0.001, "s": 1.0, "m": 60.
 _WAITS = ("resets_in_seconds", "reset_after_seconds", "retry_after_seconds", "retry_after", "retryAfter")
 _MOMENTS = ("resets_at", "reset_at", "reset_time", "resetsAt", "resetTime", "quotaResetTimeStamp")
 _HEADER = re.compile(r"rate-?limit.*-reset\b")
-_NONE_LEFT = ("0", "0.0", "rejected", "exceeded")
-_AGAIN = r"(?i)(?:try again|retry|resets?|regain access|available again)"
-_IN = re.compile(rf"{_AGAIN} (?:in|after) (?:about )?((?:{_DURATION.pattern},?\s*)+)")
-_ON = re.compile(rf"{_AGAIN}(?: at| on)?:? (\d{{4}}-\d\d-\d\d)(?:(?: at |T| )(\d\d:\d\d(?::\d\d)?))?")
+_NOT_OURS = "overage"
+"""Anthropic reports the limit of extra usage, which is rejected where nobody has bought any."""
+_NONE_LEFT = ("rejected", "exceeded")
+_AGAIN = r"(?:try again|retry|resets?|regain access|available again)"
+_IN = rf"(?i)(?:{_AGAIN} (?:in|after)|please wait) (?:about )?((?:{_DURATION.pattern}(?:,| and)?\s*)+)"
+_OFFSET = r"(?:UTC|GMT)?([+-])(\d\d?):?(\d\d)?"
+_ZONE = r"(?: ?\(?(Z\b|(?:UTC|GMT)?[+-]\d\d?(?::?\d\d)?|UTC|GMT|[a-z]+/[a-z_/-]+))?"
+_TIME = rf"(?: at |T| )(\d\d:\d\d(?::\d\d)?)(?:\.\d+)?{_ZONE}"
+_ON = rf"(?i){_AGAIN}(?: at| on)?:? (\d{{4}}-\d\d-\d\d)(?:{_TIME})?"
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_DAY = rf"({'|'.join(_MONTHS)})[a-z]* (\d{{1,2}})(?:st|nd|rd|th)?(?:,? (\d{{4}}))?,?(?: at)? "
+_AT = rf"(?i){_AGAIN}(?: at| on)?:? (?:{_DAY})?(\d{{1,2}})(?::(\d\d))?(?: ?([ap])\.?m\b|(?<=:\d\d)){_ZONE}"
+_DAILY_ZONE = "America/Los_Angeles"
+"""Google's quotas for a day begin at midnight there."""
+_NEAR_S = 300.0
 _BAR = re.compile(r"(?i)limit reached\|(\d{10,13})\b")
 
 
 def find_reset_s(headers: Mapping[str, str], error: Mapping[str, Any] | None, text: str, now_s: float) -> float | None:
     """Seconds until the provider can be asked again; None if it does not say. `text` is the message of the error."""
     told = next(_list_body(error or {}, now_s), None)
+    if told is not None and told < _NEAR_S and _is_daily(error or {}):
+        midnight = datetime.fromtimestamp(now_s, _find_zone(_DAILY_ZONE)).replace(hour=0, minute=0, second=0)
+        return (midnight + timedelta(days=1)).timestamp() - now_s  # RetryInfo names some seconds only
     if told is None:
         told = _read_headers(headers, now_s)
     return _read_text(text, now_s) if told is None else told
@@ -49,13 +64,18 @@ def read_moment_s(value: Any, now_s: float) -> float | None:
 
 def read_date_s(text: str, now_s: float) -> float | None:
     """Seconds until a date of RFC 3339 or HTTP; 0 for the past, None if it is neither."""
+    moment_s = parse_date(text)
+    return None if moment_s is None else min(max(0.0, moment_s - now_s), LONGEST_S)
+
+
+def parse_date(text: str) -> float | None:
+    """Seconds of the epoch of a date of RFC 3339 or HTTP; None if it is neither."""
     from email.utils import parsedate_to_datetime
 
     for read in (datetime.fromisoformat, parsedate_to_datetime):
         try:
             moment = read(text)
-            moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-            return min(max(0.0, moment.timestamp() - now_s), LONGEST_S)
+            return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             continue
     return None
@@ -91,12 +111,12 @@ def _read_headers(headers: Mapping[str, str], now_s: float) -> float | None:
     spent, unknown = list[float](), list[float]()
     for name, value in headers.items():
         name = name.lower()
-        if not _HEADER.search(name) or (seconds := read_moment_s(value, now_s)) is None:
+        if not _HEADER.search(name) or _NOT_OURS in name or (seconds := read_moment_s(value, now_s)) is None:
             continue
         left = next((headers[key] for key in _list_siblings(name) if key in headers), None)
         if left is None:
             unknown.append(seconds)
-        elif left.strip().lower() in _NONE_LEFT:
+        elif _is_spent(left.strip().lower()):
             spent.append(seconds)
     return max(spent or unknown, default=None)
 
@@ -106,9 +126,61 @@ def _list_siblings(name: str) -> tuple[str, ...]:
     return name.replace("reset", "remaining"), name.replace("reset", "status")
 
 
+def _is_spent(left: str) -> bool:
+    try:
+        return float(left) <= 0
+    except ValueError:
+        return left in _NONE_LEFT
+
+
+def _is_daily(error: Mapping[str, Any]) -> bool:
+    """Whether a quota for a day is used up, and not one that this account does not have."""
+    details = error.get("details")
+    listed = [each.get("violations") for each in details if isinstance(each, dict)] if isinstance(details, list) else []
+    violations = [each for every in listed if isinstance(every, list) for each in every if isinstance(each, dict)]
+    return any("PerDay" in str(each.get("quotaId")) and each.get("quotaValue") != "0" for each in violations)
+
+
 def _read_text(text: str, now_s: float) -> float | None:
     if found := _BAR.search(text):
         return read_moment_s(found[1], now_s)
-    if found := _ON.search(text):
-        return read_date_s(f"{found[1]}T{found[2] or '00:00'}+00:00", now_s)
-    return _sum_parts(found[1]) if (found := _IN.search(text)) else None
+    try:
+        if found := re.search(_ON, text):
+            moment = datetime.fromisoformat(f"{found[1]}T{found[2] or '00:00'}")
+            return _measure(moment.replace(tzinfo=_find_zone(found[3] or "UTC")), now_s)
+        if found := re.search(_AT, text):
+            return _measure(_read_clock(found, now_s), now_s)
+    except (ValueError, OverflowError):
+        return None
+    return _sum_parts(found[1]) if (found := re.search(_IN, text)) else None
+
+
+def _measure(moment: datetime, now_s: float) -> float:
+    return min(max(0.0, moment.timestamp() - now_s), LONGEST_S)
+
+
+def _read_clock(found: re.Match[str], now_s: float) -> datetime:
+    """The next moment at which it is this time of the day, or of this day."""
+    month, day, year, hour, minute, half, zone = found.groups()
+    now = datetime.fromtimestamp(now_s, _find_zone(zone)) if zone else datetime.fromtimestamp(now_s).astimezone()
+    hours = int(hour) % 12 + 12 * (half.lower() == "p") if half else int(hour)
+    moment = now.replace(hour=hours, minute=int(minute or 0), second=0, microsecond=0)
+    past = now - timedelta(minutes=1)  # the time has no seconds
+    if not month:
+        return moment if moment > past else moment + timedelta(days=1)
+    moment = moment.replace(int(year or now.year), _MONTHS.index(month.lower()) + 1, int(day))
+    return moment if year or moment > past else moment.replace(moment.year + 1)
+
+
+def _find_zone(name: str) -> tzinfo:
+    if name.upper() in ("Z", "UTC", "GMT"):
+        return UTC
+    if found := re.fullmatch(_OFFSET, name, re.IGNORECASE):
+        offset = timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
+        return timezone(-offset if found[1] == "-" else offset)
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, LookupError):
+        return UTC

@@ -86,6 +86,7 @@ class Transport:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + call.timing.total_s if call.timing.total_s else None
         response = await self._send(call)
+        reader.headers = response.headers
         watchdog = _Watchdog(loop, response, call.timing.idle_s, deadline_s)
         try:
             await _read_events(call, response, watchdog, reader)
