@@ -13,7 +13,7 @@ from retinue.core.run import Outcome, Status
 from retinue.core.tool import Effect, Tool, ToolResult
 from retinue.engine.calls import Answer
 from retinue.engine.setup import Feature, RunSetup
-from retinue.features.checkpoint.records import Checkpoint, RunNote, SavedBranch
+from retinue.features.checkpoint.records import Checkpoint, CheckpointKind, RunNote, SavedBranch
 from retinue.features.checkpoint.store import CheckpointStore
 from retinue.tools.file_changes import FileChanges
 
@@ -77,7 +77,7 @@ class Checkpoints:
 
         return try_withdraw
 
-    async def take(self, kind: str, run: str, **facts: str) -> None:
+    async def take(self, kind: CheckpointKind, run: str, **facts: str) -> None:
         if not self._is_broken:
             try:
                 await self.store.take(kind, session=self._session, run=run, **facts)

@@ -29,11 +29,14 @@ class _Record(Struct, frozen=True, kw_only=True, tag_field="type", rename="camel
     """In nanoseconds; orders the records of one path."""
 
 
+CheckpointKind: TypeAlias = Literal["prompt", "begin", "end", "call", "restore"]
+"""Before a prompt, before and after a run, around a call, around what we restore."""
+
+
 class Checkpoint(_Record, frozen=True, tag="checkpoint"):
     """The state of the workspace at one moment."""
 
-    kind: Literal["prompt", "begin", "end", "call", "restore"]
-    """Before a prompt, before and after a run, around a call, around what we restore."""
+    kind: CheckpointKind
     session: str = ""
     run: str = ""
     tree: str = ""

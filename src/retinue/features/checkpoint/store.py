@@ -11,7 +11,7 @@ import secrets
 import stat
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from retinue.features.checkpoint.records import (
     EDITED,
     LINK,
     Checkpoint,
+    CheckpointKind,
     FileVersion,
     FileWrite,
     Interval,
@@ -48,6 +49,14 @@ _TAIL_BYTES = 1024 * 1024
 """What a process reads of the log before it takes its first checkpoint."""
 _PAUSE_S = 0.02
 _READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class _Request(Struct, eq=False):
+    """A checkpoint that was asked for."""
+
+    kind: CheckpointKind
+    facts: dict[str, Any]
+    done: Checkpoint | Exception | None = None
 
 
 class FoundFile(Struct, frozen=True):
@@ -84,6 +93,9 @@ class CheckpointStore:
         self._offset = -1
         """Up to where the log was read; -1: not yet."""
         self._kept: dict[str, set[str]] = {}
+        self._turn = asyncio.Lock()
+        self._requests: list[_Request] = []
+        """Those that wait for a checkpoint that begins later."""
 
     @cached_property
     def _hidden(self) -> Territory:
@@ -106,28 +118,59 @@ class CheckpointStore:
     def is_used(self) -> bool:
         return self._log.exists()
 
-    async def take(self, kind: str, **facts: Any) -> Checkpoint:
-        """Take a checkpoint, and record what has changed since the last one. Raises RetinueError."""
-        # What tools write meanwhile would be in the tree or not.
-        async with self._locks.hold_all(), self._hold():
-            return await self._take(kind, facts)
+    async def take(self, kind: CheckpointKind, **facts: Any) -> Checkpoint:
+        """Take a checkpoint, and record what has changed since the last one. Raises RetinueError.
 
-    async def _take(self, kind: str, facts: dict[str, Any]) -> Checkpoint:
+        All requests that come while one is taken share the next one.
+        """
+        request = _Request(kind, facts)
+        self._requests.append(request)
+        try:
+            async with self._turn:
+                if request.done is None:
+                    await self._take_waiting()
+        finally:
+            self._forget([request])  # of one that was cancelled
+        if not isinstance(request.done, Checkpoint):
+            raise request.done or RetinueError("checkpoints: none was taken")
+        return request.done
+
+    async def _take_waiting(self) -> None:
+        served = list(self._requests)
+        taken: Sequence[Checkpoint | Exception]
+        try:
+            # What tools write meanwhile would be in the tree or not.
+            async with self._locks.hold_all(), self._hold():
+                served = list(self._requests)
+                found, facts = await self._look(with_head=any(each.kind != "call" for each in served))
+                served = [each for each in served if each in self._requests]  # others were cancelled
+                made = [Checkpoint(at=time.time_ns(), kind=each.kind, **facts, **each.facts) for each in served]
+                self.append(*found, *made)
+                taken = made
+        except (RetinueError, OSError, ValueError) as error:
+            taken = [error] * len(served)
+        for each, done in zip(served, taken, strict=True):
+            each.done = done
+        self._forget(served)
+
+    def _forget(self, requests: Collection[_Request]) -> None:
+        self._requests = [each for each in self._requests if each not in requests]
+
+    async def _look(self, *, with_head: bool) -> tuple[list[Record], dict[str, Any]]:
+        """Return what has changed since the last checkpoint, and what the next one consists of."""
         await asyncio.to_thread(self._read_new)
         interval = self._interval
-        facts = {"kind": kind, "process": self._process, **facts}
+        facts: dict[str, Any] = {"process": self._process}
         found: list[Record] = []
         if self.has_trees:
             snapshot = await self.trees.take()
             facts |= {"tree": snapshot.tree, "left_out": snapshot.left_out}
-            if kind != "call":
+            if with_head:
                 facts["head"] = await self.trees.read_head()
             if interval.last is not None and interval.last.tree:
                 changed = await self.trees.compare(interval.last.tree, snapshot.tree)
                 found += attribute(changed, interval.writes, interval.list_runs(_is_alive), time.time_ns())
-        checkpoint = Checkpoint(at=time.time_ns(), **facts)
-        self.append(*found, checkpoint)
-        return checkpoint
+        return found, facts
 
     async def keep(self, session: str) -> None:
         """Protect the trees of a session from `git gc`. Raises RetinueError."""
