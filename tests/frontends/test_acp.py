@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from retinue.testing.process import _command, _environment, open_cli
+from retinue.testing.process import open_cli
 from tests.flows.mcp_world import PROGRAM
+from tests.frontends.client_world import open_streams
 
 EDIT = {"calls": [{"name": "edit", "arguments": {"path": "a.txt", "edits": [{"oldText": "one", "newText": "two"}]}}]}
 WRITE = {"calls": [{"name": "write", "arguments": {"path": "new.txt", "content": "fresh\n"}}]}
@@ -77,14 +78,12 @@ class Editor:
 
 @asynccontextmanager
 async def connect(place, *replies, editor=None, files=False, terminal=False, args=()):
-    from acp import spawn_agent_process, text_block
+    from acp import connect_to_agent, text_block
     from acp.schema import ClientCapabilities, FileSystemCapabilities
 
     editor = editor or Editor()
-    command, *arguments = _command()
-    arguments += ["acp", "--model", place.script(*replies), *args]
-    options = {"env": _environment(place.home), "cwd": place.work, "use_unstable_protocol": True}
-    async with spawn_agent_process(editor, command, *arguments, **options) as (agent, process):
+    async with open_streams(place, "acp", "--model", place.script(*replies), *args) as (reader, writer):
+        agent = connect_to_agent(editor, writer, reader, use_unstable_protocol=True)
         offered = ClientCapabilities(
             fs=FileSystemCapabilities(read_text_file=bool(files), write_text_file=files is True), terminal=terminal
         )
@@ -94,7 +93,10 @@ async def connect(place, *replies, editor=None, files=False, terminal=False, arg
             parts = [text_block(block) if isinstance(block, str) else block for block in blocks]
             return await agent.prompt(session_id=session_id, prompt=parts)
 
-        yield SimpleNamespace(agent=agent, editor=editor, hello=hello, prompt=prompt, process=process)
+        try:
+            yield SimpleNamespace(agent=agent, editor=editor, hello=hello, prompt=prompt)
+        finally:
+            await agent.close()
 
 
 async def end_turn(link, place, text):
@@ -102,6 +104,7 @@ async def end_turn(link, place, text):
     return await link.prompt(session.session_id, text)
 
 
+@pytest.mark.fresh
 async def test_prompt_is_streamed(place):
     replies = [{"thinking": "hm", "text": "Hello from the script", "usage": {"input": 7, "output": 3}}]
     async with connect(place, *replies) as link:

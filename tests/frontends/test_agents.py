@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from retinue.testing import process
+
 AGENT = """---
 name: Finder # my own
 description: "Finds: things"
@@ -300,12 +302,12 @@ def ask_on_terminal(place, arguments, answers):
     environment = {**os.environ, "HOME": str(place.home), "PI_CODING_AGENT_DIR": str(place.agent_dir)}
     command = [sys.executable, "-m", "retinue", *arguments]
     try:
-        with subprocess.Popen(
+        with process.start(
             command, stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=place.work, env=environment
-        ) as process:
+        ) as program:
             os.write(leader, answers.encode())
-            process.communicate(timeout=20)
-            return process.returncode
+            program.communicate(timeout=20)
+            return program.returncode
     finally:
         os.close(leader)
         os.close(follower)

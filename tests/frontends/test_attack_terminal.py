@@ -12,6 +12,7 @@ import time
 import pytest
 
 from retinue.core.terminal import escape_text
+from retinue.testing import process
 
 SEQUENCES = (
     *("\x1b[31m", "\x1b[2J", "\x1b[H", "\x1b[?1049h", "\x1b[?1000h", "\x1b[201~", "\x1b[6n", "\x1b[c", "\x1b[>c"),
@@ -55,12 +56,12 @@ def show(place, *arguments, env=None):
     environment = {"PATH": os.environ["PATH"], "HOME": str(place.home), "RETINUE_NO_LOCAL": "1", "TERM": "xterm"}
     environment |= {"PI_CODING_AGENT_DIR": str(place.agent_dir), **(env or {})}
     command = [sys.executable, "-m", "retinue", *arguments]
-    process = subprocess.Popen(
+    program = process.start(
         command, stdin=subprocess.DEVNULL, stdout=follower, stderr=follower, cwd=place.work, env=environment
     )
     os.close(follower)
     shown, deadline = b"", time.monotonic() + 30
-    with process:
+    with program:
         while time.monotonic() < deadline:
             if not select.select([leader], [], [], 0.1)[0]:
                 continue

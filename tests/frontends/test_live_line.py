@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from retinue.testing import process
+
 REPLIES = [
     {"calls": [{"name": "bash", "arguments": {"command": "sleep 1"}}], "usage": {"input": 900, "output": 100}},
     {"text": "Seen.", "delay_ms": 500, "usage": {"input": 1900, "output": 100}},
@@ -21,9 +23,9 @@ def show(place, *arguments, replies=REPLIES):
     environment = {"PATH": os.environ["PATH"], "HOME": str(place.home), "RETINUE_NO_LOCAL": "1", "TERM": "xterm"}
     environment |= {"PI_CODING_AGENT_DIR": str(place.agent_dir), "NO_COLOR": "1"}
     command = [sys.executable, "-m", "retinue", "run", "--model", place.script(*replies), *arguments]
-    with subprocess.Popen(
+    with process.start(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=follower, cwd=place.work, env=environment
-    ) as process:
+    ) as program:
         os.close(follower)
         shown = b""
         try:
@@ -33,8 +35,8 @@ def show(place, *arguments, replies=REPLIES):
             pass  # the other end is closed
         finally:
             os.close(leader)
-        output, _ = process.communicate(timeout=20)
-    return process.returncode, output.decode(), shown.decode()
+        output, _ = program.communicate(timeout=20)
+    return program.returncode, output.decode(), shown.decode()
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])

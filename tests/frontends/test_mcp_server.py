@@ -4,29 +4,16 @@ import asyncio
 import json
 import re
 import time
-from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 
 from retinue.testing.process import open_cli
+from tests.frontends.client_world import open_mcp_client
 
 
-@asynccontextmanager
-async def host(place, *replies, **options):
-    """The official client, connected."""
-    # Here, because importing it takes longer than most tests.
-    from mcp import Client, StdioServerParameters
-
-    from retinue.testing.process import _command, _environment
-
-    command, *arguments = _command()
-    arguments += ["mcp", "--model", place.script(*replies)]
-    parameters = StdioServerParameters(
-        command=command, args=arguments, env=_environment(place.home), cwd=place.work, **options
-    )
-    async with Client(parameters) as client:
-        yield client
+def host(place, *replies):
+    return open_mcp_client(place, "--model", place.script(*replies))
 
 
 def text_of(result):
@@ -41,6 +28,7 @@ DELEGATION = [
 CALL = {"subagent_type": "general-purpose", "prompt": "look", "description": "a look"}
 
 
+@pytest.mark.fresh
 async def test_tools_of_all_surfaces_are_listed(place):
     async with host(place) as client:
         tools = (await client.list_tools()).tools

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from retinue import Retinue
-from retinue.testing.process import _command, _environment
 from retinue.testing.server import APIS, MockServer
+from tests.frontends.client_world import open_mcp_client
 from tests.frontends.rpc_caller import call
 
 NEVER = {"text": "late", "fault": {"kind": "no_headers"}}
@@ -72,12 +72,8 @@ def test_limits_hold_over_rpc(place):
 
 
 async def test_limits_hold_over_mcp(place):
-    from mcp import Client, StdioServerParameters
-
     with serve(place, NEVER, httpIdleTimeoutMs=300, **ONCE):
-        command, *words = [*_command(), "mcp", "--model", "mock/m"]
-        program = StdioServerParameters(command=command, args=words, env=_environment(place.home), cwd=place.work)
-        async with Client(program) as client:
+        async with open_mcp_client(place, "--model", "mock/m") as client:
             told = await client.call_tool("subagent", CHILD)
     assert "no answer within 0.3 s" in told.content[0].text
 

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from retinue.testing import process
+
 AGENT = "---\nname: helper\ndescription: from the clone\ntools: read\n---\nHelp.\n"
 
 
@@ -23,11 +25,11 @@ def ask(place, answers, *arguments):
     environment = {**os.environ, "HOME": str(place.home), "PI_CODING_AGENT_DIR": str(place.agent_dir)}
     model = place.script({"text": "done"})
     command = [sys.executable, "-m", "retinue", "run", "--model", model, *arguments, "helper", "go"]
-    with subprocess.Popen(
+    with process.start(
         command, stdin=follower, stdout=subprocess.PIPE, stderr=follower, cwd=place.work, env=environment
-    ) as process:
+    ) as program:
         os.write(leader, answers.encode())
-        output, _ = process.communicate(timeout=30)
+        output, _ = program.communicate(timeout=30)
     os.close(follower)
     shown = b""
     try:
@@ -36,7 +38,7 @@ def ask(place, answers, *arguments):
     except OSError:
         pass
     os.close(leader)
-    return process.returncode, output.decode(), shown.decode()
+    return program.returncode, output.decode(), shown.decode()
 
 
 def saved(place):
