@@ -130,7 +130,7 @@ async def draw(folder: Path) -> None:
 
 
 def list_runs(app: Any) -> list[Any]:
-    return list(app.link.crew.lookout.runs)
+    return list(app.link.crew.session_runs.runs)
 
 
 def is_done(app: Any) -> bool:

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REPLACED = {
     r"faces?(?! of)": "front end",
     r"berths?|castings?|errands?|purses?|courts?|hearings?|parcels?|musters?|premises|outfit\w*": "the plain noun",
+    r"chronicles?|lookouts?|corrals?|overheard": "history, runs, control group",
     r"crews?": "agents, subagents",
     r"turn(s|ed)? through": "cycle through",
     r"mend(s|ed|ing)?": "fix, repair",

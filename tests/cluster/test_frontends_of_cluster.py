@@ -63,7 +63,7 @@ async def test_left_run_goes_on_there(world):
         await face.prompt("hi")
         handle = await face.spawn("general-purpose", "Dig.")
         await asyncio.to_thread(world.wait_until, lambda: world.effects, "the run acts")
-        face.lookout.leave()
+        face.session_runs.leave()
     async with world.open_face(request=session) as face:
         (again,) = await face.runs()
         outcome = await again.wait(30)

@@ -65,7 +65,7 @@ def open_face(world, session):
 
 
 def find_run(face, agent):
-    return next((run for run in face.lookout.runs if run.agent == agent), None)
+    return next((run for run in face.session_runs.runs if run.agent == agent), None)
 
 
 def list_crew(main):
@@ -127,12 +127,12 @@ async def test_nested_run_is_followed(world, tmp_path):
         await wait_for(world, lambda: (run := find_run(face, "general-purpose")) and run.activity == "bash", "it acts")
         run = find_run(face, "general-purpose")
         seen = (run.status, run.turns, run.usage.input, run.parent_id, run.depth)
-        words = [type(message) for message in face.lookout.read_messages(run.id)]
+        words = [type(message) for message in face.session_runs.read_messages(run.id)]
         await handle.wait()
         assert (seen, bool(run.worker)) == ((Status.RUNNING, 1, 1000, handle.id, 2), True)
         assert (run.status, run.turns, run.tool_uses, run.usage.input) == (Status.COMPLETED, 3, 2, 3000)
         assert words[-2:] == [UserMessage, AssistantMessage]
-        assert face.lookout.read_messages(run.id)[-1].text == "Dug."
+        assert face.session_runs.read_messages(run.id)[-1].text == "Dug."
 
 
 async def test_nested_run_is_stopped(world, tmp_path):
@@ -143,7 +143,7 @@ async def test_nested_run_is_stopped(world, tmp_path):
         await wait_for(world, lambda: world.effects, "it acts")
         await wait_for(world, lambda: find_run(face, "general-purpose"), "it is listed")
         run = find_run(face, "general-purpose")
-        is_stopped = face.lookout.stop(run.id)
+        is_stopped = face.session_runs.stop(run.id)
         outcome = await handle.wait()
     assert (is_stopped, run.status, run.outcome.reason) == (True, Status.STOPPED, Reason.USER)
     assert (outcome.status, outcome.text) == (Status.COMPLETED, "I was told.")
@@ -158,9 +158,14 @@ async def test_nested_run_is_steered(world, tmp_path):
         await wait_for(world, lambda: world.effects, "it acts")
         await wait_for(world, lambda: find_run(face, "general-purpose"), "it is listed")
         run = find_run(face, "general-purpose")
-        is_heard = face.lookout.steer(run.id, "Hurry.")
+        is_heard = face.session_runs.steer(run.id, "Hurry.")
         await handle.wait()
-    assert (is_heard, run.depth, run.outcome.text, face.lookout.steer(run.id, "Late.")) == (True, 3, "Hurried.", False)
+    assert (is_heard, run.depth, run.outcome.text, face.session_runs.steer(run.id, "Late.")) == (
+        True,
+        3,
+        "Hurried.",
+        False,
+    )
 
 
 @pytest.mark.slow
@@ -172,7 +177,9 @@ async def test_nested_run_is_resumed(world, tmp_path):
         run = find_run(face, "general-purpose")
         handle = await face.resume(run.id, "Hurry.")
         outcome = await handle.wait()
-        said = [message.text for message in face.lookout.read_messages(run.id) if isinstance(message, AssistantMessage)]
+        said = [
+            message.text for message in face.session_runs.read_messages(run.id) if isinstance(message, AssistantMessage)
+        ]
     assert (outcome.text, handle.run.attempt, bool(handle.run.worker)) == ("Hurried.", 2, True)
     assert said == ["", "Dug.", "Hurried."]
 
@@ -211,9 +218,9 @@ async def test_returned_face_lists_nested(world, tmp_path):
     first.communicate(timeout=20)
     async with open_face(world, main) as face:
         face.listen(events.append)
-        known = [(run.agent, run.status, run.depth) for run in face.lookout.runs]
+        known = [(run.agent, run.status, run.depth) for run in face.session_runs.runs]
         await face.prompt("Again.", settle=True)
-        ended = {run.agent: (run.status, run.usage.input, bool(run.worker)) for run in face.lookout.runs}
+        ended = {run.agent: (run.status, run.usage.input, bool(run.worker)) for run in face.session_runs.runs}
     assert known == [("lead", Status.RUNNING, 1), ("general-purpose", Status.RUNNING, 2)]
     assert ended == {"lead": (Status.COMPLETED, 3000, True), "general-purpose": (Status.COMPLETED, 2000, True)}
     assert [type(event) for event in events if isinstance(event, RunQueued | RunFinished)].count(RunFinished) == 3
@@ -234,6 +241,6 @@ async def test_nested_outlives_its_workers(world, tmp_path):
         world.kill(first)
         second = world.start_worker("--approve")
         outcome = await handle.wait()
-        listed = [(each.agent, each.status) for each in face.lookout.runs]
+        listed = [(each.agent, each.status) for each in face.session_runs.runs]
     assert (outcome.text, run.outcome.text, f"-{second.pid}-" in run.worker) == ("I was told.", "Dug.", True)
     assert (listed, run.usage.input) == ([("lead", Status.COMPLETED), ("general-purpose", Status.COMPLETED)], 2000)

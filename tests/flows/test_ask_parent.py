@@ -44,13 +44,13 @@ class Heard:
 
 
 def results(crew, run_id, name="ask_parent"):
-    messages = crew.lookout.read_messages(run_id) if run_id else crew.chronicle.list_messages()
+    messages = crew.session_runs.read_messages(run_id) if run_id else crew.history.list_messages()
     found = [message for message in messages if isinstance(message, ToolResultMessage) and message.tool_name == name]
     return [message.content[0].text for message in found]
 
 
 def told(crew):
-    return [str(m.content) for m in crew.chronicle.list_messages() if isinstance(m, CustomMessage)]
+    return [str(m.content) for m in crew.history.list_messages() if isinstance(m, CustomMessage)]
 
 
 async def test_parent_answers_its_child(tmp_path):
@@ -215,7 +215,7 @@ async def test_nested_child_asks_its_own_parent(tmp_path):
     async with Retinue(tmp_path, model=script(tmp_path, *replies), request=APPROVED) as crew:
         run = await crew.spawn("lead", "lead")
         assert (await run.wait(10)).text == "lead done"
-        (child,) = [each for each in crew.lookout.runs if each.parent_id == run.id]
+        (child,) = [each for each in crew.session_runs.runs if each.parent_id == run.id]
         assert (results(crew, child.id), told(crew)) == (["8080"], [])
 
 

@@ -136,7 +136,7 @@ async def test_losses_outlive_a_session(tmp_path: Path, work: Path, agent_dir: P
     replies = [to("^(go|leaf)", calls=put(trap)), to("^", text="done")]
     async with Retinue(work, model=script(tmp_path, *replies), request=SESSION) as crew:
         await crew.prompt("hello")
-        first, entry = crew.chronicle.file, crew.chronicle.list_prompts()[0].entry_id
+        first, entry = crew.history.file, crew.history.list_prompts()[0].entry_id
         if way == "open":
             await crew.sessions.begin()
         crew.restrict(readonly=True)
@@ -157,7 +157,7 @@ async def test_losses_reach_earlier_runs(
     async with Retinue(work, model=model, request=SESSION) as crew:
         run = await crew.spawn("writer", "hello")
         await run.wait(15)
-        first = crew.chronicle.file
+        first = crew.history.file
         if switches:
             await crew.sessions.begin()
             await crew.sessions.open(first)

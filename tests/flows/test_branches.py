@@ -21,13 +21,13 @@ HELLO = (to("^one", text="One."), to("^two", text="Two."), to("^three", text="Th
 
 
 def read_entries(crew):
-    return [json.loads(line) for line in Path(crew.chronicle.file).read_text().splitlines()][1:]
+    return [json.loads(line) for line in Path(crew.history.file).read_text().splitlines()][1:]
 
 
 def list_talk(crew):
     """What the model sees: the user's words and the replies."""
     shown = []
-    for message in crew.chronicle.list_messages():
+    for message in crew.history.list_messages():
         if isinstance(message, UserMessage):
             shown.append(message.content[0].text)
         elif hasattr(message, "text"):
@@ -37,7 +37,7 @@ def list_talk(crew):
 
 def find_entry(crew, words):
     """The entry that says something."""
-    for entry in reversed(crew.chronicle.list_entries()):
+    for entry in reversed(crew.history.list_entries()):
         message = entry.get("message", {})
         if any(part.get("text") == words for part in message.get("content") or () if isinstance(part, dict)):
             return entry["id"]
@@ -52,12 +52,12 @@ async def say(crew, *prompts):
 async def test_next_words_hang_on_chosen_entry(tmp_path):
     async with Retinue(tmp_path, model=script(tmp_path, *HELLO)) as crew:
         await say(crew, "one", "two")
-        file, before, chosen = crew.chronicle.file, read_entries(crew), find_entry(crew, "One.")
+        file, before, chosen = crew.history.file, read_entries(crew), find_entry(crew, "One.")
         assert await crew.branching.go(chosen) == ""
         assert read_entries(crew) == before  # the leaf alone has moved
         await crew.prompt("three")
         said = [entry for entry in read_entries(crew) if entry["id"] == find_entry(crew, "three")]
-        assert (crew.chronicle.file, said[0]["parentId"]) == (file, chosen)
+        assert (crew.history.file, said[0]["parentId"]) == (file, chosen)
         assert list_talk(crew) == ["one", "One.", "three", "Three."]
 
 
@@ -84,7 +84,7 @@ async def test_summary_begins_the_branch(tmp_path):
     summary = to("a branch that the user has left", text="## Goal\nTwo.", usage={"input": 7, "output": 3})
     async with Retinue(tmp_path, model=script(tmp_path, *HELLO, summary)) as crew:
         await say(crew, "one", "two")
-        former, chosen = crew.chronicle.leaf_id, find_entry(crew, "One.")
+        former, chosen = crew.history.leaf_id, find_entry(crew, "One.")
         await crew.branching.go(chosen, summarise=True, instructions="the tests")
         entry = read_entries(crew)[-1]
         assert {name: entry[name] for name in ("type", "parentId", "fromId", "details")} == {
@@ -96,28 +96,28 @@ async def test_summary_begins_the_branch(tmp_path):
         assert entry["summary"].endswith("## Goal\nTwo.") and entry["usage"]["output"] == 3
         assert "fromHook" not in entry
         await crew.prompt("three")
-        assert [type(message) for message in crew.chronicle.list_messages()].count(BranchSummaryMessage) == 1
+        assert [type(message) for message in crew.history.list_messages()].count(BranchSummaryMessage) == 1
 
 
 async def test_failed_summary_changes_nothing(tmp_path):
     broken = to("a branch that the user has left", error="no such thing")
     async with Retinue(tmp_path, model=script(tmp_path, *HELLO, broken)) as crew:
         await say(crew, "one", "two")
-        before = (crew.chronicle.leaf_id, read_entries(crew))
+        before = (crew.history.leaf_id, read_entries(crew))
         with pytest.raises(CompactionFailed):
             await crew.branching.go(find_entry(crew, "One."), summarise=True)
-        assert (crew.chronicle.leaf_id, read_entries(crew)) == before
+        assert (crew.history.leaf_id, read_entries(crew)) == before
 
 
 async def test_summary_given_up_changes_nothing(tmp_path):
     slow = to("a branch that the user has left", text="notes", delay_ms=5000)
     async with Retinue(tmp_path, model=script(tmp_path, *HELLO, slow)) as crew:
         await say(crew, "one", "two")
-        before = (crew.chronicle.leaf_id, read_entries(crew))
+        before = (crew.history.leaf_id, read_entries(crew))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await crew.branching.go(find_entry(crew, "One."), summarise=True)
-        assert (crew.chronicle.leaf_id, read_entries(crew)) == before
+        assert (crew.history.leaf_id, read_entries(crew)) == before
 
 
 async def test_working_agent_keeps_its_branch(tmp_path):
@@ -141,7 +141,7 @@ async def test_unknown_entry_is_refused(tmp_path):
 async def test_place_without_words_after_is_here(tmp_path):
     async with Retinue(tmp_path, model=script(tmp_path, *HELLO)) as crew:
         await say(crew, "one", "two")
-        crew.chronicle.label(find_entry(crew, "one"), "mark")
+        crew.history.label(find_entry(crew, "one"), "mark")
         asked = [find_entry(crew, words) for words in ("Two.", "two", "One.")]
         assert [crew.branching.is_here(entry_id) for entry_id in asked] == [True, False, False]
 
@@ -151,11 +151,11 @@ async def test_call_left_without_result_is_answered(tmp_path):
     async with Retinue(tmp_path, model=script(tmp_path, *replies)) as crew:
         await crew.prompt("one")
         calling = next(
-            entry["id"] for entry in crew.chronicle.list_entries() if '"toolCall"' in json.dumps(entry.get("message"))
+            entry["id"] for entry in crew.history.list_entries() if '"toolCall"' in json.dumps(entry.get("message"))
         )
         await crew.branching.go(calling)
         outcome = await crew.prompt("three")
-        results = [message for message in crew.chronicle.list_messages() if hasattr(message, "tool_call_id")]
+        results = [message for message in crew.history.list_messages() if hasattr(message, "tool_call_id")]
     assert (outcome.text, [result.content[0].text for result in results]) == (
         "Three.",
         ["interrupted, effect unknown"],
@@ -205,12 +205,12 @@ async def test_runs_go_on_and_report_once(tmp_path):
         await asyncio.sleep(0.5)
         assert (crew.is_busy, list_talk(crew)) == (False, ["one", "One."])
         await crew.prompt("three")
-        reports = [message for message in crew.chronicle.list_messages() if isinstance(message, CustomMessage)]
+        reports = [message for message in crew.history.list_messages() if isinstance(message, CustomMessage)]
         assert len(reports) == 1
     async with Retinue(tmp_path, model=model, request=SESSION) as crew:
         run = (await crew.runs())[0]
         await crew.prompt("three")
-        reports = [message for message in crew.chronicle.list_messages() if isinstance(message, CustomMessage)]
+        reports = [message for message in crew.history.list_messages() if isinstance(message, CustomMessage)]
         assert (run.status, len(reports)) == (Status.COMPLETED, 1)
 
 
@@ -232,7 +232,7 @@ async def test_report_told_on_a_left_branch_stays_there(tmp_path):
         assert list_talk(crew) == ["one", "One.", "three", "Three."]
     async with Retinue(tmp_path, model=model, request=SESSION) as crew:
         await crew.prompt("three")
-        assert not [message for message in crew.chronicle.list_messages() if isinstance(message, CustomMessage)]
+        assert not [message for message in crew.history.list_messages() if isinstance(message, CustomMessage)]
         assert len(await crew.runs()) == 1
 
 
@@ -243,7 +243,7 @@ async def main():
     request = Request(session=SessionWish("exact", "my-session"))
     async with Retinue(sys.argv[1], model=sys.argv[2], request=request) as c:
         await c.prompt("one"); await c.prompt("two")
-        entries = c.chronicle.list_entries()
+        entries = c.history.list_entries()
         chosen = next(e["id"] for e in entries if "One." in str(e.get("message")))
         await c.branching.go(chosen, summarise=sys.argv[3] == "summary")
         if sys.argv[3] == "said":
@@ -269,5 +269,5 @@ async def test_kill_leaves_what_the_last_entry_says(tmp_path, moment, left):
         assert process.stdout.readline() == b"there\n"
         process.send_signal(signal.SIGKILL)
     async with Retinue(tmp_path, model=model, request=SESSION) as crew:
-        summaries = [m for m in crew.chronicle.list_messages() if isinstance(m, BranchSummaryMessage)]
+        summaries = [m for m in crew.history.list_messages() if isinstance(m, BranchSummaryMessage)]
         assert (list_talk(crew), len(summaries)) == (left, moment == "summary")

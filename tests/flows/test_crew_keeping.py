@@ -107,7 +107,7 @@ async def test_nested_run_names_the_spent_budget(tmp_path, agent_dir):
     replies = [to("^go", calls=[outer]), to("^outer", calls=[inner], **used), slow, to("", text="Done", **used)]
     async with Retinue(tmp_path, model=script(tmp_path, *replies)) as crew:
         await crew.prompt("go", settle=True)
-        ends = {run.agent: (str(run.outcome.reason), run.outcome.error) for run in crew.lookout.runs}
+        ends = {run.agent: (str(run.outcome.reason), run.outcome.error) for run in crew.session_runs.runs}
     assert ends["inner"] == ("parent", "the budget of the agent that started it is spent")
     assert ends["outer"][0] == "budget"
 

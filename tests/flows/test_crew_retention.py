@@ -30,7 +30,7 @@ async def test_read_run_is_forgotten_after_ten_minutes(tmp_path):
         assert await statuses(crew) == [Status.COMPLETED]
         await clock.advance(2 * MINUTE)
         assert await crew.runs() == []
-        assert [kept.description for kept in crew.lookout.runs] == ["look"]  # still seen and counted by front ends
+        assert [kept.description for kept in crew.session_runs.runs] == ["look"]  # still seen and counted by front ends
         with pytest.raises(RetinueError, match="Agent not found"):
             await crew.resume(run.id, "again")
 

@@ -391,8 +391,8 @@ async def test_left_run_goes_on(tmp_path):
         await crew.prompt("hi")
         run = await crew.spawn("general-purpose", "work")
         await until(lambda: effects(tmp_path)[-1:] == ["two"])
-        assert crew.lookout.can_leave
-        crew.lookout.leave()
+        assert crew.session_runs.can_leave
+        crew.session_runs.leave()
     async with durable(tmp_path, script(tmp_path, *STEPS)) as crew:
         (again,) = await crew.runs()
         outcome = await again.wait(20)
@@ -409,7 +409,7 @@ async def test_run_without_record_cannot_be_left(tmp_path):
     async with Retinue(tmp_path, model=script(tmp_path, {"text": "Hi"}, to("^work", **WAIT)), request=SESSION) as crew:
         await crew.prompt("hi")
         run = await crew.spawn("general-purpose", "work")
-        assert not crew.lookout.can_leave
-        crew.lookout.leave()
+        assert not crew.session_runs.can_leave
+        crew.session_runs.leave()
         await run.wait(5)
     assert run.status is Status.STOPPED

@@ -11,7 +11,7 @@ from retinue import Request, Retinue, SessionWish
 from retinue.core.events import Warned
 from retinue.testing import EventCollector, MockServer
 from retinue.views.export.page import render_export
-from retinue.views.report import read_story
+from retinue.views.report import read_report
 from tests.flows.crew_world import call, to
 
 CACHING = ("anthropic-messages", "google-generative-ai", "openai-responses")
@@ -79,7 +79,7 @@ async def test_forks_are_read_from_the_cache(api, tmp_path, serve):
         used = [(await run.wait()).usage for run in await crew.runs()]
         session = crew.session_file
     assert len(used) == 32
-    story = read_story(session)
+    story = read_report(session)
     # What was copied into the sessions of the forks is not counted again.
     assert [chapter.usage for chapter in story.runs] == list(reversed(used))
     page = render_export(session)

@@ -128,9 +128,9 @@ async def test_killed_trees_lose_and_repeat_nothing(tmp_path, agent_dir, seed):
             is_new, dies_ms = session.kind == "new", clock.now_ms() + dice.randint(1, WINDOW_S * 1000)
 
             def is_time(crew=crew, dies_ms=dies_ms, kills=kills):
-                waits = any(run.status is Status.WAITING for run in crew.lookout.runs)
+                waits = any(run.status is Status.WAITING for run in crew.session_runs.runs)
                 # A record is written in real time, so that a kill could fall between two calls of a reply.
-                waits = waits and (kind != 2 or len(crew.lookout.runs) == CHILDREN * (1 + LEAVES))
+                waits = waits and (kind != 2 or len(crew.session_runs.runs) == CHILDREN * (1 + LEAVES))
                 return kills > 0 and waits and clock.now_ms() >= dies_ms
 
             def save():
@@ -139,7 +139,7 @@ async def test_killed_trees_lose_and_repeat_nothing(tmp_path, agent_dir, seed):
 
             outcome = await work_until(crew, clock, dice, is_time, save, is_new=is_new)
             session = SessionWish("named", crew.session_id, str(folder))
-            runs = [(run.status, run.description) for run in crew.lookout.runs]
+            runs = [(run.status, run.description) for run in crew.session_runs.runs]
         if outcome is None:
             kills -= 1
             shutil.rmtree(agent_dir)

@@ -30,8 +30,8 @@ def open_server(kind: str, folder: Path) -> ForkServer:
     """Commands are started by a thread of an ordinary user or of root, or by the fork server in a group of its own."""
     if kind == "second version":
         (folder / "cgroup.procs").touch()
-        return ForkServer(corral=ControlGroup(str(folder), is_root=True))
-    return ForkServer(corral=ControlGroup(is_root=kind == "root"))
+        return ForkServer(control_group=ControlGroup(str(folder), is_root=True))
+    return ForkServer(control_group=ControlGroup(is_root=kind == "root"))
 
 
 async def run(

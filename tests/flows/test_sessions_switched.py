@@ -35,7 +35,7 @@ def open_crew(tmp_path):
 async def test_listeners_go_along(open_crew):
     heard = []
     async with open_crew() as crew:
-        crew.listen(lambda event: isinstance(event, MessageFinished) and heard.append(crew.chronicle.id), pieces=False)
+        crew.listen(lambda event: isinstance(event, MessageFinished) and heard.append(crew.history.id), pieces=False)
         await crew.prompt("hi")
         await crew.sessions.begin()
         await crew.prompt("hi again")
@@ -47,10 +47,10 @@ async def test_fork_and_original_are_two(open_crew):
     async with open_crew() as crew:
         await crew.prompt("first")
         await crew.prompt("second")
-        original, last = crew.chronicle.file, crew.chronicle.list_prompts()[-1]
+        original, last = crew.history.file, crew.history.list_prompts()[-1]
         assert await crew.sessions.fork(last.entry_id) == "second"
         outcome = await crew.prompt("instead")
-        forked = crew.chronicle.file
+        forked = crew.history.file
     said = [[json.loads(line) for line in Path(path).read_text().splitlines()] for path in (original, forked)]
     users = [
         [e["message"]["content"][0]["text"] for e in s if e.get("message", {}).get("role") == "user"] for s in said
@@ -64,9 +64,9 @@ async def test_fork_leaves_the_runs_behind(open_crew, way):
         await crew.prompt("first")
         await (await crew.spawn("Explore", "look")).wait()
         await crew.prompt("second")
-        original, last = crew.chronicle.file, crew.chronicle.list_prompts()[-1]
+        original, last = crew.history.file, crew.history.list_prompts()[-1]
         await (crew.sessions.clone() if way == "clone" else crew.sessions.fork(last.entry_id))
-        copied, known = crew.chronicle.file, await crew.runs()
+        copied, known = crew.history.file, await crew.runs()
     async with open_crew() as crew:
         await crew.sessions.open(copied)
         known += await crew.runs()
@@ -87,13 +87,13 @@ async def test_fork_leaves_the_runs_behind(open_crew, way):
 async def test_former_session_can_be_opened_by_others(open_crew):
     async with open_crew() as crew:
         await crew.prompt("hi")
-        first = crew.chronicle.file
+        first = crew.history.file
         await crew.sessions.begin()
         async with open_crew() as other:
             await other.sessions.open(first)
             with pytest.raises(SessionError):
                 await crew.sessions.open(first)
-            assert (len(crew.chronicle.list_messages()), len(other.chronicle.list_messages())) == (0, 3)
+            assert (len(crew.history.list_messages()), len(other.history.list_messages())) == (0, 3)
 
 
 async def test_choices_are_told(open_crew):

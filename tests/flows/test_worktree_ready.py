@@ -36,7 +36,7 @@ async def run(tmp_path, repo, command=SHOW, notes=None, **options):
         crew.listen(lambda event: notes.append(event.text) if notes is not None and isinstance(event, Warned) else None)
         handle = await crew.spawn("copier", "work")
         outcome = await handle.wait()
-        messages = crew.lookout.read_messages(handle.id)
+        messages = crew.session_runs.read_messages(handle.id)
     [result] = [each for each in messages if isinstance(each, ToolResultMessage)]
     system = json.dumps([each.sections for each in messages if isinstance(each, SystemMessage)])
     return outcome, result.content[0].text, system

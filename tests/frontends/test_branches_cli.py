@@ -23,7 +23,7 @@ def branched(place):
         async with Retinue(place.work, model=model, request=Request(tools=()), environment=environment) as crew:
             await crew.prompt("one")
             await crew.prompt("two")
-            entries = crew.chronicle.list_entries()
+            entries = crew.history.list_entries()
             await crew.branching.go(next(each["id"] for each in entries if "One." in json.dumps(each)))
             await crew.prompt("three")
 

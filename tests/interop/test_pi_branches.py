@@ -25,18 +25,18 @@ async def branch(root: Path, cwd: Path, *, summarise: bool, back_to: str) -> dic
     async with Retinue(cwd, model="mock/mock-1", request=request, environment=environment) as crew:
         await crew.prompt("one")
         await crew.prompt("two")
-        said = crew.chronicle.list_entries()
+        said = crew.history.list_entries()
         await crew.branching.go(
             next(each["id"] for each in said if back_to in str(each.get("message", {}).get("content"))),
             summarise=summarise,
         )
         await crew.prompt("three")
-        tree, leaf = crew.chronicle.build_tree(), crew.chronicle.leaf_id
-        parents = {each["id"]: each["parentId"] for each in crew.chronicle.list_entries()}
+        tree, leaf = crew.history.build_tree(), crew.history.leaf_id
+        parents = {each["id"]: each["parentId"] for each in crew.history.list_entries()}
         way = [leaf]
         while parents[way[-1]] is not None:
             way.append(parents[way[-1]])
-        roles = [message.__struct_config__.tag for message in crew.chronicle.list_messages()]
+        roles = [message.__struct_config__.tag for message in crew.history.list_messages()]
         return {"leaf": leaf, "way": way[::-1], "roots": len(tree), "roles": roles}
 
 

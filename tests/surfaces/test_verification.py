@@ -146,7 +146,7 @@ async def test_calls_of_all_surfaces_take_commands(world):
         crew.listen(world.events)
         await crew.prompt("go", settle=True)
         records = [record for event in world.events.events if (record := crew.describe_life()(event))]
-        [main] = [each for each in crew.chronicle.list_messages() if "task-notification" in str(each)]
+        [main] = [each for each in crew.history.list_messages() if "task-notification" in str(each)]
     ends = [each.result for each in world.events.events if type(each).__name__ == "ToolFinished"]
     details = {result.tool_name: result.details for result in ends}
     waited, dispatched = details["subagent"], details["dispatch_agent"]

@@ -32,7 +32,7 @@ class Stage:
     @property
     def prompts(self) -> list[Any]:
         """What the agent was told: words alone as they are, else all there is."""
-        messages = self.app.link.crew.chronicle.list_messages()
+        messages = self.app.link.crew.history.list_messages()
         contents = [message.content for message in messages if isinstance(message, UserMessage)]
         return [_simplify(content) for content in contents]
 

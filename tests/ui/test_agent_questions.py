@@ -50,14 +50,14 @@ async def ask(stage):
 
 
 def find_answers(stage):
-    lookout = stage.app.link.crew.lookout
-    messages = lookout.read_messages(lookout.runs[0].id)
+    session_runs = stage.app.link.crew.session_runs
+    messages = session_runs.read_messages(session_runs.runs[0].id)
     return [message.content[0].text for message in messages if isinstance(message, ToolResultMessage)]
 
 
 async def wait_for_end(stage):
-    lookout = stage.app.link.crew.lookout
-    await stage.wait(lambda: lookout.runs[0].status.is_final)
+    session_runs = stage.app.link.crew.session_runs
+    await stage.wait(lambda: session_runs.runs[0].status.is_final)
     await stage.wait(lambda: box(stage).question is None)
 
 

@@ -87,7 +87,7 @@ def test_desktop_notification_is_safe_text(mocked):
 async def working(stage):
     await stage.write("begin")
     await stage.press("enter")
-    await stage.wait(lambda: [run.status for run in stage.app.link.crew.lookout.runs] == [Status.RUNNING])
+    await stage.wait(lambda: [run.status for run in stage.app.link.crew.session_runs.runs] == [Status.RUNNING])
     await stage.rest()
 
 
@@ -116,7 +116,7 @@ async def test_waiting_to_leave_can_be_cancelled(tmp_path, work):
         await stage.press("escape")
         await stage.wait(lambda: not shows(stage, "to exit")())
         stage.app.link.crew.abort()
-        await stage.wait(lambda: stage.app.link.crew.lookout.runs[0].status is Status.STOPPED)
+        await stage.wait(lambda: stage.app.link.crew.session_runs.runs[0].status is Status.STOPPED)
         assert stage.app.return_value is None
 
 
@@ -124,14 +124,14 @@ async def test_durable_agents_may_continue(tmp_path, work, agent_dir):
     (agent_dir / "subagents.json").write_text('{"runner": "durable"}')
     async with open_stage(tmp_path, spawn(), to("^begin$", text="On it."), SLOW, tools=("read", "Agent")) as stage:
         await working(stage)
-        file = stage.app.link.crew.chronicle.file
+        file = stage.app.link.crew.history.file
         stage.app.speech.take("/new")
         await stage.wait(lambda: len(stage.app.screen_stack) > 1)
         await stage.press("down", "down", "enter")
-        await stage.wait(lambda: stage.app.link.crew.chronicle.file != file)
-        assert stage.app.link.crew.lookout.runs == []
+        await stage.wait(lambda: stage.app.link.crew.history.file != file)
+        assert stage.app.link.crew.session_runs.runs == []
         await stage.app.link.crew.sessions.open(str(file))
-        await stage.wait(lambda: [run.status for run in stage.app.link.crew.lookout.runs] == [Status.RUNNING])
+        await stage.wait(lambda: [run.status for run in stage.app.link.crew.session_runs.runs] == [Status.RUNNING])
         stage.app.link.crew.abort()
 
 

@@ -66,6 +66,6 @@ async def test_long_session_goes_on(tmp_path, wish):
         await stage.press("enter")
         await stage.rest()
         await stage.wait(lambda: talk.is_whole)
-        said = stage.app.link.crew.chronicle.list_messages()
+        said = stage.app.link.crew.history.list_messages()
         assert (len(said) - LINES, stage.prompts[-1], said[-1].text) == (2, "go", "gone on")
         assert len(talk.unread) + len(talk.blocks) == LINES + 1

@@ -149,7 +149,7 @@ async def test_written_agent_is_shown_before_saving(place, home, tmp_path):
         await stage.press("ctrl+s")
         await stage.wait(made.exists)
         assert made.read_text() == AGENT
-        assert [(run.agent, run.description) for run in stage.app.link.crew.lookout.runs] == [
+        assert [(run.agent, run.description) for run in stage.app.link.crew.session_runs.runs] == [
             ("general-purpose", "write agent smith")
         ]
 

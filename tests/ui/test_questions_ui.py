@@ -41,7 +41,7 @@ async def ask(stage, *, patience_s=0.0, waiting=1):
 
 
 def results(stage):
-    messages = stage.app.link.crew.chronicle.list_messages()
+    messages = stage.app.link.crew.history.list_messages()
     return [message.content[0].text.strip() for message in messages if type(message).__name__ == "ToolResultMessage"]
 
 
@@ -271,7 +271,7 @@ async def test_children_ask_under_their_name(tmp_path, work):
         if not stage.app.link.state.questions[0].agent:  # starting an agent is asked about too
             await stage.press("y")
             await stage.wait(lambda: any(question.agent for question in stage.app.link.state.questions))
-        run = stage.app.link.crew.lookout.runs[0]
+        run = stage.app.link.crew.session_runs.runs[0]
         await stage.wait(lambda: read(stage, "asked").startswith('? general-purpose "x": Allow bash?'))
         await stage.press("y")
         await stage.wait(lambda: run.status.is_final)

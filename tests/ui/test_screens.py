@@ -188,7 +188,7 @@ async def test_scoped_models(screens):
 async def test_tree_with_branches(screens):
     async with screens.open(*BRANCHED) as stage:
         crew = stage.app.link.crew
-        await crew.branching.go(next(e["id"] for e in crew.chronicle.list_entries() if "The ring." in json.dumps(e)))
+        await crew.branching.go(next(e["id"] for e in crew.history.list_entries() if "The ring." in json.dumps(e)))
         for message in OTHER_WAY:
             crew._main.session.append_message(message)
         stage.app.speech.take("/tree")

@@ -77,7 +77,7 @@ async def answer(stage, *keys):
 def read_kinds(stage):
     """Kinds and parents of the entries that say something, by what they say."""
     found = {}
-    for entry in stage.app.link.crew.chronicle.list_entries():
+    for entry in stage.app.link.crew.history.list_entries():
         content = entry.get("message", {}).get("content")
         said = content[0].get("text", "") if isinstance(content, list) and content else entry.get("summary", "")
         found[said] = (entry["id"], entry["parentId"])
@@ -87,12 +87,12 @@ def read_kinds(stage):
 async def test_tree_leads_to_any_entry(tmp_path, work):
     async with open_stage(tmp_path, *REPLIES) as stage:
         await say(stage, "one", "two")
-        file = stage.app.link.crew.chronicle.file
+        file = stage.app.link.crew.history.file
         await call(stage, "/tree", TreePicker)
         await stage.press("up", "up", "enter")
         await answer(stage, "enter")
         await stage.wait(lambda: stage.prompts == ["one"])
-        assert (stage.editor.text, stage.app.link.crew.chronicle.file) == ("", file)
+        assert (stage.editor.text, stage.app.link.crew.history.file) == ("", file)
         await say(stage, "other")
         said = read_kinds(stage)
         assert said["other"][1] == said["first answer"][0]
@@ -114,7 +114,7 @@ async def test_left_branch_is_summed_up(tmp_path, work):
         await stage.write("the tests")
         await stage.press("ctrl+s")
         await stage.wait(lambda: stage.prompts == ["one"] and stage.notes)
-        entries = stage.app.link.crew.chronicle.list_entries()
+        entries = stage.app.link.crew.history.list_entries()
         assert (entries[-1]["type"], entries[-1]["parentId"]) == (
             "branch_summary",
             read_kinds(stage)["first answer"][0],
@@ -126,7 +126,7 @@ async def test_left_branch_is_summed_up(tmp_path, work):
 async def test_question_leads_back_to_the_tree(tmp_path, work):
     async with open_stage(tmp_path, *REPLIES[:3], SLOW_NOTES) as stage:
         await say(stage, "one", "two")
-        leaf = stage.app.link.crew.chronicle.leaf_id
+        leaf = stage.app.link.crew.history.leaf_id
         await call(stage, "/tree", TreePicker)
         await stage.press("up", "up", "enter")
         await answer(stage, "down", "down", "enter")
@@ -142,7 +142,7 @@ async def test_question_leads_back_to_the_tree(tmp_path, work):
         await stage.wait(lambda: isinstance(stage.app.screen, TreePicker))
         await stage.press("escape")
         await stage.wait(lambda: len(stage.app.screen_stack) == 1)
-        assert (stage.app.link.crew.chronicle.leaf_id, stage.prompts) == (leaf, ["one", "two"])
+        assert (stage.app.link.crew.history.leaf_id, stage.prompts) == (leaf, ["one", "two"])
 
 
 async def test_question_is_left_out_by_setting(tmp_path, work, agent_dir):
@@ -180,17 +180,17 @@ async def test_going_elsewhere_stops_the_agent(tmp_path, work):
 async def test_fork_and_clone_are_sessions(tmp_path, work):
     async with open_stage(tmp_path, *REPLIES) as stage:
         await say(stage, "one", "two")
-        chronicle = stage.app.link.crew.chronicle
+        history = stage.app.link.crew.history
         await call(stage, "/fork", Picker)
         assert rows(stage) == ["one", "two"]
         await stage.press("enter")
         await stage.wait(lambda: stage.prompts == ["one"] and stage.editor.text == "two")
         stage.editor.put("")
-        forked = stage.app.link.crew.chronicle.file
+        forked = stage.app.link.crew.history.file
         stage.app.speech.take("/clone")
-        await stage.wait(lambda: stage.app.link.crew.chronicle.file != forked)
+        await stage.wait(lambda: stage.app.link.crew.history.file != forked)
         assert stage.prompts == ["one"]
-        files = {chronicle.file, forked, stage.app.link.crew.chronicle.file}
+        files = {history.file, forked, stage.app.link.crew.history.file}
     assert len(files) == 3
 
 

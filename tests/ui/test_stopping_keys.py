@@ -30,7 +30,7 @@ def read_footer(stage):
 
 
 def count_working(stage):
-    return sum(run.status is Status.RUNNING for run in stage.app.link.crew.lookout.runs)
+    return sum(run.status is Status.RUNNING for run in stage.app.link.crew.session_runs.runs)
 
 
 async def begin(stage, count, *, rests=True):
@@ -49,7 +49,7 @@ async def test_escape_at_rest_stops_runs_at_the_second_press(tmp_path, work):
         await stage.press("escape")
         assert ("esc again: stop 2 runs" in read_footer(stage), count_working(stage)) == (True, 2)
         await stage.press("escape")
-        await stage.wait(lambda: {run.status for run in stage.app.link.crew.lookout.runs} == {Status.STOPPED})
+        await stage.wait(lambda: {run.status for run in stage.app.link.crew.session_runs.runs} == {Status.STOPPED})
         await stage.wait(lambda: "esc esc" not in read_footer(stage))
 
 

@@ -168,15 +168,15 @@ async def test_sessions_are_completed_and_resumed(tmp_path, work):
         await stage.press("enter")
         await stage.wait(lambda: stage.prompts)
         await stage.rest()
-        first = stage.app.link.crew.chronicle.file
+        first = stage.app.link.crew.history.file
         await stage.write("/new")
         await stage.press("enter")
-        await stage.wait(lambda: stage.app.link.crew.chronicle.file != first)
+        await stage.wait(lambda: stage.app.link.crew.history.file != first)
         popup = stage.app.screen.query_one("CompletionPopup")
         await stage.write("/resume shed")
         await stage.wait(lambda: [row.note for row in popup.rows if row.note.startswith("paint the shed")])
         await stage.press("tab", "enter")
-        await stage.wait(lambda: stage.app.link.crew.chronicle.file == first)
+        await stage.wait(lambda: stage.app.link.crew.history.file == first)
         assert stage.prompts == ["paint the shed"]
 
 
@@ -302,9 +302,9 @@ async def test_unbound_actions_can_have_keys(tmp_path, work, agent_dir):
         assert stage.editor.text == "hello"
         await stage.press("f11")
         assert stage.editor.text == "ab"
-        before = stage.app.link.crew.chronicle.file
+        before = stage.app.link.crew.history.file
         await stage.press("f5")
-        await stage.wait(lambda: stage.app.link.crew.chronicle.file != before)
+        await stage.wait(lambda: stage.app.link.crew.history.file != before)
 
 
 async def test_models_are_turned_and_replies_copied(tmp_path, work):

@@ -26,7 +26,7 @@ from retinue.models.gate import Gates, SharedGates
 from retinue.models.gate_files import GateFiles
 from retinue.models.pool import ModelPool, add_models
 from retinue.sandbox.profile import TMP_PREFIX
-from retinue.settings.inheritance import inherit_budget, inherit_desk
+from retinue.settings.inheritance import inherit_budget, inherit_questions
 from retinue.settings.overrides import Overrides
 from retinue.settings.paths import find_session_dir
 from retinue.settings.providers import load_registry, to_pool_config
@@ -91,18 +91,18 @@ class Host:
         request: Request,
         environment: Mapping[str, str],
         clock: Clock,
-        desk: PendingQuestions,
+        questions: PendingQuestions,
         notify: Callable[[str], None],
         *,
         own: CallerObjects,
         sent: SentRun,
         settings: Overrides,
     ) -> None:
-        """`desk` receives questions to the user, `notify` one-line notes; `settings` win over all files."""
+        """`questions` receives questions to the user, `notify` one-line notes; `settings` win over all files."""
         self.request = request
         self.environment = environment
         self.clock = clock
-        self.desk = desk
+        self.questions = questions
         self._notify = notify
         self.own = own
         self.sent = sent
@@ -123,7 +123,7 @@ class Host:
         """Where runs wait for usage limits of providers."""
         self.source = inherit_budget(environment)
         """The budget that all sessions draw on, if another process started this one for a run."""
-        self.parent_desk = inherit_desk(environment)
+        self.parent_desk = inherit_questions(environment)
         """Asks the parent of this process's agent, if another process started it for a run."""
         self._machine: Machine | None = None
         self._said: set[str] = set()

@@ -107,8 +107,8 @@ class MainTools:
         """Tools that only agent files can ask for: a child gets them by name."""
         if not self._host.is_child:
             return {}
-        desk, extra = self._host.parent_desk, build_extra_tools()
-        return extra if desk is None else {**extra, ASK: AskParentTool(desk.ask)}
+        questions, extra = self._host.parent_desk, build_extra_tools()
+        return extra if questions is None else {**extra, ASK: AskParentTool(questions.ask)}
 
     @cached_property
     def _beside(self) -> dict[str, Tool]:

@@ -260,9 +260,9 @@ async def land_in_session(here: "OpenSession", asked: LandRequest, *, is_agent: 
 
 async def _ask_user(here: "OpenSession", asked: LandRequest) -> None:
     """Ask whether an agent may land branches. Raises RetinueError if not."""
-    desk, names = here.parts.host.desk, ", ".join(asked.branches) or "all branches of agents"
+    questions, names = here.parts.host.questions, ", ".join(asked.branches) or "all branches of agents"
     hint = f"a person can run: retinue land {' '.join(asked.branches) or '--all'}"
-    if not desk.has_frontend:
+    if not questions.has_frontend:
         raise RetinueError(f"landing.mode is ask, and nobody is here to answer; {hint}")
     question = Question(
         id=make_run_id(),
@@ -272,5 +272,5 @@ async def _ask_user(here: "OpenSession", asked: LandRequest) -> None:
         text=f"Merge into {asked.onto or 'the current branch'}, each verified: {names}",
         tool="land_branches",
     )
-    if await desk.ask(question) != "allow":
+    if await questions.ask(question) != "allow":
         raise RetinueError(f"the user did not allow it; {hint}")

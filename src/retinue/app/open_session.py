@@ -67,7 +67,7 @@ class OpenSession:
         """Set once an extension is loaded."""
         if parts.recorder is not None:
             parts.recorder.listen(main, parts.host.request.agent or "")
-        self._guard = SpendingGuard(main, parts.host.desk, self._read_guard, self._stop_work)
+        self._guard = SpendingGuard(main, parts.host.questions, self._read_guard, self._stop_work)
         parts.extensions.listen(main)
         parts.extensions.connect(self._connect)
 

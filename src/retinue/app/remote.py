@@ -86,7 +86,7 @@ def open_remote(parts: "SessionParts", cluster: "Cluster | None" = None) -> "Rem
             find_labels=_find_labels,
             open_below=below.open,
             guards_below=below.has_guards,
-            questions=host.desk,
+            questions=host.questions,
             clock=host.clock,
             is_usual=cluster is not None,
         )

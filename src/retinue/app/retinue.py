@@ -299,14 +299,14 @@ class Retinue:
     @property
     def questions(self) -> PendingQuestions:
         """Questions of runs to the user. A front end registers with `attend`, receives events and calls `answer`."""
-        return self._host.desk
+        return self._host.questions
 
     def answer(self, question_id: str, text: str) -> bool:
         """Answer a question for the user, of a call that needs approval or of a subagent; False if it is not open.
 
         An empty answer lets a subagent decide itself. Raises RetinueError for an unknown option.
         """
-        if self._host.desk.answer(question_id, text):
+        if self._host.questions.answer(question_id, text):
             return True
         subagents = self._here.subagents
         if subagents is None or not any(each.id == question_id for each in self.list_questions()):
@@ -436,7 +436,7 @@ class Retinue:
         return ModeChanges(self._main)
 
     @property
-    def chronicle(self) -> "SessionHistory":
+    def history(self) -> "SessionHistory":
         """The content of the main session."""
         from retinue.views.history import SessionHistory
 
@@ -474,7 +474,7 @@ class Retinue:
         return read_branch(paths.cwd, paths.home)
 
     @property
-    def lookout(self) -> "SessionRuns":
+    def session_runs(self) -> "SessionRuns":
         """The runs of the session, for views."""
         from retinue.views.runs import SessionRuns
 

@@ -118,7 +118,7 @@ def build_parts(
             config,
             environment,
             clock,
-            host.desk,
+            host.questions,
             tell=lambda problems, notes: host.tell(problems, *notes),
             warn=warn,
             judge=host.sent.judge,
@@ -184,7 +184,9 @@ def _find_servers(host: Host, config: Config, run_id: str) -> "McpServers | None
     from retinue.app.mcp import McpServers
 
     async def ask(question: Question) -> str | None:
-        return await host.desk.ask(structs.replace(question, run_id=run_id)) if host.desk.has_frontend else None
+        return (
+            await host.questions.ask(structs.replace(question, run_id=run_id)) if host.questions.has_frontend else None
+        )
 
     return McpServers(
         config,

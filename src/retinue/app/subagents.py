@@ -124,8 +124,10 @@ class Subagents:
             is_below, live = run.id == run_id or caller.find_run(run.id) is not None, manager.live(run.id)
             if run.is_guest and run.id == run_id and not run.status.is_final:
                 # The runs below it lose the tools with it. If it cannot be notified, its host run is stopped.
-                is_said = manager.guests.speak(run.id, "restrict", {"tools": list(tools), "readonly": readonly})
-                _ = is_said or manager.stop(manager.guests.find_host(run.id), Reason.PARENT)
+                is_said = manager.remote_children.speak(
+                    run.id, "restrict", {"tools": list(tools), "readonly": readonly}
+                )
+                _ = is_said or manager.stop(manager.remote_children.find_host(run.id), Reason.PARENT)
             if not is_below or live is None:
                 continue
             if not manager.hears(run.id):
@@ -201,7 +203,7 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
             ),
             watchers=[*([] if parts.recorder is None else [parts.recorder.watch]), transcripts.watch, *watchers],
             # In a run that was sent here, questions to the user are about approvals only.
-            has_user=lambda: host.desk.has_frontend and not host.is_child,
+            has_user=lambda: host.questions.has_frontend and not host.is_child,
             is_blocked=builder.is_blocked,
         )
         resources.callback(host.gates.listen(lambda: manager.start_queued()))

@@ -10,7 +10,7 @@ from retinue.cli.prompts import check_text, read_stdin, to_request
 from retinue.cli.voice import print_json, say
 from retinue.core.errors import UsageError, quote
 from retinue.core.terminal import escape_line, escape_text
-from retinue.views.agent import render_portrait
+from retinue.views.agent import render_details
 
 if TYPE_CHECKING:
     from retinue.views.overview import AgentDetails, Roster
@@ -227,9 +227,9 @@ def _render_facts(row: dict[str, Any], elsewhere: dict[str, Any]) -> str:
     return " · ".join(fact for fact in facts if fact)
 
 
-def _show(portrait: "AgentDetails", *, as_json: bool) -> int:
-    about = portrait.to_json()
+def _show(details: "AgentDetails", *, as_json: bool) -> int:
+    about = details.to_json()
     if as_json:
         return print_json(about)
-    sys.stdout.write(render_portrait(about) + "\n")
+    sys.stdout.write(render_details(about) + "\n")
     return 0

@@ -66,12 +66,12 @@ class _AgentRun(Headless):
         progress.rest()
 
         def hear(event: Event) -> None:
-            run = crew.lookout.find(event.run_id)
+            run = crew.session_runs.find(event.run_id)
             if run is None or run.parent_id != crew.run_id:
                 progress.tell_crew(event)
             elif isinstance(event, RunStarted):
-                progress.model = crew.lookout.find_model(run.id) or progress.model
-                crew.lookout.overhear(run.id, progress)
+                progress.model = crew.session_runs.find_model(run.id) or progress.model
+                crew.session_runs.overhear(run.id, progress)
 
         crew.listen(hear, pieces=False)
 

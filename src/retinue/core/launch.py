@@ -76,7 +76,7 @@ class Launch:
     layers: int = 1
     """Processes between the one we start and the command; they must live until the command has ended."""
     release: Callable[[], None] = _do_nothing
-    pen: "SpawnThread | None" = None
+    spawn_thread: "SpawnThread | None" = None
     """The thread that must start it; None: any thread."""
     max_memory: int = 0
     """Bytes for the command and all its descendants; 0: no limit."""

@@ -123,7 +123,9 @@ class Manager:
         """Runs that continue when the session is opened again; None unless they are left."""
         self._ends, self._news = Waiters(), Waiters()
         place = self.admission.find_file
-        self.guests = RemoteChildren(self._runs, root, self._live, place=place, ring=self._ends.ring, clock=clock)
+        self.remote_children = RemoteChildren(
+            self._runs, root, self._live, place=place, ring=self._ends.ring, clock=clock
+        )
         """The runs that were started by runs on other machines."""
         self._watchers = watchers
         self.notifier = None if open_notifier is None else open_notifier(self)
@@ -241,7 +243,7 @@ class Manager:
                 self._queue.remove(run.parent_id, run.id)
                 runs.tell(RunFinished(run_id=run.id, outcome=_ORPHANED, at_ms=self._clock.now_ms()))
             if run.status.is_final:
-                self.guests.settle(run.id, run.outcome)
+                self.remote_children.settle(run.id, run.outcome)
         for parent_id in runs.list_parents():
             self._drain(parent_id)
         untold = remains.find_untold(self.root.session, self.root.setup.run_id, self._clock)
@@ -258,7 +260,7 @@ class Manager:
         self._runs.tell(RunSteered(run_id=run_id, text=text))
         live = self._live.get(run_id)
         if self._runs[run_id].is_guest:
-            self.guests.speak(run_id, "steer", {"text": text})
+            self.remote_children.speak(run_id, "steer", {"text": text})
         elif live is None:
             self._runs.say(run_id, text)
         else:
@@ -276,7 +278,7 @@ class Manager:
         run, live = self._runs.find(run_id), self._live.get(run_id)
         if run is None or run.status.is_final:
             return False
-        return self.guests.can_speak(run_id) if run.is_guest else live is None or live.hears
+        return self.remote_children.can_speak(run_id) if run.is_guest else live is None or live.hears
 
     def stop(self, run_id: str, reason: Reason = Reason.USER, cause: str = "") -> bool:
         """Stop a queued or working run and all runs it started; False if it is finished or unknown.
@@ -287,7 +289,7 @@ class Manager:
         if run is None or run.status.is_final:
             return run is not None and self.questions.withdraw(run)
         if run.is_guest:
-            return self.guests.speak(run_id, "stop", {"reason": str(reason)})
+            return self.remote_children.speak(run_id, "stop", {"reason": str(reason)})
         for child in self.children(run_id):
             if not child.is_guest:  # remote children stop with it on their machine
                 self.stop(child.id, Reason.PARENT, cause)
@@ -414,7 +416,7 @@ class Manager:
     def find_bus(self, run_id: str) -> Bus | None:
         """Return the event bus of a working run; for a run on another machine, the bus of what it reports."""
         live = self.live(run_id)
-        return self.guests.find_bus(run_id) if live is None else live.bus
+        return self.remote_children.find_bus(run_id) if live is None else live.bus
 
     def live(self, run_id: str) -> LiveRun | None:
         """Return the live object of a working run, or of the main agent for its id."""
@@ -438,7 +440,7 @@ class Manager:
         self._welcome(run_id)
         if live is self.root:
             self._stopping.pop(run_id, None)  # from an earlier prompt
-        self.guests.settle(run_id, outcome)  # a remote run reports nothing more
+        self.remote_children.settle(run_id, outcome)  # a remote run reports nothing more
         while outcome.status is Status.COMPLETED and (
             live.inbox or self._runs.has_active_below(run_id) or self._expects_report(run_id)
         ):
@@ -485,7 +487,7 @@ class Manager:
 
     def _give_up(self, run_id: str) -> None:
         """A run could not be continued: end everything below it."""
-        self.guests.settle(run_id)
+        self.remote_children.settle(run_id)
         for run in self._returning.settle(run_id):
             self._give_up(run.id)
             self._queue.release(run_id, run.id)
@@ -540,7 +542,7 @@ class Manager:
     def _end(self, run: Run, outcome: Outcome) -> None:
         if run.id in self._returning:
             self._give_up(run.id)
-        self.guests.settle(run.id, outcome)
+        self.remote_children.settle(run.id, outcome)
         self._unpause(run)
         self._queue.release(run.parent_id, run.id)
         self._finish(run, outcome)

@@ -139,10 +139,10 @@ def _render_index(text: str) -> str:
 
 def _open_notes(base: Path, parts: tuple[str, ...], *, ignore: bool) -> str | None:
     """Create the directory and read its index; None if there is none."""
-    with Folder.open(base, follow=True).walk(parts[:-1], create=True) as shelf:
+    with Folder.open(base, follow=True).walk(parts[:-1], create=True) as folder_handle:
         if ignore:
-            shelf.create(".gitignore", b"*\n")
-        with shelf.enter(parts[-1], create=True) as folder:
+            folder_handle.create(".gitignore", b"*\n")
+        with folder_handle.enter(parts[-1], create=True) as folder:
             return _read_index(folder)
 
 

@@ -230,13 +230,13 @@ class BwrapConfinement(_Boundary):
     ) -> None:
         super().__init__(status, profile, survey)
         self._standby = KeptStubs()
-        self._pen: SpawnThread | None = None
-        self._errand: ServerSpawner | None = None
+        self._spawn_thread: SpawnThread | None = None
+        self._spawner: ServerSpawner | None = None
         scoped = landlock.SCOPE in status.features
-        if server is not None and server.corral.is_useful and not server.corral.takes_threads:
-            self._errand = ServerSpawner(server, limits=list_limits(profile), scoped=scoped)
-        elif server is not None and (scoped or server.corral.takes_threads):
-            self._pen = server.find_pen(scoped=scoped)
+        if server is not None and server.control_group.is_useful and not server.control_group.takes_threads:
+            self._spawner = ServerSpawner(server, limits=list_limits(profile), scoped=scoped)
+        elif server is not None and (scoped or server.control_group.takes_threads):
+            self._spawn_thread = server.find_thread(scoped=scoped)
 
     def close(self) -> None:
         super().close()
@@ -280,16 +280,16 @@ class BwrapConfinement(_Boundary):
         )
         # bwrap's own environment becomes that of the first process inside, which any command can read.
         env = build_environment(profile, environment)
-        layers = 1 if self._errand is None else 2
+        layers = 1 if self._spawner is None else 2
         return Launch(
             [*arguments, *argv],
             env,
             real,
             (*pass_fds, handle),
-            self._errand,
+            self._spawner,
             layers,
             release,
-            self._pen,
+            self._spawn_thread,
             find_bound(profile.max_memory),
         )
 
@@ -351,10 +351,10 @@ class LandlockConfinement(_Boundary):
             namespaces=False,
             apart=False,
         )
-        errand = ServerSpawner(self._server, plan, build_filter(find_architecture(), rules), list_limits(profile))
+        spawner = ServerSpawner(self._server, plan, build_filter(find_architecture(), rules), list_limits(profile))
         env = build_environment(profile, environment, tmp)
         bound = find_bound(profile.max_memory)
-        return Launch(argv, env, real, pass_fds, errand, 0, lambda: remove_forbidden(profile), max_memory=bound)
+        return Launch(argv, env, real, pass_fds, spawner, 0, lambda: remove_forbidden(profile), max_memory=bound)
 
     def close(self) -> None:
         super().close()

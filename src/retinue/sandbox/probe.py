@@ -214,7 +214,7 @@ def _run(launch: Launch) -> tuple[int, str]:
                 pass_fds=launch.pass_fds,
             )
 
-        done = run() if launch.pen is None else launch.pen.run(run)
+        done = run() if launch.spawn_thread is None else launch.spawn_thread.run(run)
         return done.returncode, done.stderr.decode("utf-8", "replace").strip()[:400]
     held, lifeline = os.pipe()
     try:

@@ -25,8 +25,8 @@ Started = TypeVar("Started")
 class RestrictedThread:
     """A restricted thread from which commands are started. It must stay alive: the children die with their thread."""
 
-    def __init__(self, corral: ControlGroup, *, scoped: bool) -> None:
-        self._corral = corral
+    def __init__(self, control_group: ControlGroup, *, scoped: bool) -> None:
+        self._control_group = control_group
         self._scoped = scoped
         self._thread: ThreadPoolExecutor | None = None
         self._failure: OSError | None = None
@@ -34,7 +34,7 @@ class RestrictedThread:
     def run(self, start: Callable[[], Started]) -> Started:
         """Call `start` in the thread. Raises OSError without calling it if the thread could not be restricted."""
         if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "retinue-pen", initializer=self._enter)
+            self._thread = ThreadPoolExecutor(1, "retinue-spawn", initializer=self._enter)
         return self._thread.submit(self._start, start).result()
 
     def close(self) -> None:
@@ -44,7 +44,7 @@ class RestrictedThread:
 
     def _enter(self) -> None:
         try:
-            self._corral.enter(threading.get_native_id())
+            self._control_group.enter(threading.get_native_id())
             if self._scoped:
                 landlock.leave_sockets()
         except OSError as error:
@@ -64,20 +64,20 @@ _END_S = 2.0
 class ForkServer:
     """One fork server, started on first use and restarted if it was killed."""
 
-    def __init__(self, command: Sequence[str] = (), corral: ControlGroup | None = None) -> None:
+    def __init__(self, command: Sequence[str] = (), control_group: ControlGroup | None = None) -> None:
         """`command` replaces the command line that starts the server, without its last argument."""
         self._command = tuple(command)
-        self.corral = corral or ControlGroup()
+        self.control_group = control_group or ControlGroup()
         """Limits the commands of root."""
-        self._pens: dict[bool, RestrictedThread] = {}
+        self._threads: dict[bool, RestrictedThread] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._lock = threading.Lock()
 
-    def find_pen(self, *, scoped: bool) -> RestrictedThread:
+    def find_thread(self, *, scoped: bool) -> RestrictedThread:
         """Return the thread that starts commands which need no fork server."""
         with self._lock:
-            return self._pens.setdefault(scoped, RestrictedThread(self.corral, scoped=scoped))
+            return self._threads.setdefault(scoped, RestrictedThread(self.control_group, scoped=scoped))
 
     def send(self, order: bytes, handles: Sequence[int]) -> None:
         """Send one order with its descriptors. Raises OSError if the server cannot be started or reached."""
@@ -97,10 +97,10 @@ class ForkServer:
         """End the server; commands that still run have their own lifelines."""
         with self._lock:
             self._drop()
-            for pen in self._pens.values():
-                pen.close()
-            self._pens.clear()
-            self.corral.close()
+            for spawn_thread in self._threads.values():
+                spawn_thread.close()
+            self._threads.clear()
+            self.control_group.close()
 
     def _reach(self) -> socket.socket:
         if self._process is not None and self._process.poll() is not None:
@@ -125,7 +125,7 @@ class ForkServer:
             finally:
                 theirs.close()
             self._control = ours
-            self.corral.admit(self._process.pid)
+            self.control_group.admit(self._process.pid)
         return self._control
 
     def _drop(self) -> None:

@@ -118,7 +118,7 @@ def _check_sandbox(paths: Paths, own: Sandbox) -> Iterable[Item]:
     """Check the sandbox by running one command that must not be able to write."""
     boundaries = Boundaries(own, home=paths.home, agent_dir=paths.agent_dir)
     status = boundaries.status
-    limits = boundaries.machine.server.corral.describe()
+    limits = boundaries.machine.server.control_group.describe()
     boundaries.machine.close()
     if own.mode == "off":
         detail = "commands run without a sandbox, and read-only agents get no bash"

@@ -84,7 +84,7 @@ class Guards:
         config: Config,
         environment: Mapping[str, str],
         clock: Clock,
-        desk: PendingQuestions,
+        questions: PendingQuestions,
         *,
         tell: Callable[[Sequence[Diagnostic], Sequence[str]], None],
         warn: Callable[[str], None],
@@ -97,7 +97,7 @@ class Guards:
         self._config = config
         self._environment = environment
         self._clock = clock
-        self._desk = desk
+        self._questions = questions
         self._tell = tell
         self._warn = warn
         self._told: set[str] = set()
@@ -158,7 +158,7 @@ class Guards:
         def build(setup: RunSetup) -> CallHook:
             from retinue.features.approvals.gate import ApprovalGate, GatePorts
 
-            ports = GatePorts(self._desk, name, is_confined, self.board.decide, self.board.tell)
+            ports = GatePorts(self._questions, name, is_confined, self.board.decide, self.board.tell)
             return ApprovalGate(self._fork_main(readonly=is_closed), ports, setup)
 
         later = _LaterApprovals(lambda: self._asks, build)
@@ -205,7 +205,7 @@ class Guards:
 
     def may_ask(self) -> bool:
         """Return whether calls may need approval, which runs in separate processes could not request."""
-        return self._is_judged or (self._asks and self._desk.has_frontend)
+        return self._is_judged or (self._asks and self._questions.has_frontend)
 
     @property
     def is_set(self) -> bool:
@@ -241,7 +241,7 @@ class Guards:
         is_watched = board.has("tool.approval.pre", "tool.approval.post", "tool.execute.denied")
         if is_forced or is_watched or book.rules or book.mode != "open":
             name = "" if definition is None else definition.name
-            ports = GatePorts(self._desk, name, is_confined, board.decide, board.tell)
+            ports = GatePorts(self._questions, name, is_confined, board.decide, board.tell)
             found.append(ApprovalFeature(book, ports))
         return found
 

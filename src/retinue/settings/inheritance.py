@@ -72,7 +72,7 @@ def inherit_budget(environment: Mapping[str, str]) -> "ParentBudget | None":
     return ParentBudget(end)
 
 
-def inherit_desk(environment: Mapping[str, str]) -> "ParentDesk | None":
+def inherit_questions(environment: Mapping[str, str]) -> "ParentDesk | None":
     """Return where the agent of this process can ask its parent; None if it cannot. Raises UsageError."""
     end = _open_socket(environment, QUESTION_FD)
     if end is None:

@@ -61,8 +61,8 @@ class ProcessCommand(Struct, frozen=True):
     spawner: Spawner | None = None
     """Starts the process, if it cannot be a child of ours."""
     bounds: UsageBounds = UsageBounds()
-    pen: SpawnThread | None = None
-    """If set, the process is started in this pen's thread."""
+    spawn_thread: SpawnThread | None = None
+    """If set, the process is started in this thread."""
 
 
 def to_command(launch: Launch, *, stdin: int = subprocess.DEVNULL, max_tasks: int = 0) -> tuple[ProcessCommand, Tree]:
@@ -70,7 +70,7 @@ def to_command(launch: Launch, *, stdin: int = subprocess.DEVNULL, max_tasks: in
     tree = Tree("namespace" if launch.spawner is None else "supervisor", skip=launch.layers)
     bounds = UsageBounds(max_tasks, launch.max_memory)
     return ProcessCommand(
-        launch.argv, launch.cwd, launch.env, launch.pass_fds, stdin, launch.spawner, bounds, launch.pen
+        launch.argv, launch.cwd, launch.env, launch.pass_fds, stdin, launch.spawner, bounds, launch.spawn_thread
     ), tree
 
 
@@ -178,7 +178,7 @@ class _Child:
                         pass_fds=pass_fds,
                     )
 
-                self._process = start() if command.pen is None else command.pen.run(start)
+                self._process = start() if command.spawn_thread is None else command.spawn_thread.run(start)
         except BaseException:
             self.close()
             raise

@@ -248,7 +248,7 @@ class RetinueApp(App[int], inherit_bindings=False):
 
     def view_run(self, run_id: str) -> None:
         """Open the viewer for a run; does nothing for the main agent, which the main screen shows."""
-        run = self.link.crew.lookout.find(run_id) if self.link.is_open else None
+        run = self.link.crew.session_runs.find(run_id) if self.link.is_open else None
         if run is not None:
             self.push_screen(RunViewer(run))
 

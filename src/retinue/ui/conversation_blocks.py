@@ -415,10 +415,10 @@ class SubagentStreams:
         self._tools: dict[str, dict[str, tuple[str, str]]] = {}
         """Names of running tools and what describes their calls, by run and call."""
 
-    def hear(self, event: ev.Event, lookout: SessionRuns) -> None:
+    def hear(self, event: ev.Event, session_runs: SessionRuns) -> None:
         """Start listening when a run starts; forget it when it ends."""
         if isinstance(event, ev.RunStarted):
-            lookout.overhear(event.run_id, self._take)
+            session_runs.overhear(event.run_id, self._take)
         elif isinstance(event, ev.RunFinished):
             self._partials.pop(event.run_id, None)
             self._tools.pop(event.run_id, None)

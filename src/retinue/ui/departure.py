@@ -28,7 +28,7 @@ class Departure:
     def agents(self) -> int:
         """The number of working subagents."""
         link = self._app.link
-        return count_working(link.crew.lookout.runs) if link.is_open else 0
+        return count_working(link.crew.session_runs.runs) if link.is_open else 0
 
     def describe(self) -> str:
         """What happens when the agents are done; empty if nothing was planned."""
@@ -53,7 +53,7 @@ class Departure:
             if chosen is None or chosen == "cancel":
                 return
             if chosen == "leave":
-                app.link.crew.lookout.leave()
+                app.link.crew.session_runs.leave()
         await go()
 
     def _list_ways(self, aim: str) -> "list[PickerRow]":
@@ -63,7 +63,7 @@ class Departure:
         return [
             PickerRow("stop", f"Stop them and {aim}", "they can be resumed"),
             PickerRow("wait", "Wait for them", f"{aim} when they are done; keep working until then"),
-            *([lasting] if self._app.link.crew.lookout.can_leave else []),
+            *([lasting] if self._app.link.crew.session_runs.can_leave else []),
             PickerRow("cancel", "Cancel", "stay in this session"),
         ]
 

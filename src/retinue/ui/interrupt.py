@@ -69,7 +69,7 @@ class StopKeys:
     @property
     def runs(self) -> int:
         """The number of working subagents."""
-        return count_working(self._link.crew.lookout.runs) if self._link.is_open else 0
+        return count_working(self._link.crew.session_runs.runs) if self._link.is_open else 0
 
     def describe(self) -> str:
         """A hint about what can be stopped while the agent is idle; empty if nothing can."""

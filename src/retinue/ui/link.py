@@ -41,7 +41,7 @@ class ScreenLink:
         self.state = State("", ConversationBlocks())
         self.version = 0
         """Grows with every event."""
-        self.overheard = SubagentStreams(self._count_turn)
+        self.subagent_streams = SubagentStreams(self._count_turn)
         self.branch = ""
         """The git branch, read after each turn."""
         self.on_reload: Callable[[], None] = lambda: None
@@ -79,11 +79,11 @@ class ScreenLink:
     @property
     def usage(self) -> Usage:
         """What the main agent and all its runs have used in this session."""
-        return sum((run.usage for run in self.crew.lookout.runs), self.state.usage)
+        return sum((run.usage for run in self.crew.session_runs.runs), self.state.usage)
 
     def describe_run(self, run_id: str) -> str:
         """The description of a run; empty if it has none or is unknown."""
-        run = self.crew.lookout.find(run_id) if self.is_open else None
+        run = self.crew.session_runs.find(run_id) if self.is_open else None
         return "" if run is None else run.description
 
     def _count_turn(self) -> None:
@@ -93,13 +93,13 @@ class ScreenLink:
     def reload(self) -> None:
         """Rebuild the state, for another session or branch."""
         crew = self.crew
-        messages, is_all = crew.chronicle.list_recent(LONG)
+        messages, is_all = crew.history.list_recent(LONG)
         self.state = State(crew.run_id, ConversationBlocks(crew.run_id, messages, is_whole=is_all))
         self.state.questions = [*crew.questions.waiting, *crew.list_questions()]
-        if len(crew.chronicle) < LONG:
-            _take_stats(self.state, crew.chronicle.count())
+        if len(crew.history) < LONG:
+            _take_stats(self.state, crew.history.count())
         else:
-            self._read_later(self.state, crew.chronicle.open_backlog(), len(messages))
+            self._read_later(self.state, crew.history.open_backlog(), len(messages))
         self._show_notes()
         self.read_branch()
         self.on_reload()
@@ -161,7 +161,7 @@ class ScreenLink:
             if isinstance(event, TurnFinished) and self._crew is not None:
                 self.read_branch()
         elif self._crew is not None:
-            self.overheard.hear(event, self._crew.lookout)
+            self.subagent_streams.hear(event, self._crew.session_runs)
             if isinstance(event, RunStarted | RunFinished):
                 self.state.talk.touch_agent(event.run_id)
         self.version += 1

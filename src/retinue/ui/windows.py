@@ -345,7 +345,7 @@ class SessionWindows:
         return (
             link.state.is_busy
             or bool(link.state.questions)
-            or count_working(link.crew.lookout.runs) > 0
+            or count_working(link.crew.session_runs.runs) > 0
             or any(not worker.is_finished and worker.group in groups for worker in app.workers)
         )
 
@@ -384,12 +384,12 @@ class SessionWindows:
         return structs.replace(
             record,
             state=state,
-            title=remove_unsafe(clean_line(crew.chronicle.name or first, _TITLE)),
+            title=remove_unsafe(clean_line(crew.history.name or first, _TITLE)),
             session=str(crew.header.get("id", "")),
             file=str(crew.session_file or ""),
             model=crew.model.ref,
             cost=link.usage.cost.total,
-            agents=count_working(crew.lookout.runs),
+            agents=count_working(crew.session_runs.runs),
             questions=questions,
             note=note,
         )

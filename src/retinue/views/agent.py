@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from retinue.views.runs import Handle
 
 
-def render_portrait(about: dict[str, Any]) -> str:
+def render_details(about: dict[str, Any]) -> str:
     """Render an agent's fields, its tools with the reasons for refused ones, and diagnostics; escaped for terminals."""
     lines = [f"{about['name']}  ({about['source']}, {about['dialect']})", f"  {about['path']}"]
     if not about["enabled"]:

@@ -127,9 +127,9 @@ class SessionHistory:
 
         return measure_context(self._main.setup, self._session.context())
 
-    def list_costs(self, lookout: SessionRuns) -> list[AgentCost]:
+    def list_costs(self, session_runs: SessionRuns) -> list[AgentCost]:
         """What the main agent and all its runs have used, by agent and model."""
-        return list_costs(self._session, lookout.runs, lookout.find_model)
+        return list_costs(self._session, session_runs.runs, session_runs.find_model)
 
     def sum_up(self, context: Context) -> Stats:
         """Count statistics, with a context that was already read. May be called in another thread."""
@@ -139,8 +139,8 @@ class SessionHistory:
 class HistoryReader:
     """Reads the conversation as it was at creation: call `run` in a thread, then `settle` in the event loop."""
 
-    def __init__(self, chronicle: SessionHistory, session: Session) -> None:
-        self._chronicle = chronicle
+    def __init__(self, history: SessionHistory, session: Session) -> None:
+        self._history = history
         self._session = session
         self._branch = session.present
         self._context = Context()
@@ -148,7 +148,7 @@ class HistoryReader:
     def run(self) -> tuple[list[Message], Stats]:
         """Return all messages and the statistics of the whole session."""
         self._context = self._branch.read_context()
-        return list(self._context.messages), self._chronicle.sum_up(self._context)
+        return list(self._context.messages), self._history.sum_up(self._context)
 
     def settle(self) -> None:
         """Cache the context that was read in the session, so that the next prompt need not read it again."""

@@ -121,7 +121,7 @@ def find_session_file(reference: str, request: Request) -> str:
     return str(found)
 
 
-def read_story(path: str | Path) -> SessionReport:
+def read_report(path: str | Path) -> SessionReport:
     """Read a session and the sessions of all its runs. Raises SessionError if the main session cannot be read."""
     from retinue.engine.clock import SystemClock, make_uuid
     from retinue.engine.journal import CREW

@@ -112,7 +112,7 @@ class SessionRuns:
         live = self._manager.live(run_id)
         if live is not None:
             return list(live.session.context().messages)
-        if heard := self._manager.guests.list_messages(run_id):
+        if heard := self._manager.remote_children.list_messages(run_id):
             return heard
         run = self.find(run_id)
         path = "" if run is None or run.outcome is None else run.outcome.session_file
@@ -130,7 +130,7 @@ class SessionRuns:
         run = self.find(run_id)
         if self._manager is None or run is None:
             return 0
-        live = self._manager.live(self._manager.guests.find_host(run_id))
+        live = self._manager.live(self._manager.remote_children.find_host(run_id))
         # Of a run that was started in another process, only the name of the model is known.
         is_same = live is not None and (not run.is_guest or live.setup.model.info.ref == run.invocation.get("model"))
         return live.setup.model.info.context_window if live is not None and is_same else 0

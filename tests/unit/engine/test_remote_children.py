@@ -62,7 +62,7 @@ class Inn:
         self.runs = RunTable("main", self.root.bus)
         self.admission = Admission(Bounds(), self.runs, clock, make_uuid, self.main)
         self.live, self.ends, self.events = {"one": Follower(), "two": Follower()}, [], []
-        self.guests = RemoteChildren(
+        self.remote_children = RemoteChildren(
             self.runs, self.root, self.live, place=self.admission.find_file, ring=self.ends.append, clock=clock
         )
         for run_id in ("one", "two"):
@@ -74,11 +74,11 @@ class Inn:
 
     def queue(self, run_id="g", parent_id="one", host="one", attempt=1, request=REQUEST, **fields):
         run = Run(id=run_id, parent_id=parent_id, depth=1, agent="a", description="d", attempt=attempt, **fields)
-        self.guests.hear(host, RunQueued(run_id=run_id, run=run, request=store_request(request)))
+        self.remote_children.hear(host, RunQueued(run_id=run_id, run=run, request=store_request(request)))
 
     def start(self, run_id="g", **place):
         self.queue(run_id, **place)
-        self.guests.hear(place.get("host", "one"), RunStarted(run_id=run_id, at_ms=1))
+        self.remote_children.hear(place.get("host", "one"), RunStarted(run_id=run_id, at_ms=1))
 
 
 @pytest.fixture
@@ -102,8 +102,8 @@ def test_runs_below_guests_are_too(inn):
     inn.start()
     inn.start("deeper", parent_id="g")
     run = inn.runs["deeper"]
-    assert (run.depth, inn.guests.find_host("deeper"), run.status) == (3, "one", Status.RUNNING)
-    assert inn.guests.speak("deeper", "steer", {"text": "x"})
+    assert (run.depth, inn.remote_children.find_host("deeper"), run.status) == (3, "one", Status.RUNNING)
+    assert inn.remote_children.speak("deeper", "steer", {"text": "x"})
     assert inn.live["one"].said == [("deeper", "steer", {"attempt": 1, "text": "x"})]
 
 
@@ -126,34 +126,38 @@ def test_host_speaks_for_its_own(inn):
             Warned(run_id=run_id, text="x"),
             MessageFinished(run_id=run_id, message=UserMessage("x", 1)),
         ):
-            inn.guests.hear("one", event)
+            inn.remote_children.hear("one", event)
     inn.queue("stolen", parent_id="two")
     inn.queue("stolen", parent_id="main")
-    assert (len(inn.events), inn.runs["other"].turns, inn.guests.list_messages("other")) == (before, 0, [])
+    assert (len(inn.events), inn.runs["other"].turns, inn.remote_children.list_messages("other")) == (before, 0, [])
 
 
 def test_said_twice_is_once(inn):
     said = UserMessage("Dig.", 1)
     for _ in range(2):
         inn.start()
-        inn.guests.hear("one", RunPlaced(run_id="g", worker="box"))
-        inn.guests.hear("one", MessageFinished(run_id="g", message=said))
-        inn.guests.hear("one", RunProgressed(run_id="g", turns=2))
+        inn.remote_children.hear("one", RunPlaced(run_id="g", worker="box"))
+        inn.remote_children.hear("one", MessageFinished(run_id="g", message=said))
+        inn.remote_children.hear("one", RunProgressed(run_id="g", turns=2))
     told = [type(event) for event in inn.events]
-    assert (told, inn.guests.list_messages("g"), inn.runs["g"].turns) == ([RunQueued, RunStarted, RunPlaced], [said], 2)
+    assert (told, inn.remote_children.list_messages("g"), inn.runs["g"].turns) == (
+        [RunQueued, RunStarted, RunPlaced],
+        [said],
+        2,
+    )
     for _ in range(2):
-        inn.guests.hear("one", RunFinished(run_id="g", outcome=DONE))
+        inn.remote_children.hear("one", RunFinished(run_id="g", outcome=DONE))
     assert (len(inn.events), inn.ends) == (4, ["g"])
 
 
 def test_outcome_names_nothing_of_elsewhere(inn):
     inn.start()
     told = msgspec.structs.replace(DONE, session_file="/etc/passwd", branch="--force", text="x" * 300_000)
-    inn.guests.hear("one", RunFinished(run_id="g", outcome=told))
+    inn.remote_children.hear("one", RunFinished(run_id="g", outcome=told))
     outcome = inn.runs["g"].outcome
     assert (outcome.session_file, outcome.branch) == (str(inn.main.with_suffix("") / "g" / "session.jsonl"), "")
-    assert (len(outcome.text), inn.guests.find_file("two", "g"), inn.guests.find_file("one", "one")) == (
-        200_001, None, None)  # fmt: skip
+    files = inn.remote_children.find_file("two", "g"), inn.remote_children.find_file("one", "one")
+    assert (len(outcome.text), *files) == (200_001, None, None)
 
 
 def test_file_of_forgotten_run_stays(inn):
@@ -161,23 +165,23 @@ def test_file_of_forgotten_run_stays(inn):
     file.parent.mkdir(parents=True)
     file.write_text("mine")
     inn.queue("old")
-    assert (inn.runs.find("old"), inn.guests.find_file("one", "old")) == (None, None)
+    assert (inn.runs.find("old"), inn.remote_children.find_file("one", "old")) == (None, None)
 
 
 def test_forgotten_guest_keeps_its_session(inn):
     inn.start()
-    inn.guests.hear("one", RunFinished(run_id="g", outcome=DONE))
-    inn.guests.hear("one", RunForgotten(run_id="g"))
-    kept = inn.guests.find_file("one", "g")
-    inn.guests.settle("one", DONE)
+    inn.remote_children.hear("one", RunFinished(run_id="g", outcome=DONE))
+    inn.remote_children.hear("one", RunForgotten(run_id="g"))
+    kept = inn.remote_children.find_file("one", "g")
+    inn.remote_children.settle("one", DONE)
     assert (inn.runs.find("g"), kept) == (None, inn.main.with_suffix("") / "g" / "session.jsonl")
-    assert inn.guests.find_file("one", "g") is None
+    assert inn.remote_children.find_file("one", "g") is None
 
 
 def test_end_of_host_ends_guests(inn):
     inn.start()
     inn.start("deeper", parent_id="g")
-    inn.guests.settle("one", Outcome(Status.STOPPED, Reason.USER))
+    inn.remote_children.settle("one", Outcome(Status.STOPPED, Reason.USER))
     ends = [event.run_id for event in inn.events if isinstance(event, RunFinished)]
     assert (ends, inn.runs["g"].status, inn.runs["g"].outcome.reason) == (
         ["deeper", "g"],
@@ -188,7 +192,7 @@ def test_end_of_host_ends_guests(inn):
 
 def test_guest_is_resumed_after_host(inn):
     inn.start()
-    inn.guests.hear("one", RunFinished(run_id="g", outcome=DONE))
+    inn.remote_children.hear("one", RunFinished(run_id="g", outcome=DONE))
     with pytest.raises(SpawnRefused, match="belongs to a run on another machine"):
         inn.admission.readmit("g", "more", "")
     inn.runs.tell(RunFinished(run_id="one", outcome=DONE))
@@ -198,7 +202,7 @@ def test_guest_is_resumed_after_host(inn):
 
 def test_guests_are_told_of_elsewhere(inn):
     inn.start()
-    inn.guests.hear("one", RunFinished(run_id="g", outcome=DONE))
+    inn.remote_children.hear("one", RunFinished(run_id="g", outcome=DONE))
     remains = read_remains(inn.root.session.customs("retinue.crew"))
     found = remains.find_untold(inn.root.session, "main", FakeClock())
     assert (remains.runs["g"].is_guest, remains.runs["g"].status, found) == (True, Status.COMPLETED, [])
@@ -216,7 +220,7 @@ def test_what_a_guest_warns_of_is_told(inn):
     before = len(inn.events)
     told = [Warned(run_id="g", text="careful"), Compacted(run_id="g", reason="manual", result=None)]
     for event in told:
-        inn.guests.hear("one", event)
+        inn.remote_children.hear("one", event)
     assert inn.events[before:] == told
 
 
@@ -239,15 +243,15 @@ def test_names_and_texts_of_elsewhere_are_cut(inn):
     shown = list(run.invocation.items())
     assert (len(shown), len(shown[0][0]), len(shown[0][1]), shown[1]) == (19, 201, 2_001, ("n", 1))
     assert (request.keeps_session, request.model, request.limits.tokens) == (False, "p/m", 5)
-    inn.guests.hear("one", RunPlaced(run_id="g", worker=long))
-    inn.guests.hear("one", RunProgressed(run_id="g", activity=long))
+    inn.remote_children.hear("one", RunPlaced(run_id="g", worker=long))
+    inn.remote_children.hear("one", RunProgressed(run_id="g", activity=long))
     assert (len(run.worker), len(run.activity)) == (200, 200)
     for event in (Warned(run_id="g", text=long), Compacted(run_id="g", reason="manual", error=long, result={"a": 1})):
-        inn.guests.hear("one", event)
+        inn.remote_children.hear("one", event)
     assert (len(inn.events[-2].text), len(inn.events[-1].error), inn.events[-1].result) == (
         2_001, 2_001, {"tokensBefore": 0})  # fmt: skip
     end = Outcome(Status.FAILED, Reason.ERROR, error=long, notes=long, sandbox=long, branch="pi-agent-x")
-    inn.guests.hear("one", RunFinished(run_id="g", outcome=end))
+    inn.remote_children.hear("one", RunFinished(run_id="g", outcome=end))
     outcome = run.outcome
     assert [len(text) for text in (outcome.error, outcome.notes, outcome.sandbox)] == [2_001, 2_001, 201]
     assert (outcome.branch, outcome.session_file) == ("pi-agent-x", "")
@@ -255,12 +259,12 @@ def test_names_and_texts_of_elsewhere_are_cut(inn):
 
 def test_read_guest_is_read_once(inn):
     inn.start()
-    inn.guests.hear("one", RunRead(run_id="g"))
+    inn.remote_children.hear("one", RunRead(run_id="g"))
     assert not inn.runs["g"].is_read
-    inn.guests.hear("one", RunFinished(run_id="g", outcome=DONE, at_ms=1 << 60))
+    inn.remote_children.hear("one", RunFinished(run_id="g", outcome=DONE, at_ms=1 << 60))
     before = len(inn.events)
     for _ in range(2):
-        inn.guests.hear("one", RunRead(run_id="g"))
+        inn.remote_children.hear("one", RunRead(run_id="g"))
     assert (inn.runs["g"].is_read, inn.events[before:]) == (True, [RunRead(run_id="g")])
     assert inn.runs["g"].finished_ms == FakeClock().now_ms()
 
@@ -269,7 +273,7 @@ def test_guest_goes_on_under_its_id(inn):
     inn.start()
     inn.queue(attempt=2)
     assert inn.runs["g"].attempt == 1
-    inn.guests.hear("one", RunFinished(run_id="g", outcome=DONE))
+    inn.remote_children.hear("one", RunFinished(run_id="g", outcome=DONE))
     inn.queue(attempt=1)
     assert inn.runs["g"].status is Status.COMPLETED
     inn.queue(attempt=2, queued_ms=7)
@@ -279,18 +283,21 @@ def test_guest_goes_on_under_its_id(inn):
 
 def test_what_is_said_in_a_guest_is_heard_once(inn):
     heard = []
-    assert (inn.guests.find_bus("g"), inn.guests.can_speak("g")) == (None, False)
+    assert (inn.remote_children.find_bus("g"), inn.remote_children.can_speak("g")) == (None, False)
     inn.start()
-    inn.guests.find_bus("g").listen(heard.append)
+    inn.remote_children.find_bus("g").listen(heard.append)
     said = MessageFinished(run_id="g", message=UserMessage("Dig.", 1))
     for event in (said, RunProgressed(run_id="g", turns=3), said):
-        inn.guests.hear("one", event)
-    assert ([type(event) for event in heard], inn.guests.can_speak("g")) == ([MessageFinished, RunProgressed], True)
-    inn.guests.hear("one", RunFinished(run_id="g", outcome=DONE))
-    inn.guests.hear("one", RunProgressed(run_id="g", turns=9))
-    assert (inn.runs["g"].turns, inn.guests.list_messages("g")) == (3, [said.message])
-    inn.guests.hear("one", RunForgotten(run_id="g"))
-    assert (inn.guests.find_bus("g"), inn.guests.list_messages("g")) == (None, [])
+        inn.remote_children.hear("one", event)
+    assert ([type(event) for event in heard], inn.remote_children.can_speak("g")) == (
+        [MessageFinished, RunProgressed],
+        True,
+    )
+    inn.remote_children.hear("one", RunFinished(run_id="g", outcome=DONE))
+    inn.remote_children.hear("one", RunProgressed(run_id="g", turns=9))
+    assert (inn.runs["g"].turns, inn.remote_children.list_messages("g")) == (3, [said.message])
+    inn.remote_children.hear("one", RunForgotten(run_id="g"))
+    assert (inn.remote_children.find_bus("g"), inn.remote_children.list_messages("g")) == (None, [])
 
 
 @pytest.mark.parametrize(
@@ -300,10 +307,10 @@ def test_what_is_said_in_a_guest_is_heard_once(inn):
 def test_guest_ends_with_its_host(inn, outcome, status):
     inn.start()
     inn.start("done")
-    inn.guests.hear("one", RunFinished(run_id="done", outcome=DONE))
-    inn.guests.settle("one", outcome)
+    inn.remote_children.hear("one", RunFinished(run_id="done", outcome=DONE))
+    inn.remote_children.settle("one", outcome)
     assert (inn.runs["g"].status, inn.runs["done"].status) == (status, Status.COMPLETED)
-    assert (inn.runs["g"].outcome.error, inn.guests.find_bus("g")) == ("the run that started it ended", None)
+    assert (inn.runs["g"].outcome.error, inn.remote_children.find_bus("g")) == ("the run that started it ended", None)
 
 
 @pytest.mark.parametrize(
@@ -324,13 +331,16 @@ def test_numbers_of_elsewhere_are_bounded(inn):
     inn.start(attempt=0, queued_ms=-5, call_id="x" * 200)
     run = inn.runs["g"]
     assert (run.attempt, run.queued_ms, run.call_id) == (1, 0, "x" * 200)
-    assert (inn.guests.speak("g", "steer", {}), inn.guests.speak("nobody", "steer", {})) == (True, False)
+    assert (inn.remote_children.speak("g", "steer", {}), inn.remote_children.speak("nobody", "steer", {})) == (
+        True,
+        False,
+    )
 
 
 def test_guest_that_goes_on_after_a_crash_is_heard(inn):
     inn.queue()
-    inn.guests.hear("one", RunPlaced(run_id="g", worker="a"))
-    assert inn.guests.find_bus("g") is None
+    inn.remote_children.hear("one", RunPlaced(run_id="g", worker="a"))
+    assert inn.remote_children.find_bus("g") is None
     inn.runs.tell(RunStarted(run_id="g"))
-    inn.guests.hear("one", RunPlaced(run_id="g", worker="b"))
-    assert inn.guests.find_bus("g") is not None
+    inn.remote_children.hear("one", RunPlaced(run_id="g", worker="b"))
+    assert inn.remote_children.find_bus("g") is not None

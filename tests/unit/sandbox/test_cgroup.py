@@ -22,10 +22,10 @@ def unified(tmp_path: Path) -> Path:
 
 
 def test_second_version_takes_processes(unified: Path) -> None:
-    corral = ControlGroup(str(unified), most=7, is_root=True)
-    assert (corral.is_useful, corral.takes_threads) == (True, False)
+    control_group = ControlGroup(str(unified), most=7, is_root=True)
+    assert (control_group.is_useful, control_group.takes_threads) == (True, False)
     (group,) = list_groups(unified)
-    corral.admit(4711)
+    control_group.admit(4711)
     written = {path.name: path.read_text() for path in (unified / group).iterdir()}
     assert (group.split("-")[:2], written) == (
         ["retinue", str(os.getpid())],
@@ -52,26 +52,26 @@ def test_untested_group_is_told(unified: Path, tmp_path_factory: pytest.TempPath
 
 
 def test_thread_enters_the_group(unified: Path) -> None:
-    corral = ControlGroup(str(unified), is_root=True)
-    assert corral.is_useful
+    control_group = ControlGroup(str(unified), is_root=True)
+    assert control_group.is_useful
     group = unified / list_groups(unified)[0]
     (group / "tasks").touch()
-    pen = RestrictedThread(corral, scoped=False)
+    pen = RestrictedThread(control_group, scoped=False)
     inside = pen.run(threading.get_native_id)
-    assert (corral.takes_threads, (group / "tasks").read_text()) == (True, str(inside))
+    assert (control_group.takes_threads, (group / "tasks").read_text()) == (True, str(inside))
     assert pen.run(threading.get_native_id) == inside != threading.get_native_id()
     pen.close()
 
 
 def test_ordinary_user_needs_none(unified: Path) -> None:
-    corral = ControlGroup(str(unified), is_root=False)
-    corral.admit(1)
-    assert (corral.is_useful, corral.takes_threads, list_groups(unified)) == (False, False, [])
+    control_group = ControlGroup(str(unified), is_root=False)
+    control_group.admit(1)
+    assert (control_group.is_useful, control_group.takes_threads, list_groups(unified)) == (False, False, [])
 
 
 def test_machine_without_groups_has_none(tmp_path: Path) -> None:
-    corral = ControlGroup(str(tmp_path), is_root=True)
-    assert (corral.is_useful, list(tmp_path.iterdir())) == (False, [])
+    control_group = ControlGroup(str(tmp_path), is_root=True)
+    assert (control_group.is_useful, list(tmp_path.iterdir())) == (False, [])
 
 
 def test_leftovers_of_dead_are_removed(unified: Path) -> None:
@@ -85,10 +85,10 @@ def test_leftovers_of_dead_are_removed(unified: Path) -> None:
 
 
 def test_empty_group_goes_at_the_end(unified: Path) -> None:
-    corral = ControlGroup(str(unified), is_root=True)
-    assert corral.is_useful
+    control_group = ControlGroup(str(unified), is_root=True)
+    assert control_group.is_useful
     (unified / list_groups(unified)[0] / "pids.max").unlink()  # the kernel's own files are no hindrance
-    corral.close()
+    control_group.close()
     assert list_groups(unified) == []
 
 

@@ -91,21 +91,21 @@ def test_command_of_root_has_a_warden_around(tmp_path: Path, work: Path) -> None
     (tmp_path / "cgroup.procs").touch()
     found = []
     for is_root in (False, True):
-        server = ForkServer(corral=ControlGroup(str(tmp_path), is_root=is_root))
+        server = ForkServer(control_group=ControlGroup(str(tmp_path), is_root=is_root))
         box = BwrapConfinement(WHOLE["bwrap"], Profile(str(work)), server)
         with box.wrap(["/bin/true"], {}, str(work)) as launch:
-            found.append((launch.layers, isinstance(launch.spawner, ServerSpawner), launch.pen))
+            found.append((launch.layers, isinstance(launch.spawner, ServerSpawner), launch.spawn_thread))
         box.close()
         server.close()
     assert found == [(1, False, None), (2, True, None)]
 
 
 def test_scoped_command_has_a_pen(tmp_path: Path, work: Path) -> None:
-    server = ForkServer(corral=ControlGroup(str(tmp_path), is_root=False))
+    server = ForkServer(control_group=ControlGroup(str(tmp_path), is_root=False))
     scoped = SandboxStatus("enforced", "bwrap", program="/bin/x", features=frozenset({"scope"}))
     box = BwrapConfinement(scoped, Profile(str(work)), server)
     with box.wrap(["/bin/true"], {}, str(work), pass_fds=(7,)) as launch:
-        assert (launch.pen, launch.layers) == (server.find_pen(scoped=True), 1)
+        assert (launch.spawn_thread, launch.layers) == (server.find_thread(scoped=True), 1)
         assert (launch.pass_fds[0], len(launch.pass_fds), launch.argv[-1]) == (7, 2, "/bin/true")
         assert os.read(launch.pass_fds[1], 8)
         assert launch.max_memory == find_bound()
@@ -340,7 +340,7 @@ def test_place_that_cannot_be_protected_refuses_the_command(work: Path) -> None:
     ],
 )
 def test_landlock_has_the_stricter_filter(profile: Profile, sockets: Sockets, tmp_path: Path) -> None:
-    server = ForkServer(corral=ControlGroup(str(tmp_path), is_root=False))
+    server = ForkServer(control_group=ControlGroup(str(tmp_path), is_root=False))
     box = LandlockConfinement(WHOLE["landlock"], profile, server)
     is_writer = not profile.is_readonly
     rules = Filter(sockets, tracing=is_writer, metadata=is_writer, namespaces=False, apart=False)
@@ -356,7 +356,7 @@ def test_landlock_has_the_stricter_filter(profile: Profile, sockets: Sockets, tm
 def test_server_of_others_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[ForkServer] = []
     monkeypatch.setattr(ForkServer, "close", lambda server: closed.append(server))
-    server = ForkServer(corral=ControlGroup(str(tmp_path), is_root=False))
+    server = ForkServer(control_group=ControlGroup(str(tmp_path), is_root=False))
     LandlockConfinement(WHOLE["landlock"], Profile("/"), server).close()
     assert closed == []
     LandlockConfinement(WHOLE["landlock"], Profile("/")).close()

@@ -34,7 +34,7 @@ from tests.needs import need_backend
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    found = ForkServer(corral=ControlGroup(str(tmp_path_factory.mktemp("groups")), is_root=False))
+    found = ForkServer(control_group=ControlGroup(str(tmp_path_factory.mktemp("groups")), is_root=False))
     yield found
     found.close()
 
@@ -216,7 +216,7 @@ def test_scoped_command_gets_no_more_rights(server: ForkServer) -> None:
 
 
 def test_killed_server_is_started_again(tmp_path: Path) -> None:
-    server = ForkServer(corral=ControlGroup(str(tmp_path), is_root=False))
+    server = ForkServer(control_group=ControlGroup(str(tmp_path), is_root=False))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(2):
         assert run(ServerSpawner(server), "/bin/true")[0] == 0
@@ -241,7 +241,7 @@ def test_missing_server_is_told(tmp_path: Path) -> None:
 
 
 def test_server_ends_when_it_is_closed(tmp_path: Path) -> None:
-    server = ForkServer(corral=ControlGroup(str(tmp_path), is_root=False))
+    server = ForkServer(control_group=ControlGroup(str(tmp_path), is_root=False))
     assert run(ServerSpawner(server), "/bin/true")[0] == 0
     process = server._process
     begin = time.monotonic()

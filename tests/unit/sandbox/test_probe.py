@@ -26,7 +26,7 @@ done
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ForkServer]:
     (tmp_path / "groups").mkdir()
-    found = ForkServer(corral=ControlGroup(str(tmp_path / "groups"), is_root=False))
+    found = ForkServer(control_group=ControlGroup(str(tmp_path / "groups"), is_root=False))
     yield found
     found.close()
 

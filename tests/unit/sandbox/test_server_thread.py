@@ -11,7 +11,7 @@ from tests.needs import read_abi
 
 
 def count_threads() -> int:
-    return sum(thread.name.startswith("retinue-pen") for thread in threading.enumerate())
+    return sum(thread.name.startswith("retinue-spawn") for thread in threading.enumerate())
 
 
 def test_thread_ends_with_the_pen(tmp_path: Path) -> None:

@@ -73,8 +73,8 @@ class Crew:
 
 
 def test_glimpse_follows_a_reply_and_its_tools():
-    overheard, crew = SubagentStreams(), Crew()
-    overheard.hear(ev.RunStarted(run_id="r1", at_ms=1), crew)
+    subagent_streams, crew = SubagentStreams(), Crew()
+    subagent_streams.hear(ev.RunStarted(run_id="r1", at_ms=1), crew)
     result = ToolResultMessage("c1", "read", [TextContent("x")], False, 1)
     seen = []
     for event in [
@@ -85,7 +85,7 @@ def test_glimpse_follows_a_reply_and_its_tools():
         ev.ToolFinished(run_id="r1", result=result),
     ]:
         crew.play(event)
-        seen.append(overheard.glimpse("r1"))
+        seen.append(subagent_streams.glimpse("r1"))
     words = "I read."
     assert seen == [
         NOTHING,

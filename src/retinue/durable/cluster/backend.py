@@ -73,7 +73,7 @@ class ClusterBackend:
 
             setup = setup.change(features=(RemoteWorktree(), *setup.features))
         content = self._build_content(setup, remote_request, manager.root, cluster)
-        return RemoteRun(setup, remote_request, self._ports, cluster, manager.guests, content)
+        return RemoteRun(setup, remote_request, self._ports, cluster, manager.remote_children, content)
 
     async def close(self) -> None:
         if self._cluster is not None:

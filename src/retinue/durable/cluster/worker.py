@@ -209,14 +209,14 @@ class Worker:
         assignment = claim.assignment
         budget = RemainingBudget(database, assignment.id, assignment.leases, claim)
         await budget.recover()
-        teller = EventBatches(claim)
+        batches = EventBatches(claim)
         folder = self._folder / "runs" / f"{assignment.id}-{claim.epoch}"
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(teller.run())
-                outcome = await self._contain(claim, self._work_in(database, claim, budget, teller, folder))
-                teller.end()
-            await teller.flush(outcome)
+                group.create_task(batches.run())
+                outcome = await self._contain(claim, self._work_in(database, claim, budget, batches, folder))
+                batches.end()
+            await batches.flush(outcome)
             if outcome.status is Status.FAILED and is_ours(outcome.error):
                 self._say(f"run {assignment.id} failed on this worker: {escape_line(outcome.error, MOST_TOLD)}")
         finally:
@@ -239,7 +239,7 @@ class Worker:
         return Outcome(Status.FAILED, reason, error=f"on worker {self.name}: {told}")
 
     async def _work_in(
-        self, database: Database, claim: Claim, budget: RemainingBudget, teller: EventBatches, folder: Path
+        self, database: Database, claim: Claim, budget: RemainingBudget, batches: EventBatches, folder: Path
     ) -> Outcome:
         assignment = claim.assignment
         kept = await claim.read()
@@ -265,7 +265,7 @@ class Worker:
                 recorded=RecordFeature(keeper),
                 keep=keeper.keep,
                 goes_on=goes_on,
-                hear=teller.hear,
+                hear=batches.hear,
                 submit=submit,
                 budget=budget,
                 former=former,

@@ -91,11 +91,11 @@ class ChildEvents:
             self._attach(event.run_id)
 
     def _attach(self, run_id: str) -> None:
-        lookout = self._look()
-        run = lookout.find(run_id)
+        session_runs = self._look()
+        run = session_runs.find(run_id)
         if run_id in self._followed or run is None or run.status.is_final:
             return
-        if lookout.overhear(run_id, self._follow, pieces=False, kinds=_STEPS):
+        if session_runs.overhear(run_id, self._follow, pieces=False, kinds=_STEPS):
             self._followed.add(run_id)
 
     def _follow(self, event: Event) -> None:

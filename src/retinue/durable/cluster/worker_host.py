@@ -52,10 +52,10 @@ class Agent(Protocol):
     def questions(self) -> PendingQuestions: ...
 
     @property
-    def lookout(self) -> RunView: ...
+    def session_runs(self) -> RunView: ...
 
     @property
-    def chronicle(self) -> "SessionReader": ...
+    def history(self) -> "SessionReader": ...
 
     async def prompt(self, content: str, *, settle: bool = False) -> Outcome: ...
 
@@ -173,14 +173,14 @@ class HostedRun:
 
     def _pass_on(self, data: dict[str, Any]) -> None:
         """Deliver a message of the front end to a child, if it is still in that attempt."""
-        lookout, verb, run_id = self._retinue.lookout, data.get("verb"), str(data.get("run", ""))
-        run = lookout.find(run_id)
+        session_runs, verb, run_id = self._retinue.session_runs, data.get("verb"), str(data.get("run", ""))
+        run = session_runs.find(run_id)
         if run is None or run.attempt != data.get("attempt"):
             return
         if verb == "steer":
-            lookout.steer(run_id, str(data.get("text", "")))
+            session_runs.steer(run_id, str(data.get("text", "")))
         elif verb == "stop":
-            lookout.stop(run_id)
+            session_runs.stop(run_id)
         elif verb == "restrict":
             self._restrict(data, run_id)
 
@@ -193,7 +193,7 @@ class HostedRun:
             if self._assignment.tells_below:
                 own = retinue.run_id, self._assignment.run_id
                 self._relay = ChildEvents(
-                    own, lambda: retinue.lookout, self._job.hear, partial(bring_home, job=self._job)
+                    own, lambda: retinue.session_runs, self._job.hear, partial(bring_home, job=self._job)
                 )
             stop_listening = retinue.listen(lambda event: self._hear(retinue, event))
             try:
@@ -314,18 +314,18 @@ def _tell_missing(assignment: Assignment) -> str:
 
 def _count_passed_on(retinue: Agent) -> Counter[tuple[str, str]]:
     """Count what an earlier worker has already sent to children, by run and text."""
-    facts = [entry.get("data") for entry in retinue.chronicle.list_entries() if entry.get("customType") == CREW]
+    facts = [entry.get("data") for entry in retinue.history.list_entries() if entry.get("customType") == CREW]
     said = (fact for fact in facts if isinstance(fact, dict) and fact.get("type") == "RunSteered")
     return Counter((str(fact.get("runId")), str(fact.get("text"))) for fact in said)
 
 
 def _list_calls(retinue: Agent) -> list[str]:
-    said = retinue.chronicle.list_messages()
+    said = retinue.history.list_messages()
     return [call.id for message in said if isinstance(message, AssistantMessage) for call in message.calls]
 
 
 def _read_words(retinue: Agent) -> list[str]:
-    return [_to_text(message) for message in retinue.chronicle.list_messages() if isinstance(message, UserMessage)]
+    return [_to_text(message) for message in retinue.history.list_messages() if isinstance(message, UserMessage)]
 
 
 def _to_text(message: UserMessage) -> str:
@@ -337,7 +337,7 @@ def _to_text(message: UserMessage) -> str:
 def _count_all(retinue: Agent, outcome: Outcome, task: str) -> Outcome:
     """Return the outcome with the usage of earlier workers for the same task, taken from the session."""
     usage, turns, calls = Usage(), 0, 0
-    for message in retinue.chronicle.list_messages():
+    for message in retinue.history.list_messages():
         if isinstance(message, UserMessage) and task in _to_text(message):
             usage, turns, calls = Usage(), 0, 0
         if isinstance(message, AssistantMessage):

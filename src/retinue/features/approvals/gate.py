@@ -168,7 +168,7 @@ def is_consent(answer: str) -> bool:
 class GatePorts:
     """What a gate needs from its run."""
 
-    desk: PendingQuestions
+    questions: PendingQuestions
     agent: str
     """The name of the run's definition; empty for the main agent."""
     is_confined: bool
@@ -279,8 +279,8 @@ class ApprovalGate:
     async def _confirm(
         self, call: ToolCall, subject: ApprovalSubject, why: LayerDecision, made: Amendment | None
     ) -> LayerDecision:
-        desk = self._ports.desk
-        if not desk.has_frontend:
+        questions = self._ports.questions
+        if not questions.has_frontend:
             return LayerDecision("deny", "confirmation", NO_FRONTEND)
         text = render_arguments(call.arguments)
         if self._spared[call.name, text] > 0:
@@ -289,14 +289,14 @@ class ApprovalGate:
         # A rule or a hook asks about each call, whatever else is allowed.
         kind = subject.kind if why.layer == "mode" else None
         further = ALLOW_AGAIN if kind is None else f"{ALLOW}, and all {kind.label} in this session"
-        answer = await desk.ask(self._ask_about(call, subject, why, made, further))
+        answer = await questions.ask(self._ask_about(call, subject, why, made, further))
         if answer == ALLOW_AGAIN:
             self._book.grant(subject.call)
         elif answer == further and kind is not None:
             self._book.grant_kind(kind)
         if is_consent(answer):
             return LayerDecision("allow", "confirmation")
-        if not desk.has_frontend:
+        if not questions.has_frontend:
             return LayerDecision("deny", "confirmation", NO_FRONTEND)
         reason = answer.removeprefix(DENY).removeprefix(":").strip()[:_MAX_REASON]
         return LayerDecision("deny", "confirmation", f"{DENIED_BY_USER}: {reason}" if reason else DENIED_BY_USER)

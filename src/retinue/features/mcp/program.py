@@ -275,7 +275,7 @@ def _spawn(command: ProcessCommand, tree: Tree, stdio: Stdio) -> "subprocess.Pop
             pass_fds=(*command.pass_fds, *((stdio.lifeline,) if tree.needs_lifeline else ())),
         )
 
-    return start() if command.pen is None else command.pen.run(start)
+    return start() if command.spawn_thread is None else command.spawn_thread.run(start)
 
 
 def _name_signal(number: int) -> str:

@@ -56,8 +56,8 @@ def find_tools(tools: Sequence[ToolSpec]) -> ToolNames:
     return {_TOOLS[tool.own_name]: tool.name for tool in known}
 
 
-def to_call(action: Action, kit: ToolNames, call_id: str) -> ToolCall:
-    return ToolCall(call_id, kit[type(action)], msgspec.to_builtins(action))
+def to_call(action: Action, tool_names: ToolNames, call_id: str) -> ToolCall:
+    return ToolCall(call_id, tool_names[type(action)], msgspec.to_builtins(action))
 
 
 def to_action(call: ToolCall) -> Action | None:

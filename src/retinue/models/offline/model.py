@@ -61,7 +61,7 @@ class Turn:
         """The model of the subagents it starts."""
         self._transcript = read_transcript(request.messages, request.tools)
         self._delegated = read_delegated(request.messages)
-        self._kit = find_tools(request.tools)
+        self._tool_names = find_tools(request.tools)
         self._is_over = self._transcript.wrap_up or is_summary_request(self._transcript.question)
 
     def take(self) -> tuple[str, list[ToolCall]]:
@@ -75,9 +75,9 @@ class Turn:
         findings = collect_findings(self._transcript.exchanges, self._request.memo)
         rankings = [Ranking(question, findings, self._request.memo) for question in questions]
         turns = self._transcript.turns
-        actions = [] if self._is_over else plan_turn(rankings, self._kit, turns)
+        actions = [] if self._is_over else plan_turn(rankings, self._tool_names, turns)
         if actions:
-            calls = [to_call(action, self._kit, self._name(index)) for index, action in enumerate(actions)]
+            calls = [to_call(action, self._tool_names, self._name(index)) for index, action in enumerate(actions)]
             return describe_step(questions, actions, turns), calls
         return self._fetch() or self._report([render_answer(rankings, self._transcript)])
 

@@ -41,22 +41,22 @@ _GUIDES = re.compile(
 Step: TypeAlias = Callable[[Ranking], Iterable[Action]]
 
 
-def plan_turn(rankings: Sequence[Ranking], kit: ToolNames, turns: int) -> list[Action]:
+def plan_turn(rankings: Sequence[Ranking], tool_names: ToolNames, turns: int) -> list[Action]:
     """The next actions for all questions, interleaved; empty when it is time to answer."""
-    if turns >= MAX_TURNS or SearchAction not in kit:
+    if turns >= MAX_TURNS or SearchAction not in tool_names:
         return []
-    proposals = [_plan_next(ranking, kit, turns) for ranking in rankings]
+    proposals = [_plan_next(ranking, tool_names, turns) for ranking in rankings]
     merged = dict.fromkeys(action for row in zip_longest(*proposals) for action in row if action is not None)
     left = MAX_CALLS + MORE_CALLS * (len(rankings) - 1) - len(rankings[0].findings.actions)
     return list(merged)[: max(0, left)]
 
 
-def _plan_next(ranking: Ranking, kit: ToolNames, turns: int) -> list[Action]:
+def _plan_next(ranking: Ranking, tool_names: ToolNames, turns: int) -> list[Action]:
     for step in _STEPS.get(ranking.question.kind, ())[turns:]:
         actions = [
             action
             for action in dict.fromkeys(step(ranking))
-            if type(action) in kit and action not in ranking.findings.actions
+            if type(action) in tool_names and action not in ranking.findings.actions
         ]
         if actions:
             return actions

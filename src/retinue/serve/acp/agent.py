@@ -133,7 +133,7 @@ class AcpAgent:
 
     async def load_session(self, cwd: str, session_id: str, mcp_servers: Any = None, **_: Any) -> LoadSessionResponse:
         session = await self._find_or_open(cwd, session_id, mcp_servers)
-        session.updates.replay(session.crew.chronicle.list_messages())
+        session.updates.replay(session.crew.history.list_messages())
         return LoadSessionResponse(modes=session.modes, config_options=list(session.options))
 
     async def resume_session(

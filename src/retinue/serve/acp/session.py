@@ -39,7 +39,7 @@ class AcpSession:
 
     def __init__(self, crew: Retinue, agent: "AcpAgent", cwd: str) -> None:
         self.crew = crew
-        self.id = crew.chronicle.id
+        self.id = crew.history.id
         self.cwd = cwd
         self.closed = asyncio.Event()
         """Set to close the session."""
@@ -62,7 +62,9 @@ class AcpSession:
         if isinstance(event, ModelChanged | ThinkingChanged) and event.run_id == self.crew.run_id:
             self.tell_options()
         if isinstance(event, RunStarted) and event.run_id != self.crew.run_id:
-            self.crew.lookout.overhear(event.run_id, self.updates, pieces=False, kinds=(ToolStarted, MessageFinished))
+            self.crew.session_runs.overhear(
+                event.run_id, self.updates, pieces=False, kinds=(ToolStarted, MessageFinished)
+            )
 
     def _send(self, update: Mapping[str, Any]) -> None:
         self._agent.notify("session/update", {"sessionId": self.id, "update": update})

@@ -51,7 +51,7 @@ async def set_session_name(link: RpcConnection, command: RpcCommand) -> Any:
     name = command.take_text("name").strip()
     if not name:
         raise UsageError("Session name cannot be empty")
-    link.crew.chronicle.rename(name)
+    link.crew.history.rename(name)
     return UNSET
 
 
@@ -59,7 +59,7 @@ async def export_html(link: RpcConnection, command: RpcCommand) -> Any:
     """Write the session as an HTML file; by default into the working directory."""
     from retinue.views.export.page import export_session
 
-    file = link.crew.chronicle.file
+    file = link.crew.history.file
     if file is None:
         raise UsageError("this session is not saved, so it cannot be exported")
     asked = command.find_text("outputPath")
@@ -69,7 +69,7 @@ async def export_html(link: RpcConnection, command: RpcCommand) -> Any:
 
 
 async def get_state(link: RpcConnection, command: RpcCommand) -> Any:
-    crew, chronicle, tuning = link.crew, link.crew.chronicle, link.crew.tuning
+    crew, history, tuning = link.crew, link.crew.history, link.crew.tuning
     state: dict[str, Any] = {
         "model": to_model(crew.selection.model),
         "thinkingLevel": crew.selection.thinking,
@@ -78,47 +78,47 @@ async def get_state(link: RpcConnection, command: RpcCommand) -> Any:
         "steeringMode": tuning.steering_mode,
         "followUpMode": tuning.follow_up_mode,
     }
-    if chronicle.file is not None:
-        state["sessionFile"] = chronicle.file
-    state["sessionId"] = chronicle.id
-    if chronicle.name:
-        state["sessionName"] = chronicle.name
+    if history.file is not None:
+        state["sessionFile"] = history.file
+    state["sessionId"] = history.id
+    if history.name:
+        state["sessionName"] = history.name
     steering, follow_up = crew.waiting
     return {
         **state,
         "autoCompactionEnabled": tuning.compacts,
-        "messageCount": len(chronicle.list_messages()),
+        "messageCount": len(history.list_messages()),
         "pendingMessageCount": len(steering) + len(follow_up),
     }
 
 
 async def get_messages(link: RpcConnection, command: RpcCommand) -> Any:
-    return {"messages": link.crew.chronicle.list_messages()}
+    return {"messages": link.crew.history.list_messages()}
 
 
 async def get_last_assistant_text(link: RpcConnection, command: RpcCommand) -> Any:
-    return {"text": link.crew.chronicle.find_last_text()}
+    return {"text": link.crew.history.find_last_text()}
 
 
 async def get_session_stats(link: RpcConnection, command: RpcCommand) -> Any:
-    return link.crew.chronicle.count()
+    return link.crew.history.count()
 
 
 async def get_fork_messages(link: RpcConnection, command: RpcCommand) -> Any:
     """List the user messages from which the session can be forked."""
-    return {"messages": link.crew.chronicle.list_prompts()}
+    return {"messages": link.crew.history.list_prompts()}
 
 
 async def get_entries(link: RpcConnection, command: RpcCommand) -> Any:
     """All entries, or those after `since`."""
-    chronicle = link.crew.chronicle
-    return {"entries": chronicle.list_entries(command.find_text("since")), "leafId": chronicle.leaf_id}
+    history = link.crew.history
+    return {"entries": history.list_entries(command.find_text("since")), "leafId": history.leaf_id}
 
 
 async def get_tree(link: RpcConnection, command: RpcCommand) -> Any:
     """All entries as a tree."""
-    chronicle = link.crew.chronicle
-    return {"tree": Raw(b"".join(_render_tree(chronicle.build_tree()))), "leafId": chronicle.leaf_id}
+    history = link.crew.history
+    return {"tree": Raw(b"".join(_render_tree(history.build_tree()))), "leafId": history.leaf_id}
 
 
 def _render_tree(roots: list[dict[str, Any]]) -> Iterator[bytes]:

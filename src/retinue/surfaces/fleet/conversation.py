@@ -26,7 +26,7 @@ def load_messages(caller: Caller, run: Run) -> list[Message] | None:
     live = caller.manager.live(run.id)
     if live is not None:
         return live.session.context().messages
-    if heard := caller.manager.guests.list_messages(run.id):
+    if heard := caller.manager.remote_children.list_messages(run.id):
         return heard
     if run.outcome is None or not run.outcome.session_file:
         return None

@@ -27,7 +27,7 @@ async def list_rows(app: "RetinueApp") -> list[PickerRow]:
     menu = KindsMenu(app)
     crew = app.link.crew
     rows = []
-    if runs := crew.lookout.runs:
+    if runs := crew.session_runs.runs:
         rows.append(PickerRow("runs", title_runs(runs)))
     found = await menu.attempt(lambda: menu.open_roster().read().group())
     rows.append(PickerRow("types", f"Agent types ({len(found or ())})"))

@@ -83,7 +83,7 @@ async def _stop_agent(app: "RetinueApp") -> None:
 async def fork_session(app: "RetinueApp", words: str) -> None:
     """Switch to a copy that ends before a chosen user message, and put that message into the editor."""
     _check_said(app)
-    said = app.link.crew.chronicle.list_prompts()
+    said = app.link.crew.history.list_prompts()
     rows = [PickerRow(each.entry_id, clean_line(fold_skill(each.text), 200)) for each in said]
     chosen = await app.ask(Picker("Fork before", rows, chosen=said[-1].entry_id))
     if chosen:
@@ -101,7 +101,7 @@ async def clone_session(app: "RetinueApp", words: str) -> None:
 
 
 def _check_said(app: "RetinueApp") -> None:
-    if not app.link.crew.chronicle.list_prompts():
+    if not app.link.crew.history.list_prompts():
         raise UsageError("the conversation is empty")
 
 

@@ -98,7 +98,7 @@ async def choose_theme(app: "RetinueApp", words: str) -> None:
 
 async def export_session(app: "RetinueApp", words: str) -> None:
     """Write the session as an HTML file; by default into the working directory."""
-    file = app.link.crew.chronicle.file
+    file = app.link.crew.history.file
     if file is None:
         raise UsageError("this session is not saved, so it cannot be exported")
     target = Path(words or f"{Path(file).stem}.html")
@@ -128,7 +128,7 @@ async def choose_approvals(app: "RetinueApp", words: str) -> None:
     if not chosen:
         return
     crew.approvals = chosen
-    is_late = now == "never" != chosen and count_working(crew.lookout.runs)
+    is_late = now == "never" != chosen and count_working(crew.session_runs.runs)
     link.note(f"approvals: {chosen}" + ("; agents that already run continue without questions" if is_late else ""))
 
 

@@ -42,7 +42,7 @@ async def resume_session(app: "RetinueApp", words: str) -> None:
     """Resume a session of this folder, by name or from a list."""
     everything = words == "all"
     found = await asyncio.to_thread(list_sessions, app.request, everything=everything)
-    now = app.link.crew.chronicle.file
+    now = app.link.crew.history.file
     meant: Sequence[Mapping[str, Any]] = found
     if words and not everything:
         meant = match_sessions(found, words)
@@ -68,16 +68,16 @@ async def resume_session(app: "RetinueApp", words: str) -> None:
 async def name_session(app: "RetinueApp", words: str) -> None:
     if not words:
         raise UsageError("the name is missing; for example: /name refactoring the parser")
-    app.link.crew.chronicle.rename(words)
+    app.link.crew.history.rename(words)
     app.link.note(f"session renamed to {clean_line(words, 80)}")
 
 
 async def show_session(app: "RetinueApp", words: str) -> None:
     """Show the session's statistics."""
-    stats: Any = app.link.crew.chronicle.count()
-    used = _sum_costs(app.link.crew.chronicle.list_costs(app.link.crew.lookout))
+    stats: Any = app.link.crew.history.count()
+    used = _sum_costs(app.link.crew.history.list_costs(app.link.crew.session_runs))
     lines = [
-        f"session   {app.link.crew.chronicle.file or 'not saved'}",
+        f"session   {app.link.crew.history.file or 'not saved'}",
         f"id        {stats.session_id}",
         f"messages  {stats.user_messages} from you, {stats.assistant_messages} replies, {stats.tool_calls} tool calls",
         f"tokens    {describe_usage(used)}",
@@ -99,7 +99,7 @@ def describe_usage(usage: Usage) -> str:
 
 async def show_costs(app: "RetinueApp", words: str) -> None:
     """Show what each agent has used with each model, and the sum."""
-    costs = app.link.crew.chronicle.list_costs(app.link.crew.lookout)
+    costs = app.link.crew.history.list_costs(app.link.crew.session_runs)
     models = sorted({cost.model for cost in costs if cost.usage != Usage()})
     priced = app.link.crew.selection.list_models()
     savings = measure_savings([(cost.model, cost.usage) for cost in costs], priced)

@@ -47,9 +47,9 @@ async def show_diff(app: "RetinueApp", words: str) -> None:
     """Show what has changed in the working tree since the session began."""
     await app.speech.settle_start(is_change_next=False)
     crew = app.link.crew
-    messages: list[Message] = [*crew.chronicle.list_messages()]
-    for run in crew.lookout.runs:
-        messages += crew.lookout.read_messages(run.id)
+    messages: list[Message] = [*crew.history.list_messages()]
+    for run in crew.session_runs.runs:
+        messages += crew.session_runs.read_messages(run.id)
     tree = crew.working_tree
     if tree is None:
         from retinue.views.working_tree import collect_edits
@@ -80,7 +80,7 @@ async def show_branches(app: "RetinueApp", words: str) -> None:
 
 async def show_context(app: "RetinueApp", words: str) -> None:
     """Show what fills the context window."""
-    use = app.link.crew.chronicle.measure()
+    use = app.link.crew.history.measure()
     app.show_panel(f"Context of {app.link.crew.model.ref}", draw_context(app, use))
 
 

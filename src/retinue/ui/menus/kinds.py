@@ -12,7 +12,7 @@ from retinue.ui.menus.base import HINT, Menu
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.picker import PickerRow
 from retinue.ui.screens.prompt import TextPage
-from retinue.views.agent import render_portrait
+from retinue.views.agent import render_details
 
 if TYPE_CHECKING:
     from retinue.app import Roster
@@ -94,18 +94,18 @@ class KindsMenu(Menu):
     async def _offer(self, roster: "Roster", name: str, variants: Sequence[dict[str, Any]] = ()) -> None:
         """Show the actions and variants until the user goes back or the agent has changed."""
         while True:
-            portrait = await self.attempt(lambda: roster.describe(name))
-            if portrait is None:
+            details = await self.attempt(lambda: roster.describe(name))
+            if details is None:
                 return
-            about, kind = portrait.to_json(), roster.find_kind(portrait.definition)
-            is_found = roster.find(name) == portrait.definition  # else only `dispatch_agent` finds it by this name
+            about, kind = details.to_json(), roster.find_kind(details.definition)
+            is_found = roster.find(name) == details.definition  # else only `dispatch_agent` finds it by this name
             deeds = ["details", *(list_deeds(kind, is_enabled=about["enabled"]) if is_found else ())]
             rows = [_DEEDS[deed] for deed in deeds] + [draw_variant(row) for row in variants]
             deed = await self.choose(about["name"], rows, about=describe_kind(about))
             if deed is None:
                 return
             if deed == "details":
-                await self.app.ask(Panel(about["name"], render_portrait(about)))
+                await self.app.ask(Panel(about["name"], render_details(about)))
             elif deed not in _DEEDS:
                 await self._offer(roster, deed)
             elif await self._do(roster, deed, about):

@@ -36,11 +36,11 @@ class RunsMenu(Menu):
         chosen: str | None = ""
         while chosen is not None:
             now_ms = self.app.now_ms()
-            runs = order_runs(self.app.link.crew.lookout.runs)
-            glimpse = self.app.link.overheard.glimpse
+            runs = order_runs(self.app.link.crew.session_runs.runs)
+            glimpse = self.app.link.subagent_streams.glimpse
             rows = [draw_run(run, now_ms, glimpse(run.id)) for run in runs]
             chosen = await self.choose(title_runs(runs), rows, chosen=chosen)
-            found = self.app.link.crew.lookout.find(chosen) if chosen else None
+            found = self.app.link.crew.session_runs.find(chosen) if chosen else None
             if found is not None:
                 await self.app.ask(RunViewer(found))
 

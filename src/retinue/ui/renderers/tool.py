@@ -229,7 +229,7 @@ class ToolView(BlockView):
         if self.block.status == "failed" or (self.is_open and self.block.status == "done"):
             return None
         link = self.app.link
-        find_run = link.crew.lookout.find if link.is_open else lambda run_id: None
+        find_run = link.crew.session_runs.find if link.is_open else lambda run_id: None
         words = describe_end(self.block.details, find_run)
         return Padding(Text(f"⎿  {words}", style="dim"), (0, 0, 0, 2)) if words else None
 

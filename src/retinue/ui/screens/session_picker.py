@@ -95,7 +95,7 @@ class SessionPicker(Picker):
         if not name or not name.strip():
             return
         if found["path"] == self._now:
-            self.app.link.crew.chronicle.rename(name.strip())
+            self.app.link.crew.history.rename(name.strip())
         elif not await self._try(lambda: rename_session(found["path"], name.strip())):
             return
         self._found = [{**each, "name": name.strip()} if each is found else each for each in self._found]

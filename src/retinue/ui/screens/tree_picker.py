@@ -190,8 +190,8 @@ class TreePicker(Picker):
 
     def __init__(self, app: "RetinueApp", wanted: str = "default", chosen: str = "") -> None:
         """`chosen` is highlighted, or else the current entry."""
-        self._chronicle = app.link.crew.chronicle
-        self._roots = self._chronicle.build_tree()
+        self._history = app.link.crew.history
+        self._roots = self._history.build_tree()
         self._wanted = wanted
         self._folded: set[str] = set()
         self._has_times = False
@@ -204,7 +204,7 @@ class TreePicker(Picker):
         self.tell(self._describe())
 
     def _make_rows(self) -> list[PickerRow]:
-        self._leaves = list_leaves(self._roots, self._chronicle.leaf_id, wanted=self._wanted, folded=self._folded)
+        self._leaves = list_leaves(self._roots, self._history.leaf_id, wanted=self._wanted, folded=self._folded)
         return [self._to_choice(leaf) for leaf in self._leaves]
 
     def _to_choice(self, leaf: TreeRow) -> PickerRow:
@@ -271,10 +271,10 @@ class TreePicker(Picker):
         if words is None:
             return
         try:
-            self._chronicle.label(leaf.entry_id, words.strip())
+            self._history.label(leaf.entry_id, words.strip())
         except RetinueError as error:
             self.notify(clean(str(error)), severity="error", markup=False)
-        self._roots = self._chronicle.build_tree()
+        self._roots = self._history.build_tree()
         self._renew(leaf.entry_id)
 
     def action_copy_lit(self) -> None:

@@ -119,12 +119,12 @@ class RunViewer(Overlay[None]):
         self.set_interval(FRAME_S, self.sync)
 
     async def _follow(self) -> None:
-        lookout = self.app.link.crew.lookout
-        self._talk = ConversationBlocks(self._run.id, lookout.read_messages(self._run.id))
-        self._talk.go_on(*self.app.link.overheard.find(self._run.id))
+        session_runs = self.app.link.crew.session_runs
+        self._talk = ConversationBlocks(self._run.id, session_runs.read_messages(self._run.id))
+        self._talk.go_on(*self.app.link.subagent_streams.find(self._run.id))
         self.query_one(Conversation).show(self._talk)
-        self._waiting = lookout.list_waiting(self._run.id)
-        async for event in lookout.follow(self._run.id):
+        self._waiting = session_runs.list_waiting(self._run.id)
+        async for event in session_runs.follow(self._run.id):
             self._talk.apply(event)
             self._follow_words(event)
 
@@ -170,7 +170,7 @@ class RunViewer(Overlay[None]):
         colors = dict(self.app.theme_variables)
         head = Text()
         head.append(f"{sign} ", style=colors.get(color, "dim"))
-        outlook = RowOptions(120, now_ms, frame, find_window=self.app.link.crew.lookout.find_window, colors=colors)
+        outlook = RowOptions(120, now_ms, frame, find_window=self.app.link.crew.session_runs.find_window, colors=colors)
         about, figures = Text(name_run(run), style="bold"), render_figures(run, outlook)
         # The description is shortened in favour of the figures, but not below LEAST_ABOUT.
         room = self.query_one("#head").size.width - 2 - head.cell_len - figures.cell_len
@@ -178,7 +178,7 @@ class RunViewer(Overlay[None]):
         head.append_text(about).append_text(figures)
         tags = [clean_line(run.agent, 60) if run.description else run.id, name_status(run)]
         if run.status is Status.RUNNING:
-            glimpse = self.app.link.overheard.glimpse(run.id)
+            glimpse = self.app.link.subagent_streams.glimpse(run.id)
             # The start of the answer is not repeated here because it is visible below.
             tags.append("answering" if glimpse.opening and not glimpse.tools else describe_activity(run, glimpse))
         if (retry := self._talk.retry) is not None:
@@ -229,7 +229,7 @@ class RunViewer(Overlay[None]):
         if self._run.status.is_final:
             self._tell("the agent has finished")
         elif self._armed_s:
-            self.app.link.crew.lookout.stop(self._run.id)
+            self.app.link.crew.session_runs.stop(self._run.id)
             self._disarm()
             self._tell("stopping")
         else:
@@ -243,7 +243,7 @@ class RunViewer(Overlay[None]):
 
     def _say(self, text: str) -> None:
         if text.strip():
-            is_sent = self.app.link.crew.lookout.steer(self._run.id, text)
+            is_sent = self.app.link.crew.session_runs.steer(self._run.id, text)
             self._sent += [text] if is_sent else []
             self._tell(
                 "queued: the agent reads it before its next reply" if is_sent else "not sent: the agent has finished"

@@ -59,8 +59,8 @@ class AgentList(Static):
         link = self.app.link
         if not link.is_open:
             return
-        lookout, settings = link.crew.lookout, link.crew.crew_settings
-        self._runs = _choose(lookout.runs, settings.widget_mode, is_all=settings.fleet_view)
+        session_runs, settings = link.crew.session_runs, link.crew.crew_settings
+        self._runs = _choose(session_runs.runs, settings.widget_mode, is_all=settings.fleet_view)
         if self.chosen not in (MAIN, *(run.id for run in self._runs)):
             self.chosen = MAIN
         most = self._find_room() if self._runs else 0
@@ -71,8 +71,8 @@ class AgentList(Static):
                 max(0, self.screen.size.width - 4),
                 now_ms,
                 int(now_ms / 1000 / FRAME_S),
-                find_window=lookout.find_window,
-                glimpse=link.overheard.glimpse,
+                find_window=session_runs.find_window,
+                glimpse=link.subagent_streams.glimpse,
                 colors=self.app.theme_variables,
                 mode=settings.widget_display_mode,
             )

@@ -17,9 +17,9 @@ _LABEL = 60
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 
 
-def draw_timeline(story: SessionReport) -> str:
+def draw_timeline(report: SessionReport) -> str:
     """Draw one row per agent with its waiting, model and tool time."""
-    rows = [chapter for chapter in order_chapters(story) if chapter.spans]
+    rows = [chapter for chapter in order_chapters(report) if chapter.spans]
     if not rows:
         return ""
     axis = TimeAxis([span for chapter in rows for span in chapter.spans])
@@ -144,11 +144,11 @@ def draw_bars(chapters: Sequence[ConversationReport]) -> str:
     return "\n".join([*parts, "</svg>"])
 
 
-def order_chapters(story: SessionReport) -> list[ConversationReport]:
+def order_chapters(report: SessionReport) -> list[ConversationReport]:
     """Return the tree of runs as a list, each run after its parent."""
-    below = story.map_children()
+    below = report.map_children()
     ordered: list[ConversationReport] = []
-    stack = [story.main]
+    stack = [report.main]
     while stack:
         chapter = stack.pop()
         ordered.append(chapter)

@@ -18,7 +18,7 @@ from retinue.settings.paths import find_paths
 from retinue.settings.providers import load_registry
 from retinue.views.export.charts import draw_bars, draw_timeline, order_chapters
 from retinue.views.export.conversation import cut_line, escape, render_messages
-from retinue.views.report import ConversationReport, SessionReport, read_story
+from retinue.views.report import ConversationReport, SessionReport, read_report
 
 _TIMES = {"model": "model", "tool": "tool", "waiting": "queued", "idle": "no agent working (shortened)"}
 _TOKENS = {"cached": "cached input", "input": "input", "output": "output"}
@@ -26,7 +26,7 @@ _HEAD_CHARS = 60
 _HASH_CHARS = 16
 
 
-def render_page(story: SessionReport, models: Iterable[ModelInfo] = ()) -> str:
+def render_page(report: SessionReport, models: Iterable[ModelInfo] = ()) -> str:
     style = _load_style()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -36,18 +36,18 @@ def render_page(story: SessionReport, models: Iterable[ModelInfo] = ()) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="referrer" content="no-referrer">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(story.title)}</title><style>{style}</style></head><body>",
-        f"<h1>{escape(story.title)}</h1>",
-        _render_facts(story, savings := story.measure_savings(models)),
+        f"<title>{escape(report.title)}</title><style>{style}</style></head><body>",
+        f"<h1>{escape(report.title)}</h1>",
+        _render_facts(report, savings := report.measure_savings(models)),
     ]
-    if timeline := draw_timeline(story):
+    if timeline := draw_timeline(report):
         parts += ["<h2>Timeline</h2>", _render_legend(_TIMES, timeline), timeline]
-    if bars := draw_bars(order_chapters(story)):
+    if bars := draw_bars(order_chapters(report)):
         parts += ["<h2>Tokens and cost</h2>", _render_legend(_TOKENS, bars), bars]
-    if story.runs:
-        parts += ["<h2>Runs</h2>", _render_branch(story.main.id, story.map_children(), savings)]
-    parts += ['<h2 id="main">Conversation</h2>', render_messages(story.main.messages)]
-    for chapter in order_chapters(story)[1:]:
+    if report.runs:
+        parts += ["<h2>Runs</h2>", _render_branch(report.main.id, report.map_children(), savings)]
+    parts += ['<h2 id="main">Conversation</h2>', render_messages(report.main.messages)]
+    for chapter in order_chapters(report)[1:]:
         parts.append(_render_chapter(chapter))
     return "\n".join([*parts, "</body></html>", ""])
 
@@ -58,16 +58,16 @@ def _render_legend(kinds: Mapping[str, str], chart: str) -> str:
     return f'<p class="legend">{"".join(used)}</p>'
 
 
-def _render_facts(story: SessionReport, savings: Mapping[str, float]) -> str:
-    cost = sum(chapter.usage.cost.total for chapter in story.chapters)
-    tokens = sum(count_tokens(chapter.usage) for chapter in story.chapters)
-    spans = [chapter for chapter in story.chapters if chapter.spans]
+def _render_facts(report: SessionReport, savings: Mapping[str, float]) -> str:
+    cost = sum(chapter.usage.cost.total for chapter in report.chapters)
+    tokens = sum(count_tokens(chapter.usage) for chapter in report.chapters)
+    spans = [chapter for chapter in report.chapters if chapter.spans]
     length = max((c.end_ms for c in spans), default=0) - min((c.start_ms for c in spans), default=0)
-    facts = [story.cwd, story.created, f"session {story.session_id}", story.main.model]
-    facts += [f"{len(story.runs)} runs" if story.runs else "", f"{format_tokens(tokens)} tokens", format_cost(cost)]
-    used = sum((chapter.usage for chapter in story.chapters), Usage())
+    facts = [report.cwd, report.created, f"session {report.session_id}", report.main.model]
+    facts += [f"{len(report.runs)} runs" if report.runs else "", f"{format_tokens(tokens)} tokens", format_cost(cost)]
+    used = sum((chapter.usage for chapter in report.chapters), Usage())
     facts.append(describe_input(used, sum(savings.values())) if tokens else "")
-    facts += [format_duration(length) if spans else "", story.damage]
+    facts += [format_duration(length) if spans else "", report.damage]
     return f'<p class="facts">{escape(" · ".join(fact for fact in facts if fact))}</p>'
 
 
@@ -149,7 +149,7 @@ def render_export(session_file: str | Path) -> str:
     # The page is made to be shared, so text that only looks like a secret is removed too.
     redactor = Redactor(collect_secrets(os.environ), patterns=True)
     redactor.learn(*registry.keys.list_secrets(registry.providers.values()))
-    return redactor.redact(render_page(read_story(session_file), registry.names.candidates))
+    return redactor.redact(render_page(read_report(session_file), registry.names.candidates))
 
 
 def _open_private(name: str, flags: int) -> int:
