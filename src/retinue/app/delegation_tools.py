@@ -1,10 +1,11 @@
 """Creates the delegation tools of each surface, and lets a caller that is not our agent use them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct, field
 
 from retinue.app.session_parts import SessionParts
 from retinue.core.clock import Clock
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
     from retinue.surfaces.subagent.result import SubagentCall, SubagentPorts
 
 
-@dataclass(frozen=True, eq=False)
-class DelegationTools:
+class DelegationTools(Struct, frozen=True, eq=False):
     """Creates the delegation tools of runs. The main agent's are created before the subagents are opened."""
 
     parts: SessionParts

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from msgspec import structs
+
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import BranchesMerged
 from retinue.core.merge_report import BranchState, LandRequest, MergeReport, MergeStep
@@ -154,7 +156,9 @@ class Landing:
 
         project = config.paths.project
         place = project if project.is_relative_to(target.top) else Path(target.top)
-        return Scratch(config.paths.copies_dir, place, replace(read_worktree_options(config), refusal=""), check)
+        return Scratch(
+            config.paths.copies_dir, place, structs.replace(read_worktree_options(config), refusal=""), check
+        )
 
 
 def find_problem(config: Config) -> str:

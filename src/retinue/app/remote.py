@@ -6,10 +6,12 @@ The only file of `app` that knows the cluster. It passes on callables and plain 
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from retinue.app.host import SentRun
 from retinue.core.definition import Definition
@@ -40,8 +42,7 @@ if TYPE_CHECKING:
 DATABASE = "RETINUE_DATABASE"
 
 
-@dataclass(frozen=True)
-class WorkerOptions:
+class WorkerOptions(Struct, frozen=True):
     database: str = ""
     """The address; empty for that of the environment or the user's settings."""
     slots: int = 20

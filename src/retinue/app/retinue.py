@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from msgspec.structs import asdict
+from msgspec import structs
 
 from retinue.app.host import CallerObjects, Host, SentRun
 from retinue.app.open_session import OpenSession, open_session, wait_until_idle
@@ -211,7 +211,7 @@ class Retinue:
         except asyncio.CancelledError:
             await handle.stop()
             raise
-        known = asdict(outcome)
+        known = structs.asdict(outcome)
         if output is not None and outcome.status is Status.COMPLETED:
             try:
                 known["output"] = convert_result(outcome.structured, output)
@@ -625,7 +625,9 @@ class Retinue:
         tools = subagents.tools.make(self.run_id)
         if "fleet" in subagents.tools.surfaces:
             ports = subagents.ports
-            tools |= map_fleet_tools(replace(ports, read_settings=lambda: replace(ports.settings, notifies=False)))
+            tools |= map_fleet_tools(
+                structs.replace(ports, read_settings=lambda: structs.replace(ports.settings, notifies=False))
+            )
         tools = here.tools.drop_denied(tools, here.main.setup.find_plan().additions)
         return Delegation(tools, here.main, subagents.manager, self._host.clock, here.renew)
 

@@ -1,11 +1,10 @@
 """What the main agent of one session and its runs are built from. Starts nothing."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from retinue.app.extensions import Extensions
 from retinue.app.host import Host
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     from retinue.features.checkpoint.feature import Checkpoints
 
 
-@dataclass(frozen=True, eq=False)
-class SessionParts:
+class SessionParts(Struct, frozen=True, eq=False, dict=True):
     """The parts of one session. Created before the main agent; parts that need it call `find_main` when used."""
 
     host: Host

@@ -4,11 +4,11 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.errors import ConfigError, SessionError, UsageError, quote

@@ -6,11 +6,10 @@ Opened only if the main agent may delegate or a run is requested.
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from retinue.app.delegation_tools import DelegationTools, to_grounds
 from retinue.app.schedules import Schedules
@@ -47,8 +46,7 @@ from retinue.tools.ask_parent import AskParentTool
 from retinue.tools.policy import Rights
 
 
-@dataclass(frozen=True, eq=False)
-class Subagents:
+class Subagents(Struct, frozen=True, eq=False):
     """Everything that the runs of a main agent need."""
 
     tools: DelegationTools
@@ -82,7 +80,7 @@ class Subagents:
     def apply_settings(self) -> None:
         """Apply the current settings, as far as possible in an open session."""
         settings, admission = self.tools.parts.config.crew.settings, self.manager.admission
-        admission.bounds = replace(
+        admission.bounds = structs.replace(
             admission.bounds, max_spawns=settings.max_spawns_per_tree, answer_s=settings.limits.answer_seconds
         )
         self.manager.resize(_find_width(self.tools))
@@ -153,7 +151,8 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
     parts, workshop = delegation.parts, delegation.workshop
     host, clock, settings = parts.host, parts.host.clock, parts.config.crew.settings
     # Restored runs start before the session has its `subagents`.
-    tools = replace(delegation, find=lambda: subagents)
+    subagents: Subagents
+    tools = structs.replace(delegation, find=lambda: subagents)
     remains, dismissed = _read_remains(parts)
     config = _build_config(tools)
     survey = partial(survey_place, environment=host.environment)

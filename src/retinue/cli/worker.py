@@ -23,12 +23,13 @@ _SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 def run_worker(options: Options) -> int:
     """Work until a signal arrives, which decides the exit status; returns only on an error."""
+    default = WorkerOptions()
     wish = WorkerOptions(
         database=options.database,
-        slots=read_number("--slots", options.slots or str(WorkerOptions.slots), 1, MOST_SLOTS),
+        slots=read_number("--slots", options.slots or str(default.slots), 1, MOST_SLOTS),
         total=read_number("--total", options.total, 0, MOST_TOTAL) if options.total else None,
         approve=options.approve,
-        drain_s=read_number("--drain", options.drain or f"{WorkerOptions.drain_s:g}", 0, MOST_DRAIN_S),
+        drain_s=read_number("--drain", options.drain or f"{default.drain_s:g}", 0, MOST_DRAIN_S),
     )
     asyncio.run(_WorkerProcess(wish).run())
 

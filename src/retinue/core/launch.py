@@ -4,7 +4,6 @@ This file must not know which sandboxes exist or how they are enforced.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
@@ -13,8 +12,7 @@ from msgspec import Struct, field
 Started = TypeVar("Started")
 
 
-@dataclass(frozen=True, slots=True)
-class Stdio:
+class Stdio(Struct, frozen=True):
     """The file descriptors given to a process; the caller must close all of them."""
 
     output: int
@@ -63,8 +61,7 @@ class SpawnThread(Protocol):
 def _do_nothing() -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """One command, ready to start inside its sandbox. A context manager: exit it when the command has ended."""
 
     argv: Sequence[str]

@@ -6,7 +6,6 @@ MUST NOT know particular tools, sessions or surfaces. Whatever a tool does, each
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import UNSET, Struct, structs
@@ -75,8 +74,7 @@ class CallPorts(Struct, frozen=True):
     """Returns why the run is being stopped; None if it is not, or not by a decision of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """The results of one reply's calls, in source order."""
 
     results: list[ToolResultMessage]

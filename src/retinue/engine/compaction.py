@@ -6,8 +6,9 @@ A failure leaves the context unchanged, unless it no longer fits: then its older
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.errors import CompactionFailed

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from msgspec import Struct
+
 from retinue.core.amounts import check_limits
 from retinue.core.definition import Definition
 from retinue.core.messages import Usage
@@ -56,16 +58,14 @@ class Limits:
         return min(timeout_s, *(0.9 * limit_s for limit_s in (self.idle_s, self.tool_s) if limit_s), timeout_s)
 
 
-@dataclass(frozen=True, slots=True)
-class GuardLimits:
+class GuardLimits(Struct, frozen=True):
     """What a prompt may cost before the user is told; None means any amount."""
 
     cost_usd: float | None = None
     model_calls: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """Limits for all runs of one main agent."""
 
     max_concurrent: int = 4
@@ -77,8 +77,7 @@ class Bounds:
     """How long a run waits for the answer to a question."""
 
 
-@dataclass(frozen=True, slots=True)
-class LimitVerdict:
+class LimitVerdict(Struct, frozen=True):
     wrap_up: bool = False
     stop: Reason | None = None
 

@@ -5,10 +5,9 @@ given: it is a deterministic function of what its ports return.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from retinue.core.clock import Clock
@@ -40,8 +39,7 @@ MAX_REFUSALS = 8
 """The run fails after this many replies in a row with only calls of the same tool, refused with the same error."""
 
 
-@dataclass(slots=True)
-class RunConversation:
+class RunConversation(Struct):
     """The messages of a run and what the current prompt has used. The loop appends to it."""
 
     messages: list[Message] = field(default_factory=list)
@@ -66,8 +64,7 @@ class RunConversation:
                 self.call_ids.update(call.id for call in message.calls)
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     reason: Reason
     reply: AssistantMessage | None = None
     failure: Failure | None = None

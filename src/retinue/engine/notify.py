@@ -8,8 +8,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct, field
 
 from retinue.core.clock import Clock
 from retinue.core.events import Event, RunAnswered, RunFinished, RunForgotten
@@ -56,8 +57,7 @@ class NotifierPorts(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Batch:
+class _Batch(Struct):
     """Runs of one parent that were started together; open until none was added for BATCH_S."""
 
     ends_s: float
@@ -67,8 +67,7 @@ class _Batch:
     is_closed: bool = False
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     """Runs of one parent that are reported together."""
 
     members: set[str]

@@ -6,11 +6,10 @@ The section names are those of pi's session files, so that either program can re
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
@@ -142,8 +141,7 @@ TASK_HEADING = "# Your Task (below)"
 _ENTITIES = str.maketrans({"&": "&amp;", '"': "&quot;", "<": "&lt;", ">": "&gt;"})
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """Which run a child is."""
 
     name: str
@@ -154,8 +152,7 @@ class Identity:
     """Set only if the parent is itself a child."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a child works."""
 
     cwd: str

@@ -8,11 +8,11 @@ continued waits until its parent works again, because it may use the parent's di
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.core.clock import Clock
@@ -43,8 +43,7 @@ from retinue.sessions.tree import find_main
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-@dataclass(slots=True)
-class StoredRuns:
+class StoredRuns(Struct):
     """The runs of a session as its last process left them, in the order they were accepted."""
 
     runs: dict[str, Run] = field(default_factory=dict)

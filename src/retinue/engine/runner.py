@@ -5,10 +5,10 @@ It ends in exactly one final state, whatever happens. MUST NOT know surfaces, se
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError

@@ -1,7 +1,8 @@
 """The list of features that a run may get, in the order in which they are entered."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from retinue.engine.run_config import RunPlan
 from retinue.engine.setup import Feature
@@ -12,8 +13,7 @@ from retinue.features.skills import SkillCheck, Skills, find_skill_roots
 from retinue.features.worktree.worktrees import Leftovers, WorktreeFactory
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigFolders:
+class ConfigFolders(Struct, frozen=True):
     """Where configuration is, also for a run that works elsewhere."""
 
     project: Path

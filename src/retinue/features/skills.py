@@ -9,10 +9,11 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.definition import Selection
 from retinue.core.diagnostics import Diagnostic
@@ -36,8 +37,7 @@ FRESH_S = 1.0
 _SKIPPED = "node_modules"
 
 
-@dataclass(frozen=True, slots=True)
-class Skill:
+class Skill(Struct, frozen=True):
     name: str
     description: str
     path: str

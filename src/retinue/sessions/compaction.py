@@ -5,11 +5,11 @@ Rules and result format are pi's. Must not know how a model is called or how the
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from retinue.core.errors import CompactionFailed
 from retinue.core.jsonline import encode_json
@@ -48,8 +48,7 @@ Summarise = Callable[[str, str], Awaitable[AssistantMessage]]
 """Asks a model: (system prompt, user prompt) → reply. Prompt caching does not pay off for these requests."""
 
 
-@dataclass(frozen=True)
-class CompactionConfig:
+class CompactionConfig(Struct, frozen=True):
     enabled: bool = True
     """Compact automatically."""
     reserve_tokens: int = 16_384
@@ -63,7 +62,7 @@ class CompactionConfig:
         The default reserve takes at most a quarter of the window; a configured one leaves at least a quarter for the
         conversation. Kept messages take at most half of the rest, so that there is room for a summary.
         """
-        is_usual = self.reserve_tokens == CompactionConfig.reserve_tokens
+        is_usual = self.reserve_tokens == CompactionConfig().reserve_tokens
         most = window // 4 if is_usual else max(window // 4, window - head_tokens - window // 4)
         reserve = min(self.reserve_tokens, most)
         keep = min(self.keep_recent_tokens, max(0, (window - reserve - head_tokens) // 2))

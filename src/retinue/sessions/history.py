@@ -3,10 +3,9 @@
 Must not know how entries are added or how a context is built.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from retinue.core.collector import paused_collector
 from retinue.core.messages import Message, ToolResultMessage
@@ -102,8 +101,7 @@ class History:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """One branch of a session, identified by its leaf."""
 
     history: History

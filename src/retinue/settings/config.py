@@ -1,10 +1,10 @@
 """Config: what was read for one folder (settings, trust, prompt files), and its agents on demand."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.diagnostics import Diagnostic
@@ -54,8 +54,7 @@ class CurrentSubagents:
         return any(key.startswith(keys) for values in given for key in values)
 
 
-@dataclass(frozen=True, eq=False)
-class Config:
+class Config(Struct, frozen=True, eq=False, dict=True):
     paths: Paths
     loaded: LoadedSettings
     crew: CurrentSubagents

@@ -5,9 +5,10 @@ MUST NOT contain texts of a particular surface. Tools keep no state of their own
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
@@ -29,8 +30,7 @@ MAX_LINES = 5_000
 """Maximum size of an answer in the caller's context."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """A run that delegates: what its delegation tools work with. Each run has its own."""
 
     find_manager: Callable[[], Manager]
@@ -165,8 +165,7 @@ class ChildTools(Feature):
         return setup.change(tools={name: own.get(name, tool) for name, tool in setup.tools.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """A text that may have been truncated."""
 
     text: str

@@ -7,7 +7,8 @@ is used. This file must not know what git is used for.
 import os
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.core.environment import GIT, select
 from retinue.core.errors import quote
@@ -111,8 +112,7 @@ _TRANSPORTS = "https:http:ssh:git"
 FETCH_TIMEOUT_S = 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class GitResult:
+class GitResult(Struct, frozen=True):
     code: int
     out: bytes = b""
     error: str = ""
@@ -140,8 +140,7 @@ class GitResult:
         return quote(told[0], 300)[1:-1] if told else f"git ended with status {self.code}"
 
 
-@dataclass(frozen=True, slots=True)
-class GitGuard:
+class GitGuard(Struct, frozen=True):
     """Settings that disable a repository's programs, and facts read from its configuration."""
 
     settings: tuple[tuple[str, str], ...] = ()

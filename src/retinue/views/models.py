@@ -5,8 +5,10 @@ A change is written to the session, as pi does, and applies from the next reply 
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.errors import ModelError
 from retinue.core.events import ModelChanged, ThinkingChanged, Warned
@@ -19,8 +21,7 @@ from retinue.models.thinking_levels import clamp_level, supported_levels
 from retinue.settings.schema import Settings
 
 
-@dataclass(slots=True)
-class ModelScope:
+class ModelScope(Struct):
     """The models that model cycling is limited to; survives a change of session."""
 
     names: Sequence[str] | None = None

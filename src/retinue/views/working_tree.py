@@ -10,12 +10,12 @@ import os
 import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from subprocess import DEVNULL
 from tempfile import TemporaryDirectory
 
 from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec.structs import replace
 
 from retinue.core.errors import RetinueError
 from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolResultMessage

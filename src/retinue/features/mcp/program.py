@@ -11,9 +11,10 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Self
+
+from msgspec.structs import replace
 
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.launch import Confinement, ConfinementFactory, Launch, Spawned, Stdio

@@ -3,10 +3,10 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from retinue.core.errors import IsolationFailed
 from retinue.core.receipt import CommandResult

@@ -7,10 +7,10 @@ import stat
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from retinue.core.errors import quote
 from retinue.core.run import Outcome
@@ -30,8 +30,7 @@ _KEPT_CHARS = 100_000
 MAX_FILES = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class WorktreeOptions:
+class WorktreeOptions(Struct, frozen=True):
     """What the settings say about worktrees."""
 
     setup: str = ""

@@ -15,8 +15,9 @@ import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import BinaryIO
+
+from msgspec.structs import replace
 
 from retinue.core.errors import quote
 from retinue.features.worktree.records import CopyRecord, Records

@@ -1,11 +1,11 @@
 """The tool `Agent`: starts a run in the background, resumes one, or schedules one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.definition import ContextMode, Definition
@@ -41,8 +41,7 @@ NO_NOTICE = (
 _PROMPT_SHOWN = 100
 
 
-@dataclass(frozen=True, slots=True)
-class _ResolvedCall:
+class _ResolvedCall(Struct, frozen=True):
     """One call with its retry handle resolved."""
 
     call: AgentCall

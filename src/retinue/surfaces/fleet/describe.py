@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError, UsageError, quote
@@ -115,8 +116,7 @@ _SCHEDULES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
+class Description(Struct, frozen=True):
     text: str
     warnings: tuple[str, ...] = ()
 

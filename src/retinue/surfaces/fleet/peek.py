@@ -8,10 +8,11 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from retinue.features.transcript import read_messages
 from retinue.surfaces.fleet.conversation import list_lines
@@ -27,8 +28,7 @@ NOTHING = "No output yet for this agent."
 Numbered: TypeAlias = tuple[int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Peek:
+class Peek(Struct, frozen=True):
     lines: int = DEFAULT_LINES
     regex: str = ""
     after: int | None = None

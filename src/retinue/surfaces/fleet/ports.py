@@ -2,11 +2,11 @@
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, RetinueError
@@ -24,8 +24,7 @@ MAX_KEPT = 200
 DescriptionMode = Literal["full", "compact", "custom"]
 
 
-@dataclass(frozen=True, slots=True)
-class FleetSettings:
+class FleetSettings(Struct, frozen=True):
     """The user's settings that the tools need."""
 
     default_max_turns: int | None = None
@@ -78,8 +77,7 @@ class ScheduleRequest(Struct, frozen=True, kw_only=True):
     """Depth of the requesting run."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledCall:
+class ScheduledCall(Struct, frozen=True):
     id: str
     name: str
     kind: Literal["cron", "once", "interval"]
@@ -117,8 +115,7 @@ class FailedCalls:
             del self._saved[handle]
 
 
-@dataclass(frozen=True, slots=True)
-class FleetPorts:
+class FleetPorts(Struct, frozen=True):
     """What the tools of one run use."""
 
     caller: Caller

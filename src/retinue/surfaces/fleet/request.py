@@ -1,7 +1,6 @@
 """Turns a call of `Agent` into a run request: values of the agent file, the call, and the settings. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
 from typing import Any, Literal
 
@@ -67,8 +66,7 @@ class AgentCall(Struct, frozen=True, kw_only=True):
         return [name for name in arguments if name != "retry" and name not in cls.__struct_fields__]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSelection:
+class ModelSelection(Struct, frozen=True):
     """The model of a requested run."""
 
     info: ModelInfo
@@ -110,7 +108,7 @@ def pick_model(
             raise BadModel(tell_out_of_scope(call.model, allowed))
     pick = pick or _follow_file(definition, resolve) or ModelSelection(parent, "parent")
     note = f"Note: {note}: {pick.info.ref} is used." if note else ""
-    return dataclass_replace(pick, is_out_of_scope=not is_in_scope(pick.info.ref, allowed), note=note)
+    return replace(pick, is_out_of_scope=not is_in_scope(pick.info.ref, allowed), note=note)
 
 
 def _follow_file(definition: Definition, resolve: Callable[..., ModelChoice]) -> ModelSelection | None:

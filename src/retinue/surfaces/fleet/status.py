@@ -1,8 +1,9 @@
 """Maps the engine's states to the words of the `fleet` surface, and counts what runs used. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from retinue.core.figures import count_noun, format_tokens
 from retinue.core.messages import Usage
@@ -104,8 +105,7 @@ def roll_up(runs: Iterable[Run]) -> dict[str, Usage]:
     return totals
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Struct, frozen=True):
     tokens: int
     percent: int | None
     """How full its context is; None if unknown, such as after a compaction."""

@@ -6,12 +6,12 @@ import stat
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.environment import SEARCH, select
 from retinue.core.errors import ToolFailed
