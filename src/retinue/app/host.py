@@ -4,7 +4,6 @@ MUST NOT know a session: what belongs to one is in an OpenSession.
 """
 
 import os
-import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -116,7 +115,7 @@ class Host:
         self.models: ModelPool | None = None
         """Created when a model is needed that the caller did not supply."""
         # Named like other private directories, so that it is found and removed after a crash.
-        self.spill_dir = Path(tempfile.gettempdir(), f"{TMP_PREFIX}{os.getpid()}-{secrets.token_hex(8)}")
+        self.spill_dir = Path(tempfile.gettempdir(), f"{TMP_PREFIX}{os.getpid()}-{os.urandom(8).hex()}")
         """For tool outputs that are too long for a model; created on first use, removed on close."""
         limits_dir = environment.get(LIMITS_DIR) or self.spill_dir / "limits"
         self.gates = Gates(clock, sent.gates or GateFiles(Path(limits_dir), clock))

@@ -222,3 +222,8 @@ def has_image(messages: Iterable[Message]) -> bool:
 def _cut_tag(text: str) -> str:
     found = _TAG.search(text, max(0, text.rfind("<active_agent ")))
     return text[: found.start()].rstrip() if found else text
+
+
+def escape_element(text: str) -> str:
+    """Escape a text so that it cannot close the XML element it stands in."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -51,8 +51,8 @@ class LimitWait:
         self._is_held = False
         self._fallbacks = fallbacks or Fallbacks()
         self._warm_up = warm_up
-        self._wrapped: tuple[Model, Model] | None = None
-        """The last model with lasting wrappers, and the same with the wait inside of them."""
+        self._wrapped: tuple[Model, Model | None] | None = None
+        """The last model, and the same with the wait inside of its lasting wrappers; None if it has none."""
         self._since_ms = 0
         """When it began to wait; 0 if its own model answers."""
         self._substitute = ""
@@ -78,14 +78,14 @@ class LimitWait:
 
         The wait is inside of lasting wrappers such as hooks, which may take their time and must be asked only once.
         """
-        if not isinstance(model, LastingWrapper):
-            return await self._ask(model, request, draft)
         if self._wrapped is None or self._wrapped[0] is not model:
             bare: Model = model
             while isinstance(bare, LastingWrapper):
                 bare = bare.inner_model
-            self._wrapped = model, replace_model(model, _LimitedModel(bare, self._ask))
-        return await self._wrapped[1].reply(request, draft)
+            around = None if bare is model else replace_model(model, _LimitedModel(bare, self._ask))
+            self._wrapped = model, around
+        limited = self._wrapped[1]
+        return await (self._ask(model, request, draft) if limited is None else limited.reply(request, draft))
 
     async def _ask(self, own: Model, request: ModelRequest, draft: Draft) -> Reply:
         while True:

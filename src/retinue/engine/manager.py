@@ -48,6 +48,8 @@ from retinue.engine.setup import RunSetup
 
 Watch: TypeAlias = Callable[[LiveRun, Run, RunRequest, LiveRun], Callable[[], None]]
 """Starts to observe a run: takes the live run, its record, its request and its parent; returns a stop function."""
+_SHOWN_ABOVE = frozenset((Compacted, Warned, RunPlaced, RetryScheduled, RunPaused, RunContinued))
+"""Events of a run that the main agent's listeners get, too."""
 _ORPHANED = Outcome(Status.INTERRUPTED, Reason.PARENT, error="the run that started it ended")
 
 
@@ -569,20 +571,21 @@ class Manager:
             return await live.prompt(task, stay=lambda outcome: self.stay(run.id, live, outcome))
 
     def _follow(self, run: Run, event: Event) -> None:
+        kind = type(event)
         # The Manager itself publishes the start and the end, with its own times.
-        if not isinstance(event, RunStarted | RunFinished):
+        if kind is not RunStarted and kind is not RunFinished:
             fold(run, event)
-        if isinstance(event, TurnStarted):
+        if kind is TurnStarted:
             self._welcome(run.id)
-        if isinstance(event, RunPaused):
-            self._pause(run, event)
-        elif isinstance(event, RunContinued):
-            self._unpause(run)
-            self._queue.occupy(run.parent_id, run.id)
-        if isinstance(event, Compacted | Warned | RunPlaced | RetryScheduled | RunPaused | RunContinued):
+        elif kind in _SHOWN_ABOVE:
+            if isinstance(event, RunPaused):
+                self._pause(run, event)
+            elif isinstance(event, RunContinued):
+                self._unpause(run)
+                self._queue.occupy(run.parent_id, run.id)
             self.root.bus.publish(event)
-        if isinstance(event, RunPaused):
-            self._drain(run.parent_id)
+            if isinstance(event, RunPaused):
+                self._drain(run.parent_id)
 
     def _pause(self, run: Run, event: RunPaused) -> None:
         """Give the slot of a run that waits to another; the runs above it wait, too, so their times stand still."""

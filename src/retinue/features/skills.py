@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from html import escape
 from pathlib import Path
 
 from msgspec import Struct
@@ -18,6 +17,7 @@ from msgspec import Struct
 from retinue.core.definition import Selection
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
+from retinue.core.messages import escape_element
 from retinue.core.terminal import escape_line
 from retinue.definitions.frontmatter import BlockError, Scalar, parse_block
 from retinue.engine.setup import Feature, RunSetup
@@ -147,9 +147,9 @@ def render_catalogue(skills: Iterable[Skill]) -> str:
     for skill in skills:
         lines += [
             "  <skill>",
-            f"    <name>{escape(skill.name, quote=False)}</name>",
-            f"    <description>{escape(skill.description, quote=False)}</description>",
-            f"    <location>{escape(skill.path, quote=False)}</location>",
+            f"    <name>{escape_element(skill.name)}</name>",
+            f"    <description>{escape_element(skill.description)}</description>",
+            f"    <location>{escape_element(skill.path)}</location>",
             "  </skill>",
         ]
     return "\n".join((*lines, "</available_skills>"))

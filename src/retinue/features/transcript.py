@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 
 from retinue.core.clock import Clock
 from retinue.core.errors import quote
-from retinue.core.events import Event, MessageFinished
+from retinue.core.events import Event, MessageFinished, TurnFinished
 from retinue.core.jsonline import encode_json
 from retinue.core.messages import (
     AssistantMessage,
@@ -33,7 +33,7 @@ from retinue.sessions.entry import TimestampFormat, decode_message
 PREPARED_S = 1.0
 """How long a folder counts as created and free of links."""
 HOLD_S = 0.5
-"""How long the task may wait to be written with the first message, so that the run does not wait for the disk."""
+"""How long lines may wait for the end of the turn, to be written together: a run should not wait for the disk."""
 MAX_LINE_BYTES = 64 * 1024 * 1024
 _stamp = TimestampFormat()
 _IGNORE = b"# Transcripts of agents, written by retinue.\n*\n"
@@ -67,30 +67,33 @@ class TranscriptFile:
         self._warn = warn
         self._opening: str | None = None
         self._asked: tuple[str, int] | None = None
+        self._lines: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
         self._is_ready = False
         self._is_broken = False
 
     def begin(self, task: str, preface: str = "") -> None:
-        """Record the task without its preface; it is written with the first message, or after a short delay."""
+        """Record the task without its preface."""
         self._opening = f"{preface}{task}"
         self._asked = task, self._clock.now_ms()
-        self._timer = asyncio.get_running_loop().call_later(HOLD_S, self._write, b"")
+        self._write_soon()
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._write(b"")
+        self._write()
 
     def __call__(self, event: Event) -> None:
         if not isinstance(event, MessageFinished):
+            self._write()  # the turn has ended
             return
         message = event.message
         if self._opening is not None and isinstance(message, UserMessage) and self._opening in _read_text(message):
             self._opening = None
             return
         if (kind := _TYPES.get(type(message))) is not None:
-            self._write(self._render(kind, message, self._clock.now_ms()))
+            self._lines.append(self._render(kind, message, self._clock.now_ms()))
+            self._write_soon()
 
     def _render(self, kind: str, message: object, at_ms: int) -> bytes:
         record = {
@@ -103,11 +106,20 @@ class TranscriptFile:
         }
         return encode_json(record) + b"\n"
 
-    def _write(self, line: bytes) -> None:
-        data = line
+    def _write_soon(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(HOLD_S, self._write_late)
+
+    def _write_late(self) -> None:
+        self._timer = None
+        self._write()
+
+    def _write(self) -> None:
+        lines, self._lines = self._lines, []
         if self._asked is not None:
             (task, at_ms), self._asked = self._asked, None
-            data = self._render("user", {"role": "user", "content": task}, at_ms) + line
+            lines.insert(0, self._render("user", {"role": "user", "content": task}, at_ms))
+        data = b"".join(lines)
         if self._is_broken or not data:
             return
         try:
@@ -141,7 +153,7 @@ class Transcripts:
         )
         if not _goes_on(run):
             transcript.begin(request.task, request.preface)
-        stop = live.bus.listen(transcript, pieces=False, kinds=(MessageFinished,))
+        stop = live.bus.listen(transcript, pieces=False, kinds=(MessageFinished, TurnFinished))
 
         def end() -> None:
             stop()

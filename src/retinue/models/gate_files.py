@@ -3,6 +3,7 @@
 Only the process that started the others sends probes: its children end at a limit, and it starts them again.
 """
 
+import os
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +18,7 @@ class GateFiles:
         """The folder is created with the first limit."""
         self.folder = folder
         self._clock = clock
+        self._paths: dict[str, Path] = {}
 
     async def read(self, gate: str) -> int:
         until_ms = self._read(gate)
@@ -36,10 +38,16 @@ class GateFiles:
             self._find(gate).unlink()
 
     def _find(self, gate: str) -> Path:
-        return self.folder / sha256(gate.encode()).hexdigest()[:32]
+        if gate not in self._paths:
+            self._paths[gate] = self.folder / sha256(gate.encode()).hexdigest()[:32]
+        return self._paths[gate]
 
     def _read(self, gate: str) -> int:
+        file = self._find(gate)
+        # Each request looks, and there is hardly ever a file.
+        if not os.path.exists(file):
+            return 0
         try:
-            return int(self._find(gate).read_text())
+            return int(file.read_text())
         except (OSError, ValueError):
             return 0

@@ -6,6 +6,7 @@ Pure: returns a choice or raises a ModelError that says what to do.
 import fnmatch
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
 
 from msgspec import Struct, structs
 
@@ -32,6 +33,17 @@ class ModelChoice(Struct, frozen=True):
     """Why this model was chosen if the user did not name it, or what is doubtful about it; for one line on stderr."""
     is_chosen: bool = False
     """The user named its provider, which may then differ from the main model's."""
+
+
+class UnknownModel(ModelError):
+    """No model has the name. The reason is looked for when it is read: that takes time, and a wish needs none."""
+
+    def __init__(self, explain: Callable[[], str]) -> None:
+        super().__init__()
+        self._explain = cache(explain)
+
+    def __str__(self) -> str:
+        return self._explain()
 
 
 def explain_plainly(provider: Provider) -> str:
@@ -86,7 +98,7 @@ def resolve_model(
             return ModelChoice(info, level)
     if accept and (guess := _accept(text, names, provider)) is not None:
         return structs.replace(guess, thinking=level)
-    raise ModelError(_explain_failure(text, names, provider, anywhere=anywhere))
+    raise UnknownModel(lambda: _explain_failure(text, names, provider, anywhere=anywhere))
 
 
 def split_thinking(text: str) -> tuple[str, ThinkingLevel] | None:

@@ -5,7 +5,6 @@ All functions block. Call them in a thread if there is much data.
 
 import errno
 import os
-import secrets
 import stat
 from contextlib import suppress
 
@@ -50,7 +49,7 @@ def replace_file(
         old = _look(folder, name)
         if old is not None:
             _check_writable(folder, name, path, old)
-        temporary = f".retinue-{secrets.token_hex(8)}.tmp"
+        temporary = f".retinue-{os.urandom(8).hex()}.tmp"
         # A new file gets its mode from the umask; an existing file's mode is set before the rename makes it visible.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
         handle = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=folder)

@@ -7,7 +7,6 @@ import asyncio
 import hashlib
 import json
 import os
-import secrets
 import stat
 import time
 import zlib
@@ -233,7 +232,7 @@ class CheckpointStore:
         path = self._content_path(name)
         if not path.exists():
             make_private(path.parent)
-            draft = path.with_name(f"{name}.{secrets.token_hex(4)}.tmp")
+            draft = path.with_name(f"{name}.{os.urandom(4).hex()}.tmp")
             with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
                 file.write(zlib.compress(content, 1))
             draft.replace(path)

@@ -7,7 +7,6 @@ git.
 import json
 import os
 import re
-import secrets
 import tempfile
 import time
 from collections.abc import Iterator
@@ -194,7 +193,7 @@ class Records:
 
     def _make_lock(self) -> tuple[int, str]:
         me = LockHolder.me()
-        owner = f"{me.pid}-{me.started or int(time.time())}-{secrets.token_hex(4)}"
+        owner = f"{me.pid}-{me.started or int(time.time())}-{os.urandom(4).hex()}"
         temporary = self.directory / f"{owner}.tmp"
         handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:

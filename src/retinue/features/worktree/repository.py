@@ -7,7 +7,6 @@ import asyncio
 import hashlib
 import os
 import re
-import secrets
 import shutil
 import stat
 import subprocess
@@ -118,7 +117,7 @@ def write_ref(own: str, name: str, commit: str) -> None:
     """Set a ref of a run's repository to a commit. Raises OSError."""
     folder, last = os.path.split(name)
     parent = open_beneath(own, folder, make=True)
-    draft = f"{last}.{secrets.token_hex(4)}"
+    draft = f"{last}.{os.urandom(4).hex()}"
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=parent)
         with os.fdopen(handle, "wb") as file:

@@ -1,11 +1,9 @@
 """Renders the notification about finished runs, as text for the model and data for the UI. Pure."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from html import escape as escape_html
 from typing import Any
 
-from retinue.core.messages import CustomMessage
+from retinue.core.messages import CustomMessage, escape_element
 from retinue.core.run import Run
 from retinue.engine.notify import CUSTOM_TYPE
 from retinue.surfaces.fleet.result import NO_OUTPUT, find_verdict, render_seen
@@ -14,8 +12,6 @@ from retinue.surfaces.fleet.status import Figures, explain_error, label_status, 
 SOLO_CHARS = 500
 GROUP_CHARS = 300
 Measure = Callable[[Run], Figures]
-escape = partial(escape_html, quote=False)
-"""Escapes text so that it cannot close its XML element."""
 
 
 def render_notification(
@@ -41,12 +37,12 @@ def render_block(run: Run, figures: Figures, limit: int) -> str:
     """Return one run as XML, one element per line."""
     elements = [
         ("task-id", run.id),
-        ("tool-use-id", escape(run.call_id)),
-        ("output-file", escape(run.output_file)),
-        ("status", escape(label_status(run))),
-        ("summary", escape(f'Agent "{run.description}" {to_word(run)}{note_status(run)}')),
-        ("result", escape(preview(run, limit))),
-        ("seen-by-host", escape(cut(render_seen(run), limit))),
+        ("tool-use-id", escape_element(run.call_id)),
+        ("output-file", escape_element(run.output_file)),
+        ("status", escape_element(label_status(run))),
+        ("summary", escape_element(f'Agent "{run.description}" {to_word(run)}{note_status(run)}')),
+        ("result", escape_element(preview(run, limit))),
+        ("seen-by-host", escape_element(cut(render_seen(run), limit))),
         ("full-output", f"get_subagent_result with agent_id {run.id}"),
         ("usage", _render_usage(run, figures)),
     ]

@@ -1,6 +1,6 @@
 """What the tools of the `fleet` surface use, and how these tools are created for one run."""
 
-import secrets
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -96,7 +96,7 @@ class FailedCalls:
     def save(self, arguments: Mapping[str, Any], handle: str | None = None) -> str:
         """Save the arguments of a call, under its old handle if it was a retry."""
         self._sweep()
-        handle = handle or f"retry-{secrets.token_hex(4)}"
+        handle = handle or f"retry-{os.urandom(4).hex()}"
         self._saved.pop(handle, None)
         self._saved[handle] = self._clock.steady_s(), dict(arguments)
         while len(self._saved) > MAX_KEPT:

@@ -1,10 +1,9 @@
 """Renders the messages about questions of runs, as text for the model and data for the UI. Pure."""
 
 from collections.abc import Sequence
-from html import escape
 
 from retinue.core.events import RunAnswered
-from retinue.core.messages import CustomMessage
+from retinue.core.messages import CustomMessage, escape_element
 from retinue.core.run import Question, Run
 from retinue.engine.notify import QUESTION_TYPE
 
@@ -34,5 +33,5 @@ def render_answer(run: Run, closed: RunAnswered, now_ms: int) -> CustomMessage:
 
 
 def _render_elements(name: str, elements: Sequence[tuple[str, str]]) -> str:
-    inner = "".join(f"<{tag}>{escape(text, quote=False)}</{tag}>" for tag, text in elements)
+    inner = "".join(f"<{tag}>{escape_element(text)}</{tag}>" for tag, text in elements)
     return f"<{name}>{inner}</{name}>"

@@ -2,7 +2,6 @@
 
 import codecs
 import os
-import secrets
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -89,7 +88,7 @@ class OutputFile:
 
     def _create(self) -> int:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path = str(self._folder / f"retinue-bash-{secrets.token_hex(8)}.log")
+        self.path = str(self._folder / f"retinue-bash-{os.urandom(8).hex()}.log")
         return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def _write_ring(self, data: bytes) -> None:
