@@ -1,8 +1,7 @@
 """A mistake in an agent file is told where its agent is asked for, one in an extension that a program names at once."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from retinue import Request, Retinue
 from retinue.core.errors import ConfigError, RetinueError

@@ -1,8 +1,8 @@
 import asyncio
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from retinue import Retinue
 from retinue.core.events import ScheduleChanged

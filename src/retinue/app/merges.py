@@ -1,7 +1,6 @@
 """Opens merge queues: with the settings of a folder, its sandbox, and the runs that made the branches."""
 
 import os
-import re
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
@@ -15,6 +14,7 @@ from msgspec import structs
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import BranchesMerged
 from retinue.core.merge_report import BranchState, LandRequest, MergeReport, MergeStep
+from retinue.core.pattern import late_pattern
 from retinue.core.receipt import CommandResult
 from retinue.core.redaction import Redactor, collect_secrets
 from retinue.core.run import BRANCH_PREFIX, Question
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from retinue.app.open_session import OpenSession
 
 KEY = "landing.verify"
-_BRANCH = re.compile(rf"{BRANCH_PREFIX}([A-Za-z0-9_-]+?)(-\d{{13}})?")
+_BRANCH = late_pattern(rf"{BRANCH_PREFIX}([A-Za-z0-9_-]+?)(-\d{{13}})?")
 
 
 @dataclass(frozen=True)

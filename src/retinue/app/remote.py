@@ -6,12 +6,12 @@ The only file of `app` that knows the cluster. It passes on callables and plain 
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.app.host import SentRun
 from retinue.core.definition import Definition

@@ -6,11 +6,11 @@ The OpenSession holds what belongs to the open session, the Host what all sessio
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from retinue.app.host import CallerObjects, Host, SentRun
 from retinue.app.open_session import OpenSession, open_session, wait_until_idle

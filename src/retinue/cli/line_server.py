@@ -5,7 +5,8 @@ SIGHUP 129.
 """
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from retinue.app import Request, Retinue
 from retinue.cli.headless import Headless, run_until_done

@@ -2,10 +2,10 @@
 
 import asyncio
 import os
-import re
 import secrets
 import socket
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from retinue.app import Request, Retinue
 from retinue.cli.headless import Headless, run_until_done
@@ -14,9 +14,10 @@ from retinue.cli.options import Options
 from retinue.cli.serve import read_port
 from retinue.cli.voice import write_stderr
 from retinue.core.errors import UsageError, quote
+from retinue.core.pattern import late_pattern
 
 VARIABLE = "RETINUE_MCP_TOKEN"
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+_TOKEN = late_pattern(r"[A-Za-z0-9._~+/-]+=*")
 
 
 def run_http(options: Options) -> int:

@@ -1,7 +1,8 @@
 """`retinue models`: list the available models."""
 
 import sys
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from retinue.app import list_models as find_models
 from retinue.cli.options import Options

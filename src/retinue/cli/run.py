@@ -1,8 +1,9 @@
 """`retinue run AGENT TASK`: run one agent and print its answer, or with `--json` the whole tool result."""
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from retinue.app import Request, Retinue, SessionWish
 from retinue.cli.headless import Headless, run_until_done

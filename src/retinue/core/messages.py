@@ -4,11 +4,12 @@ The JSON of every struct is pi's JSON (camelCase, `role` and `type` tags), so th
 no conversion. This file must not know providers, sessions or tools.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
+
+from retinue.core.pattern import late_pattern
 
 StopReason: TypeAlias = Literal["pending", "stop", "length", "toolUse", "error", "aborted", "deferred"]
 ThinkingLevel: TypeAlias = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -44,7 +45,7 @@ class ToolCall(Struct, frozen=True, tag_field="type", tag="toolCall", rename="ca
     namespace: str | UnsetType = UNSET
 
 
-_TAG = re.compile(r"<active_agent [^<>]*/>\s*\Z")
+_TAG = late_pattern(r"<active_agent [^<>]*/>\s*\Z")
 UserContent: TypeAlias = TextContent | ImageContent
 AssistantContent: TypeAlias = TextContent | ThinkingContent | ToolCall
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from retinue.core.pattern import late_pattern
+
 MARK: Final = "[redacted]"
 SHORTEST: Final = 8
 _LONG: Final = 20
@@ -15,14 +17,16 @@ _HELD: Final = 64 * 1024
 _LONGEST: Final = 4096
 """Bytes of the longest secret that is found where a long line is cut."""
 _BEGIN, _END = b"-----BEGIN ", b"-----END "
-_PASSWORD = re.compile(r"://[^\s:/@]*:([^\s/@]{3,200})@")
-_NAME = re.compile(
+_PASSWORD = late_pattern(r"://[^\s:/@]*:([^\s/@]{3,200})@")
+_NAME = late_pattern(
     r"(?:^|_)(?:API_?KEYS?|(?:ACCESS|SECRET|PRIVATE|SIGNING|ENCRYPTION|MASTER|SERVICE|AUTH|BEARER)_KEY|KEY|TOKENS?|"
     r"SECRETS?|PASSWORDS?|PASSWD|PASSPHRASE|CREDENTIALS?|PAT|BEARER)(?:_|$)|^PGPASSWORD$|_DSN$",
     re.IGNORECASE,
 )
 # Names that match the words above but hold no secret.
-_HARMLESS = re.compile(r"^(?:KEYBOARD|MAX_|MIN_|NUM_)|_(?:FILE|PATH|DIR|LIMIT|COUNT|TTL|URL|ID|LAYOUT)$", re.IGNORECASE)
+_HARMLESS = late_pattern(
+    r"^(?:KEYBOARD|MAX_|MIN_|NUM_)|_(?:FILE|PATH|DIR|LIMIT|COUNT|TTL|URL|ID|LAYOUT)$", re.IGNORECASE
+)
 _PATTERNS: Final = tuple(
     re.compile(pattern)
     for pattern in (

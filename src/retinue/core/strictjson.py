@@ -9,14 +9,15 @@ import re
 from typing import Any, NoReturn
 
 from retinue.core.errors import ConfigError, quote
+from retinue.core.pattern import late_pattern
 
 MAX_BYTES = 5_000_000
 MAX_DEPTH = 100
 
-_SPACE = re.compile(r"[ \t\r\n]*")
-_WORD = re.compile(r"[\w$.+-]+")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_SPACE = late_pattern(r"[ \t\r\n]*")
+_WORD = late_pattern(r"[\w$.+-]+")
+_NUMBER = late_pattern(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_BRACKETS = late_pattern(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 _LITERALS: dict[str, Any] = {"true": True, "false": False, "null": None}
 _TYPE_NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 

@@ -11,6 +11,7 @@ from pathlib import PurePath
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
+from retinue.core.pattern import late_pattern
 from retinue.definitions.fields import AgentFields, show_place
 from retinue.definitions.frontmatter import BlockError, Fences, FrontmatterBlock, parse_block
 
@@ -19,7 +20,7 @@ _DEVICES = (f"{port}{number}" for port in ("com", "lpt") for number in range(1, 
 RESERVED = frozenset(("main", "all", "none", ".", "..", "con", "prn", "aux", "nul", *_DEVICES))
 """Words with a special meaning, here or as file names on some systems."""
 EXPECTED = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
-_SAFE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_-])?\Z")
+_SAFE = late_pattern(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_-])?\Z")
 # Letters of other scripts that look like Latin ones, and digits that look like letters.
 _LOOKS = str.maketrans("аеорсухіјѕһԁԛԝвкмнтгοανρτυικηχγϲ01", "aeopcyxijshdqwbkmhtroavptuiknxycol")
 
@@ -67,10 +68,10 @@ def suggest_name(text: str) -> str:
 
 LONG_BODY_CHARS = 100_000
 # Invisible and direction-changing characters, except the joiners that scripts and emoji need.
-_HIDDEN = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
+_HIDDEN = late_pattern("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
 
 # A title instead of a name: harmless, since the file's own name is used.
-_SPACED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,126}[A-Za-z0-9]\Z")
+_SPACED = late_pattern(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,126}[A-Za-z0-9]\Z")
 
 
 def open_document(

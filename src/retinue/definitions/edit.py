@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 
 from retinue.core.definition import Definition, Dialect
 from retinue.core.errors import ConfigError, UsageError, quote
+from retinue.core.pattern import late_pattern
 from retinue.definitions.discover import decode
 from retinue.definitions.document import find_fault, fold_name, suggest_name
 from retinue.definitions.frontmatter import BlockError, Fences, FrontmatterBlock, Scalar, parse_block
 
 FieldValue = str | bool | int | float | Sequence[str]
-_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
-_PLAIN = re.compile(r"[A-Za-z_/(][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]*\Z")
+_LINE = late_pattern(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+_PLAIN = late_pattern(r"[A-Za-z_/(][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]*\Z")
 _TYPED = ("true", "false", "null", "yes", "no", "on", "off")
 
 

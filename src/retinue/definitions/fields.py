@@ -16,6 +16,7 @@ from retinue.core.definition import FieldReport, FieldStatus, Selection
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import UsageError, quote
 from retinue.core.output_schema import MAX_CHARS, check_schema
+from retinue.core.pattern import late_pattern
 from retinue.core.receipt import to_commands
 from retinue.definitions.frontmatter import FrontmatterBlock, FrontmatterField, Items, Scalar, Value, YamlTable
 
@@ -37,7 +38,7 @@ _FOREIGN = {
 }
 # Words that resemble a limiting field but are another program's field.
 _INNOCENT = frozenset(("extends", "tooltip"))
-_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
+_NUMBER = late_pattern(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
 _TRUE = ("true", "True", "TRUE", "1")
 _FALSE = ("false", "False", "FALSE", "0", "no", "off")
 

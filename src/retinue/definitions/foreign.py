@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from retinue.core.definition import DeclaredTools, Definition, Source
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
+from retinue.core.pattern import late_pattern
 from retinue.core.tool import Effect
 from retinue.core.tool_table import BUILTIN_TOOLS, EFFECTS, KNOWN_TOOLS
 from retinue.definitions.document import choose_prompt, find_fault, read_description, read_name
@@ -29,10 +30,10 @@ from retinue.definitions.frontmatter import (
 DELEGATION = tuple(name for name, effect in EFFECTS.items() if effect is Effect.DELEGATE)
 WRITERS = frozenset(name for name, effect in EFFECTS.items() if effect is Effect.WRITE)
 WEB = ("fetch_content", "get_search_content", "convert_content")
-_PATTERN = re.compile(r"([^()]+)\((.*)\)\Z", re.DOTALL)
-_SERVER_LIMIT = re.compile(r"tool|allow|den(y|ied)|exclu|disab|block|readonly")
+_PATTERN = late_pattern(r"([^()]+)\((.*)\)\Z", re.DOTALL)
+_SERVER_LIMIT = late_pattern(r"tool|allow|den(y|ied)|exclu|disab|block|readonly")
 """Words in the name of a field of an MCP server that say that it restricts the agent."""
-_TOOL_NAME = re.compile(r"[\w.:/-]+|\*|mcp__[\w.*-]+")
+_TOOL_NAME = late_pattern(r"[\w.:/-]+|\*|mcp__[\w.*-]+")
 Parsed = tuple[Definition | None, list[Diagnostic]]
 
 

@@ -4,7 +4,6 @@ A restriction that cannot be expressed disables the agent and names the field. T
 of a tool mean.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ from msgspec import Struct
 from retinue.core.definition import Dialect
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
+from retinue.core.pattern import late_pattern
 from retinue.definitions.document import find_hidden
 from retinue.definitions.fields import AgentFields, fold_key, show_place
 from retinue.definitions.frontmatter import (
@@ -27,7 +27,7 @@ from retinue.definitions.frontmatter import (
 )
 
 # Words in the name of an unknown field that say that it restricts the agent.
-_RESTRICTING = re.compile(
+_RESTRICTING = late_pattern(
     r"permi|den(y|ied)|allow|forbid|block|restrict|constrain|exclu|readonly|sandbox|tool|approv|limit|max|policy"
     r"|network|isolat|disab|enabl|timeout|budget|access|writ|secur|guard|only|never|safe"
 )

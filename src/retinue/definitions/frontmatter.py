@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
+from retinue.core.pattern import late_pattern
 
 MAX_BLOCK_CHARS = 64 * 1024
 Fences: TypeAlias = Literal["pi", "lines"]
@@ -127,12 +128,12 @@ def _find_line(text: str, opening: int) -> int:
 
 
 # One line of the subset that needs no YAML parser. It must be parsed as YAML would; a test compares the two.
-_LINE = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*):(?: +(.*?))? *\Z")
-_ODD = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
-_PLAIN = re.compile(r"[A-Za-z0-9_/.(~][^\n]*\Z")
-_QUOTED = re.compile(r"\"([^\"\\]*)\"\Z|'([^']*)'\Z")
-_FLOW = re.compile(r"\[([A-Za-z0-9_/., \"-]*)\]\Z")
-_FLOW_ITEM = re.compile(r"\"([A-Za-z0-9_/. -]*)\"\Z|([A-Za-z0-9_/.][A-Za-z0-9_/. -]*)\Z")
+_LINE = late_pattern(r"([A-Za-z_][A-Za-z0-9_-]*):(?: +(.*?))? *\Z")
+_ODD = late_pattern("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+_PLAIN = late_pattern(r"[A-Za-z0-9_/.(~][^\n]*\Z")
+_QUOTED = late_pattern(r"\"([^\"\\]*)\"\Z|'([^']*)'\Z")
+_FLOW = late_pattern(r"\[([A-Za-z0-9_/., \"-]*)\]\Z")
+_FLOW_ITEM = late_pattern(r"\"([A-Za-z0-9_/. -]*)\"\Z|([A-Za-z0-9_/.][A-Za-z0-9_/. -]*)\Z")
 
 
 def _read_plain(yaml: str, first: int) -> tuple[FrontmatterField, ...] | None:

@@ -5,7 +5,6 @@ must not know how a file is parsed.
 """
 
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
@@ -16,6 +15,7 @@ from retinue.core.collector import paused_collector
 from retinue.core.definition import FOREIGN, Definition
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
+from retinue.core.pattern import late_pattern
 from retinue.core.tool_table import KNOWN_TOOLS, SURFACES
 from retinue.definitions.discover import (
     AgentFolders,
@@ -41,7 +41,7 @@ FLEET_DEFAULTS = frozenset(("general-purpose", "Explore", "Plan"))
 DISPATCH = "dispatch"
 Agents = list[Definition]
 _LEVELS = {"project": 0, "user": 1, "builtin": 2}
-_SUFFIX = re.compile(r"(n?er|e)$")
+_SUFFIX = late_pattern(r"(n?er|e)$")
 """What `explore` and `explorer`, or `plan` and `planner`, do not share."""
 
 

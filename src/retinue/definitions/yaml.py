@@ -13,6 +13,7 @@ import yaml
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
+from retinue.core.pattern import late_pattern
 from retinue.definitions.frontmatter import BlockError, FrontmatterField, Items, Scalar, Value, YamlTable
 
 MAX_DEPTH = 16
@@ -23,7 +24,7 @@ _TEXT_TAGS = {"!", f"{_CORE}str"}
 _SCALAR_TAGS = {None, *_TEXT_TAGS, *(f"{_CORE}{name}" for name in ("bool", "int", "float", "null"))}
 _GROUP_TAGS = {None, "!", f"{_CORE}seq", f"{_CORE}map"}
 # A description with a colon in it: the most common mistake that other programs accept and YAML does not.
-_LOOSE_TEXT = re.compile(r"(description|display_name)(: +)([^\s\"'\[\]{}|>&*!#%@`,?:-].*?)[ \t]*\Z")
+_LOOSE_TEXT = late_pattern(r"(description|display_name)(: +)([^\s\"'\[\]{}|>&*!#%@`,?:-].*?)[ \t]*\Z")
 
 
 def read_yaml(text: str, first: int) -> tuple[tuple[FrontmatterField, ...], tuple[Diagnostic, ...]]:

@@ -5,11 +5,11 @@ Starts and records nothing: a refused run leaves no trace.
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from retinue.core.amounts import check_task
 from retinue.core.clock import Clock

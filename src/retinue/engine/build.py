@@ -5,12 +5,12 @@ Definitions, models and features come from a RunConfig. MUST NOT know settings, 
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field, structs
+from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.definition import REMOTE, Definition

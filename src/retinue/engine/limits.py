@@ -1,9 +1,9 @@
 """Limits of a run: turns, time, tokens, cost. Pure functions; the loop calls them after each turn."""
 
-from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.amounts import check_limits
 from retinue.core.definition import Definition
@@ -24,8 +24,7 @@ ISOLATED_CLEANUP_S = 120.0
 Number = TypeVar("Number", int, float)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What one run may use. None means no limit."""
 
     max_turns: int | None = None

@@ -5,7 +5,6 @@ ended, and the messages to its parent say whether that was reported. The Manager
 continued waits until its parent works again, because it may use the parent's directory and model.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from retinue.core.events import (
 )
 from retinue.core.fold import fold, fold_record
 from retinue.core.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from retinue.core.pattern import late_pattern
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.engine.clock import make_uuid
 from retinue.engine.inbox import to_text
@@ -40,7 +40,7 @@ from retinue.engine.session_path import find_file, find_tree
 from retinue.sessions.log import Session
 from retinue.sessions.tree import find_main
 
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ID = late_pattern(r"[A-Za-z0-9_-]{1,64}")
 
 
 class StoredRuns(Struct):

@@ -4,7 +4,6 @@ What the other machine sends is untrusted data. It can only change runs below th
 on this machine, and grants no rights. MUST NOT know the transport.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -28,6 +27,7 @@ from retinue.core.events import (
 )
 from retinue.core.fold import fold
 from retinue.core.messages import Message
+from retinue.core.pattern import late_pattern
 from retinue.core.run import BRANCH_PREFIX, Grant, Outcome, Reason, Run, Status
 from retinue.engine.bus import Bus
 from retinue.engine.limits import ASKED
@@ -40,8 +40,8 @@ MOST = 1000
 """Maximum number of remote children of one run; further ones are ignored."""
 MAX_NAME, MAX_LINE, MAX_TEXT = 200, 2_000, 200_000
 """Maximum characters of a name, a line and a text."""
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_BRANCH = re.compile(rf"{BRANCH_PREFIX}[A-Za-z0-9_-]{{1,90}}")
+_ID = late_pattern(r"[A-Za-z0-9_-]{1,64}")
+_BRANCH = late_pattern(rf"{BRANCH_PREFIX}[A-Za-z0-9_-]{{1,90}}")
 _KEPT = ("model", "thinking", "isolated", "isolation", "allow_write", "join", "is_background", *ASKED)
 """Fields of a request that mean the same on this machine: none names a file or a folder."""
 

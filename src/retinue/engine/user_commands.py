@@ -6,7 +6,6 @@ They have the rights of the user: the restrictions of the model's commands do no
 import asyncio
 import codecs
 import os
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 from retinue.core.clock import Clock
 from retinue.core.errors import UsageError, quote
 from retinue.core.messages import BashExecutionMessage
+from retinue.core.pattern import late_pattern
 from retinue.engine.runner import LiveRun
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 MAX_COMMAND_BYTES = 100_000
 """The kernel allows 128 KiB per argument."""
 # Colours and cursor movements; then all other control characters.
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_ESCAPES = late_pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_CONTROLS = late_pattern("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Execution(Struct, rename="camel"):

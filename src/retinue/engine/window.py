@@ -3,7 +3,6 @@
 For larger windows nothing changes. MUST NOT know where the parts come from.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from msgspec import Struct, structs
 
 from retinue.core.jsonline import encode_json
 from retinue.core.model import ModelInfo, ToolSpec
+from retinue.core.pattern import late_pattern
 from retinue.core.tool import Tool
 from retinue.sessions.compaction import CHARS_PER_TOKEN, CompactionConfig
 
@@ -26,7 +26,7 @@ _LEFT_OUT = ("tools", "rules", "skills", "subagents", "delegation")
 """Prompt sections that only give advice; left out in a small window."""
 _CUT = ("project_context", "parent", "addendum")
 """Prompt sections that are truncated in a small window."""
-_TOLD = re.compile(
+_TOLD = late_pattern(
     r"(?i)(?:context (?:length|size|window)|prompt length|maximum number of tokens allowed|tokens >)(?: is| of)?"
     r"\D{0,12}(\d{3,8})"
 )

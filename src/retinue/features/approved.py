@@ -5,7 +5,6 @@ The command line alone is not enough: anyone who can write in the project can ch
 
 import hashlib
 import os
-import re
 import stat
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
@@ -13,13 +12,15 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from retinue.core.pattern import late_pattern
+
 MAX_BYTES = 5_000_000
 """For one file; a larger file is identified by location, size and change time, which programs cannot set."""
 _LONGEST = 1024
 _LONGEST_LINE = 64 * 1024
 _MODULE = (".py", "/__main__.py", "/__init__.py")
 _MOST_PIECES = 50
-_SHELL = re.compile(r"[\s;&|()<>{}`'\"$]+")
+_SHELL = late_pattern(r"[\s;&|()<>{}`'\"$]+")
 """Separators between words for a shell."""
 
 

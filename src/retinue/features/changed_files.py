@@ -8,7 +8,6 @@ the ctime of a file cannot be set. Must not know runs.
 import asyncio
 import hashlib
 import os
-import re
 import shutil
 import stat
 import tempfile
@@ -21,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from retinue.core.jsonline import clean_text
+from retinue.core.pattern import late_pattern
 from retinue.core.receipt import FileReceipt
 from retinue.sandbox.open_beneath import open_beneath
 from retinue.tools.git import GitGuard, GitResult, load_guard, run_git
@@ -33,7 +33,7 @@ MAX_HASHED = 256 * 1024**2
 TIMEOUT_S = 30.0
 _EXCLUDE = "info/exclude"
 # Written by us while runs work.
-_OURS = re.compile(r"\.pi/(?:output/(?:\.gitignore|agent-[^/]*\.jsonl)|subagent-schedules/[^/]*\.json)")
+_OURS = late_pattern(r"\.pi/(?:output/(?:\.gitignore|agent-[^/]*\.jsonl)|subagent-schedules/[^/]*\.json)")
 _LIST = ("ls-files", "-z", "--others", "--exclude-standard")
 _CHANGED = (*_LIST, "-t", "--modified", "--deleted")
 """Lists the files that are not in the copied index, or differ from it, each after a mark."""

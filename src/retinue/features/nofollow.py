@@ -6,22 +6,22 @@ not know what the files are for.
 
 import errno
 import os
-import re
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from retinue.core.pattern import late_pattern
 from retinue.core.terminal import escape_text
 
 _HAS_HANDLES = os.open in os.supports_dir_fd and os.scandir in os.supports_fd and hasattr(os, "O_NOFOLLOW")
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}")
+_NAME = late_pattern(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}")
 # Invisible characters besides those that are unsafe in a terminal: zero width, and tags.
-_HIDDEN = re.compile("[\u00ad\u180e\u200b\u2060-\u2064\U000e0000-\U000e007f]")
+_HIDDEN = late_pattern("[\u00ad\u180e\u200b\u2060-\u2064\U000e0000-\U000e007f]")
 
 
 class LinkFound(OSError):

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from retinue.core.pattern import late_pattern
 from retinue.core.terminal import escape_line
 from retinue.definitions.frontmatter import BlockError, Scalar, parse_block
 from retinue.features.nofollow import Folder, decode_text, is_safe_name
@@ -18,7 +19,7 @@ from retinue.features.nofollow import Folder, decode_text, is_safe_name
 MAX_BYTES = 128 * 1024
 MAX_TEMPLATES = 500
 MAX_DEPTH = 4
-_PLACE = re.compile(r"\$ARGUMENTS(?:\[(\d+)\])?|\$\{@:(\d+)(?::(\d+))?\}|\$\{(\d+):-([^}]*)\}|\$@|\$(\d+)")
+_PLACE = late_pattern(r"\$ARGUMENTS(?:\[(\d+)\])?|\$\{@:(\d+)(?::(\d+))?\}|\$\{(\d+):-([^}]*)\}|\$@|\$(\d+)")
 
 
 @dataclass(frozen=True, slots=True)

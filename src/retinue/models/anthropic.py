@@ -1,6 +1,5 @@
 """The wire format `anthropic-messages`."""
 
-import re
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -17,6 +16,7 @@ from retinue.core.messages import (
     UserContent,
 )
 from retinue.core.model import Draft, Failure, ModelRequest
+from retinue.core.pattern import late_pattern
 from retinue.models.adapter import Adapter
 from retinue.models.conversation import SKIP, WireMessage
 from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
@@ -29,7 +29,7 @@ _VERSION = "2023-06-01"
 _INTERLEAVED = "interleaved-thinking-2025-05-14"
 _CACHE = {"type": "ephemeral"}
 _CACHE_FIELD = b',"cache_control":{"type":"ephemeral"}'
-_CLAUDE = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d{1,2}))?(?!\d)")
+_CLAUDE = late_pattern(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d{1,2}))?(?!\d)")
 _MOST_PAUSES = 10
 # The block that a delta belongs to, and the field that holds the piece.
 _PIECES = {

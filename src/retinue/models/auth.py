@@ -5,7 +5,6 @@ a key or read files.
 """
 
 import os
-import re
 import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +15,7 @@ from msgspec import Struct, structs
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError, ModelError
 from retinue.core.model import ModelInfo
+from retinue.core.pattern import late_pattern
 from retinue.core.redaction import is_secret_name
 from retinue.models.catalog import Provider
 from retinue.models.fields import ConfigObject
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 COMMAND_TIMEOUT_S = 10.0
 _LARGEST_OUTPUT = 65_536
 # `$$` and `$!` are escapes; a `$` before anything else is literal.
-_REFERENCE = re.compile(r"\$(?:([$!])|\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+_REFERENCE = late_pattern(r"\$(?:([$!])|\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 
 
 def is_command(value: str) -> bool:

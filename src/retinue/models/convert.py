@@ -4,7 +4,6 @@ This file must not know a wire format or settings.
 """
 
 import json
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,9 +24,10 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.model import Draft, Model, ModelInfo, ModelRequest, Reply
+from retinue.core.pattern import late_pattern
 
 NO_RESULT = "No result: the call was interrupted before it finished."
-_UNSAFE_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_UNSAFE_ID = late_pattern(r"[^a-zA-Z0-9_-]")
 
 
 def to_json(value: Any) -> bytes:

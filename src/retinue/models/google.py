@@ -1,6 +1,5 @@
 """The wire format `google-generative-ai`: Gemini's generateContent."""
 
-import re
 from typing import Any
 from urllib.parse import quote as quote_url
 
@@ -19,6 +18,7 @@ from retinue.core.messages import (
     UserContent,
 )
 from retinue.core.model import Draft, Failure, ModelInfo, ModelRequest
+from retinue.core.pattern import late_pattern
 from retinue.models.adapter import Adapter
 from retinue.models.conversation import SKIP, WireMessage
 from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
@@ -27,9 +27,9 @@ from retinue.models.failures import fail
 from retinue.models.reply_reader import ReplyReader
 from retinue.models.thinking_levels import find_budget
 
-_GEMINI = re.compile(r"gemini(?:-live)?-(\d+)")
-_BY_LEVEL = re.compile(r"gemini-3(?:\.\d+)?-(?:pro|flash)|gemini-flash(?:-lite)?-latest|gemma-?4")
-_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_GEMINI = late_pattern(r"gemini(?:-live)?-(\d+)")
+_BY_LEVEL = late_pattern(r"gemini-3(?:\.\d+)?-(?:pro|flash)|gemini-flash(?:-lite)?-latest|gemma-?4")
+_BASE64 = late_pattern(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _REFUSALS = frozenset({"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "LANGUAGE"})
 _BAD_CALLS = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MISSING_THOUGHT_SIGNATURE"})
 _BUDGETS: dict[ThinkingLevel, int] = {"minimal": 128, "low": 2048, "medium": 8192}

@@ -3,7 +3,6 @@
 Uses urllib, in one thread per provider, since it is a single request. This file must not know files.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
@@ -13,6 +12,7 @@ from msgspec import Struct, structs
 
 from retinue.core.errors import KeyRefused, ModelError
 from retinue.core.model import ModelInfo
+from retinue.core.pattern import late_pattern
 from retinue.core.terminal import escape_line
 from retinue.models.catalog import Provider, find_relative
 
@@ -26,11 +26,11 @@ _LARGEST_REPLY = 16 << 20
 _LARGEST_ERROR = 65_536
 _PUBLIC_LISTS = ("openrouter", "huggingface", "nvidia")
 """Providers that show their list to anybody, so that it says nothing about a key."""
-_BAD_KEY = re.compile(rb"(?i)api[ _]key[ _](?:not valid|invalid)|(?:incorrect|invalid) api key")
+_BAD_KEY = late_pattern(rb"(?i)api[ _]key[ _](?:not valid|invalid)|(?:incorrect|invalid) api key")
 """Google and xAI answer a wrong key with status 400."""
 _KNOWN_KEY = (402, 429)
 """The account has no credit, or asks too often: the key itself is accepted."""
-_OTHER_KINDS = re.compile(
+_OTHER_KINDS = late_pattern(
     "embed|whisper|tts|dall-e|moderation|transcri|realtime|image|rerank|audio|speech|sora|veo|imagen|guard|ocr|davinci"
     "|babbage"
 )

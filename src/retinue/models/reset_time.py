@@ -9,15 +9,17 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
+from retinue.core.pattern import late_pattern
+
 _EPOCH_S = 1e9
 _EPOCH_MS = 1e12
 LONGEST_S = 1e9
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|us|µs|ns|s|m|h|d)[a-z]*", re.IGNORECASE)
-_WHOLE_DURATION = re.compile(rf"(?:{_DURATION.pattern}\s*)+", re.IGNORECASE)
+_DURATION = late_pattern(r"(\d+(?:\.\d+)?)\s*(ms|us|µs|ns|s|m|h|d)[a-z]*", re.IGNORECASE)
+_WHOLE_DURATION = late_pattern(rf"(?:{_DURATION.pattern}\s*)+", re.IGNORECASE)
 _UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _WAITS = ("resets_in_seconds", "reset_after_seconds", "retry_after_seconds", "retry_after", "retryAfter")
 _MOMENTS = ("resets_at", "reset_at", "reset_time", "resetsAt", "resetTime", "quotaResetTimeStamp")
-_HEADER = re.compile(r"rate-?limit.*-reset\b")
+_HEADER = late_pattern(r"rate-?limit.*-reset\b")
 _NOT_OURS = "overage"
 """Anthropic reports the limit of extra usage, which is rejected where nobody has bought any."""
 _NONE_LEFT = ("rejected", "exceeded")
@@ -33,7 +35,7 @@ _AT = rf"(?i){_AGAIN}(?: at| on)?:? (?:{_DAY})?(\d{{1,2}})(?::(\d\d))?(?: ?([ap]
 _DAILY_ZONE = "America/Los_Angeles"
 """Google's quotas for a day begin at midnight there."""
 _NEAR_S = 300.0
-_BAR = re.compile(r"(?i)limit reached\|(\d{10,13})\b")
+_BAR = late_pattern(r"(?i)limit reached\|(\d{10,13})\b")
 
 
 def find_reset_s(headers: Mapping[str, str], error: Mapping[str, Any] | None, text: str, now_s: float) -> float | None:

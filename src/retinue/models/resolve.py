@@ -14,15 +14,16 @@ from retinue.core.diagnostics import suggest
 from retinue.core.errors import ModelError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.model import ModelInfo
+from retinue.core.pattern import late_pattern
 from retinue.models.catalog import OFFLINE_MODEL, SERVERS, Provider, find_relative
 
 LOWEST_SCORE = 20.0
 _NAME_SCORE = 40.0
 """The lowest score of a match with part of an id or name, as opposed to mere shared words."""
 MOST_SHOWN = 12
-_DATE = re.compile(r"\d{8}")
-_SPLIT = re.compile(r"[\s\-/]+")
-_WORDS = re.compile(r"[a-z]+|\d+")
+_DATE = late_pattern(r"\d{8}")
+_SPLIT = late_pattern(r"[\s\-/]+")
+_WORDS = late_pattern(r"[a-z]+|\d+")
 
 
 class ModelChoice(Struct, frozen=True):

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
+from retinue.core.pattern import late_pattern
 from retinue.sandbox.stubs import is_stub
 
 _MOST_BYTES = 4096
 _MOST_CONFIG = 256 * 1024
 _DEEPEST = 5
-_SECTION = re.compile(r'\s*\[\s*([^\]"\s]+)[^\]]*\]\s*(.*)')
-_SETTING = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*(.*)")
+_SECTION = late_pattern(r'\s*\[\s*([^\]"\s]+)[^\]]*\]\s*(.*)')
+_SETTING = late_pattern(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*(.*)")
 
 
 class GitDirs(Struct, frozen=True):

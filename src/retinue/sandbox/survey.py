@@ -5,7 +5,6 @@ writable until this process ends; everything else must be protected. Must not kn
 """
 
 import os
-import re
 import threading
 import time
 from collections import Counter, deque
@@ -13,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
+from retinue.core.pattern import late_pattern
 from retinue.sandbox.gitdirs import is_hidden, list_steering, read_line, read_settings, read_worktree
 from retinue.sandbox.profile import PRIVATE_DIRS, PROTECTED_DIRS, PROTECTED_FILES, is_below
 
@@ -21,7 +21,7 @@ MOST_FOLDERS = 100_000
 MOST_PATHS = 150
 """Above this number whole folders are protected instead: each path makes every command slower."""
 _PARTS = frozenset(("hooks", "config", "config.worktree", "commondir"))
-_OBJECTS = re.compile(r"[0-9a-f]{2}|info|pack")
+_OBJECTS = late_pattern(r"[0-9a-f]{2}|info|pack")
 _ELSEWHERE = ("/proc", "/sys", "/dev", *PRIVATE_DIRS)
 """Directories that differ inside a sandbox."""
 # Some file systems have coarse timestamps: a folder that changed just now may change again without a new timestamp.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from retinue.core.definition import FOREIGN, Definition, Dialect, FieldReport
 from retinue.core.errors import ConfigError, RetinueError, UsageError, quote
+from retinue.core.pattern import late_pattern
 from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.discover import PARSERS
 from retinue.definitions.edit import (
@@ -27,7 +28,7 @@ from retinue.settings.switches import load_switches
 from retinue.tools.atomic_write import replace_file
 
 MAX_BYTES = 500_000
-_FENCED = re.compile(r"```[a-z]*\n(---\n.*?\n)```", re.DOTALL)
+_FENCED = late_pattern(r"```[a-z]*\n(---\n.*?\n)```", re.DOTALL)
 
 
 def read_manuscript(path: str) -> str:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError, UsageError, quote
+from retinue.core.pattern import late_pattern
 from retinue.features.sandbox import find_workspace
 from retinue.settings.files import FileBound, bind_folder, bind_project, bind_user, list_hidden, read_bounded
 from retinue.settings.paths import Paths, expand_path
@@ -24,8 +25,8 @@ MAX_PROMPT_BYTES = 1024 * 1024
 
 MAX_IMPORT_DEPTH = 5
 MAX_IMPORTS = 30
-_IMPORT = re.compile(r"(?<![\w`.@/])@((?:\./|\../|[\w.-]+/)*[\w.-]*\w)")
-_CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+_IMPORT = late_pattern(r"(?<![\w`.@/])@((?:\./|\../|[\w.-]+/)*[\w.-]*\w)")
+_CODE = late_pattern(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
 class TextFile(Struct, frozen=True):

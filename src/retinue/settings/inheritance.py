@@ -1,10 +1,10 @@
 """Reads what a parent agent passes to this process in environment variables."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from retinue.core.environment import BUDGET_FD, QUESTION_FD, RESULT
 from retinue.core.errors import UsageError, quote

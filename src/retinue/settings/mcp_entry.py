@@ -13,12 +13,13 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic, show_value, suggest
 from retinue.core.errors import quote
+from retinue.core.pattern import late_pattern
 from retinue.features.mcp.server import CALL_S, CONCURRENCY, Level, McpServer, OAuthClient
 
 MAX_CONCURRENCY = 64
 MAX_TIMEOUT_S = 3_600
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_NAME = late_pattern(r"[A-Za-z0-9_-]{1,40}\Z")
+_VARIABLE = late_pattern(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")
 _TYPES = ("stdio", "http", "streamable-http")

@@ -1,15 +1,15 @@
 """Request: the options with which a caller opens a Retinue; everything else comes from the user's files."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from retinue.core.messages import ThinkingLevel
 from retinue.engine.limits import Limits
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStart:
+class SessionStart(Struct, frozen=True):
     """The initial content of a session that has to be created."""
 
     id: str = ""
@@ -19,12 +19,11 @@ class SessionStart:
     name: str = ""
     cwd: str = ""
     """The folder that the session is about, if it is not the working folder."""
-    labels: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, Any] = {}
     """Custom entries by type."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionWish:
+class SessionWish(Struct, frozen=True):
     kind: Literal["new", "none", "children", "newest", "named", "exact"] = "new"
     """`none` stores nothing, `children` only the sessions of subagents; `named`: a path, an id or the beginning of one;
     `exact`: this id, created if missing.
@@ -39,13 +38,12 @@ class SessionWish:
     cover: SessionStart = field(default_factory=SessionStart)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """How a Retinue is opened."""
 
     model: str | None = None
     provider: str | None = None
-    api_key: str | None = field(default=None, repr=False)
+    api_key: str | None = None
     thinking: ThinkingLevel | None = None
     models: Sequence[str] = ()
     """Models to start with and cycle through, in the form of `enabledModels`; empty for the settings' choice."""
@@ -63,7 +61,7 @@ class Request:
     """The whole prompt, instead of one built from the fields above and from files."""
     context_files: bool = True
     skills: bool = True
-    mcp_servers: Mapping[str, Any] = field(default_factory=dict)
+    mcp_servers: Mapping[str, Any] = {}
     """Servers that the caller brings along, in the form of `mcp.json`; they count as the user's."""
     approve: bool | None = None
     offline: bool = False
@@ -82,3 +80,6 @@ class Request:
     inherited_thinking: ThinkingLevel | None = None
     result: str = ""
     """What the parent says about the result to deliver."""
+
+    def __repr__(self) -> str:
+        return f"Request(model={self.model!r}, agent={self.agent!r}, …)"  # the key must not get into a log

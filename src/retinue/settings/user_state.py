@@ -18,6 +18,7 @@ from retinue.core.diagnostics import Diagnostic, show_value, suggest
 from retinue.core.errors import RetinueError, quote
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import ModelInfo
+from retinue.core.pattern import late_pattern
 from retinue.models.resolve import Names, match_pattern
 from retinue.sessions.files import make_private
 from retinue.settings.decisions import replace_own, write_own
@@ -73,7 +74,7 @@ _NAMED = (
     r"escape|esc|enter|return|tab|space|backspace|delete|insert|clear|home|end|pageup|pagedown|up|down|left|right"
     r"|f(?:[1-9]|1[0-2])"
 )
-_KEY = re.compile(
+_KEY = late_pattern(
     rf"(?:(?:ctrl|shift|alt|super)\+)*(?:[a-z0-9]|[`\-=\[\]\\;',./!@#$%^&*()_+|~{{}}:<>?]|{_NAMED})", re.IGNORECASE
 )
 

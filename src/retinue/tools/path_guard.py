@@ -5,7 +5,6 @@ The file that was really opened is checked, not the requested name. All function
 
 import errno
 import os
-import re
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,14 +12,15 @@ from functools import lru_cache
 
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.launch import Territory
+from retinue.core.pattern import late_pattern
 from retinue.sandbox.open_beneath import open_beneath
 from retinue.sandbox.survey import find_guard
 from retinue.tools.paths import find_real_path
 
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 """Nonblocking, because opening a pipe without a writer would otherwise hang."""
-_ENDS = re.compile(r"[ .]+(?=/|$)")
-_PROCESS = re.compile(r"/proc/[^/]+/(task/[^/]+/)?(environ|cmdline|mem|maps|auxv|stack)$")
+_ENDS = late_pattern(r"[ .]+(?=/|$)")
+_PROCESS = late_pattern(r"/proc/[^/]+/(task/[^/]+/)?(environ|cmdline|mem|maps|auxv|stack)$")
 """Memory, environment and command lines of processes, including our own: they contain keys."""
 
 

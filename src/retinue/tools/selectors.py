@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec import Struct
 
 from retinue.core.definition import Definition, Selection
+from retinue.core.pattern import late_pattern
 from retinue.core.tool import Effect
 
 SELECTOR = "ext:"
@@ -16,8 +17,8 @@ NOTHING = (SELECTOR,)
 """A selector that matches no tool."""
 MCP = "mcp"
 """The extension name that stands for all MCP servers."""
-_PLAIN = re.compile(r"(?!(?i:mcp_))[\w-]+\Z")
-_CODE_FILE = re.compile(r"\.(py|ts|js|mjs)\Z")
+_PLAIN = late_pattern(r"(?!(?i:mcp_))[\w-]+\Z")
+_CODE_FILE = late_pattern(r"\.(py|ts|js|mjs)\Z")
 _INDEX_NAMES = ("index", "__init__")
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec import structs
 from rich.console import RenderableType
 from rich.text import Text
 from textual.app import App
@@ -231,7 +232,7 @@ class RetinueApp(App[int], inherit_bindings=False):
         answer = await self.push_screen_wait(TrustScreen(*doubt))
         self.is_asking_trust = False
         decision, is_kept = answer or (False, False)
-        self.request = self.link.request = replace(self.request, approve=decision)
+        self.request = self.link.request = structs.replace(self.request, approve=decision)
         if is_kept and (note := await asyncio.to_thread(save_decision, decision)):
             self.link.note(note)
 

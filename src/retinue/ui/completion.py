@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from retinue.core.pattern import late_pattern
 from retinue.core.terminal import escape_text
 from retinue.views.prompt_files import AGENT_PREFIX, render_mention
 
@@ -110,10 +111,10 @@ MOST = 50
 MOST_AGENTS = 5
 """Maximum number of agents among the files, so that both are visible."""
 Kind = Literal["command", "argument", "mention", "path"]
-_MENTION = re.compile(r'(?:^|[\s(\[,])@("[^"\n]*|[^\s"]*)$')
-_COMMAND = re.compile(r"/([^\s/]*)$")
-_ARGUMENT = re.compile(r"/([^\s/]+) +(\S*)$")
-_WORD = re.compile(r"[^\s\"']*$")
+_MENTION = late_pattern(r'(?:^|[\s(\[,])@("[^"\n]*|[^\s"]*)$')
+_COMMAND = late_pattern(r"/([^\s/]*)$")
+_ARGUMENT = late_pattern(r"/([^\s/]+) +(\S*)$")
+_WORD = late_pattern(r"[^\s\"']*$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@ of unsafe characters.
 """
 
 import os
-import re
 import select
 import sys
 import time
@@ -18,6 +17,8 @@ from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter
 from textual.message import Message
+
+from retinue.core.pattern import late_pattern
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -61,9 +62,9 @@ _MUTE = ("linux", "dumb")
 """Terminals that do not understand the query."""
 _COLOUR = "[rgba:#/0-9A-Fa-f]"
 # An answer ends with a terminator, or where something follows that cannot belong to it because its end was lost.
-_ANSWER = re.compile(rf"\x1b\]11;({_COLOUR}*)(?:\x07|\x9c|\x1b\\|(?=[^rgba:#/0-9A-Fa-f\x1b])|(?=\x1b[^\\]))")
-_PART = re.compile(rf"\x1b\](?:1(?:1(?:;{_COLOUR}*\x1b?)?)?)?\Z")
-_RGB = re.compile(r"rgba?:([0-9A-Fa-f]{1,4})/([0-9A-Fa-f]{1,4})/([0-9A-Fa-f]{1,4})")
+_ANSWER = late_pattern(rf"\x1b\]11;({_COLOUR}*)(?:\x07|\x9c|\x1b\\|(?=[^rgba:#/0-9A-Fa-f\x1b])|(?=\x1b[^\\]))")
+_PART = late_pattern(rf"\x1b\](?:1(?:1(?:;{_COLOUR}*\x1b?)?)?)?\Z")
+_RGB = late_pattern(r"rgba?:([0-9A-Fa-f]{1,4})/([0-9A-Fa-f]{1,4})/([0-9A-Fa-f]{1,4})")
 KEY_S, PART_S = 0.1, 2.0
 """Seconds to wait for the rest of what may be the key Alt+] and of what is part of an answer."""
 
@@ -135,10 +136,10 @@ def is_gone(fileno: int = 0) -> bool:
 
 # These characters have no width, so removing them does not change the layout. Lone surrogates have a width but cannot
 # be written.
-_UNSAFE = re.compile(
+_UNSAFE = late_pattern(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = late_pattern("[\ud800-\udfff]")
 
 
 class SafeText(LineFilter):

@@ -1,12 +1,12 @@
 """Formats numbers, texts and sessions for the screen."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.cells import cell_len
 
 from retinue.core.figures import format_duration
+from retinue.core.pattern import late_pattern
 from retinue.core.terminal import escape_text
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -16,10 +16,10 @@ MOST_CHARS, MOST_ROWS = 60_000, 1500
 _MARKS = "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"
 _MARKS += "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f\u200c\u200d\u034f\u115f\u1160\u3164\uffa0"
 _MARKS += "\u180b-\u180e"
-_TOWERS = re.compile(f"([{_MARKS}]{{3}})[{_MARKS}]+")
+_TOWERS = late_pattern(f"([{_MARKS}]{{3}})[{_MARKS}]+")
 
-_SKILL = re.compile(r'<skill name="([^"\n]+)" location="')
-_MORE = re.compile(r"… (\d+) more lines")
+_SKILL = late_pattern(r'<skill name="([^"\n]+)" location="')
+_MORE = late_pattern(r"… (\d+) more lines")
 _SKILL_END = "\n</skill>"
 
 

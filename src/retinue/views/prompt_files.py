@@ -9,6 +9,7 @@ from pathlib import Path
 
 from retinue.core.errors import UsageError, quote
 from retinue.core.messages import ImageContent, TextContent, UserContent
+from retinue.core.pattern import late_pattern
 
 MAX_PROMPT_BYTES = 4 * 1024 * 1024
 MAX_IMAGE_BYTES = 10 * 1024 * 1024
@@ -79,8 +80,8 @@ def decode_text(data: bytes, where: str) -> str:
 AGENT_PREFIX = "agent-"
 """`@agent-Explore`, as users of Claude Code write it."""
 MOST_IMAGES = 20
-_MENTION = re.compile(r'(?:^|(?<=\s)|(?<=[(\[,]))@(?:"([^"\n]+)"|([^\s"]+))')
-_IMAGE_NAME = re.compile(r"\.(?:png|jpe?g|gif|webp|bmp)$", re.IGNORECASE)
+_MENTION = late_pattern(r'(?:^|(?<=\s)|(?<=[(\[,]))@(?:"([^"\n]+)"|([^\s"]+))')
+_IMAGE_NAME = late_pattern(r"\.(?:png|jpe?g|gif|webp|bmp)$", re.IGNORECASE)
 _CLOSING = ".,;:!?)]}'"
 
 

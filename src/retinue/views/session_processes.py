@@ -5,7 +5,6 @@ The folder is accessible to the user only and hidden from agents. Must not know 
 
 import asyncio
 import os
-import re
 import secrets
 import socket
 import stat
@@ -19,6 +18,7 @@ import msgspec
 from msgspec import structs
 
 from retinue.core.errors import ConfigError, RetinueError, UsageError, quote
+from retinue.core.pattern import late_pattern
 from retinue.core.window import (
     MAX_LINE,
     ProcessRecord,
@@ -43,7 +43,7 @@ _KEPT = 200
 """The number of records of ended processes that are kept."""
 _MAX_PATH = 100
 """Bytes of a socket's path; systems allow 104 or 108."""
-_ID = re.compile(r"[0-9a-f]{8}")
+_ID = late_pattern(r"[0-9a-f]{8}")
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

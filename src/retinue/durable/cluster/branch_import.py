@@ -4,7 +4,6 @@ The branch contains the agent's own commits, and one more with its uncommitted c
 """
 
 import asyncio
-import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from retinue.core.errors import RetinueError, quote
+from retinue.core.pattern import late_pattern
 from retinue.core.run import BRANCH_PREFIX
 from retinue.durable.cluster.assignment import unpack_assignment
 from retinue.durable.cluster.database import Database
@@ -34,7 +34,7 @@ from retinue.features.worktree.saved_work import ABANDONED_REFS, render_message
 from retinue.tools.git import GitResult
 
 _LANDING_REFS = "refs/retinue/landing"
-_BRANCH = re.compile(rf"{BRANCH_PREFIX}[A-Za-z0-9][A-Za-z0-9_-]{{0,80}}")
+_BRANCH = late_pattern(rf"{BRANCH_PREFIX}[A-Za-z0-9][A-Za-z0-9_-]{{0,80}}")
 _ATTEMPTS = 5
 FindBundle = Callable[[], Awaitable[bytes | None]]
 """Returns the bundle that was sent; it may be large, so it is requested only if needed."""

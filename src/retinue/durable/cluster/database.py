@@ -5,7 +5,6 @@ tells the user. Must not know tables beyond their version.
 """
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from retinue.core.errors import ConfigError, RetinueError, quote
+from retinue.core.pattern import late_pattern
 from retinue.durable.cluster.schema import STEPS, VERSION
 from retinue.durable.trouble import REMEDIES, RIGHTS, TroubleNotifier, first_line, recognise
 from retinue.models.convert import clean_text
@@ -341,8 +341,8 @@ Column = TypeVar("Column")
 
 _MARK = "\ufffe"
 """A noncharacter, so that texts hardly ever contain it and need escaping."""
-_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
-_MARKED = re.compile(f"{_MARK}(.)")
+_NUL = late_pattern(r"(?<!\\)((?:\\\\)*)\\u0000")
+_MARKED = late_pattern(f"{_MARK}(.)")
 
 
 def pack_json(value: Any) -> str:

@@ -4,19 +4,19 @@ All writes are fenced: only the worker that claimed the run last may write, othe
 models or tools.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from retinue.core.errors import RetinueError, quote
+from retinue.core.pattern import late_pattern
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.cluster.assignment import Assignment, pack_assignment, unpack_assignment
 from retinue.durable.cluster.database import Database, fetch_value, pack_json, to_column
 from retinue.durable.session_files import RecordPart
 
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ID = late_pattern(r"[A-Za-z0-9_-]{1,64}")
 _CHECK = "SELECT id, face FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NULL FOR SHARE"
 """Returns a row if this worker owns the run, and prevents a takeover until the end of the transaction."""
 # One query each, because they run at every turn; the insert depends on the fence's row.

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from retinue.core.errors import RetinueError, quote
+from retinue.core.pattern import late_pattern
 from retinue.features.worktree.copies import is_directory
 from retinue.features.worktree.repository import WORK_TIMEOUT_S
 from retinue.features.worktree.saved_work import AUTHOR, to_variables
@@ -18,7 +18,7 @@ from retinue.tools.git import GitGuard, GitResult, load_guard, run_git
 
 MAX_BUNDLE = 256 * 1024 * 1024
 """Maximum size of one bundle in bytes."""
-SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+SHA = late_pattern(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MEGABYTE = 1024 * 1024
 _PLACES = (
     ("--show-toplevel",),
@@ -248,9 +248,9 @@ MAX_ADDRESS = 2048
 _SCHEMES = {"https", "http", "ssh", "git", "git+ssh", "ssh+git"}
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*)|\[[0-9A-Fa-f:.]+\])"
 _USER = r"[A-Za-z0-9_.~][A-Za-z0-9_.~-]*"
-_SCP = re.compile(rf"(?![A-Za-z]:)(?:{_USER}@)?{_HOST}:[^:\\-][^\\]*")
-_CLEAN = re.compile(rf"(?:{_USER}@)?{_HOST}(?::[0-9]{{1,5}})?")
-_SECRET = re.compile(r"(://)[^/@\s]*@")
+_SCP = late_pattern(rf"(?![A-Za-z]:)(?:{_USER}@)?{_HOST}:[^:\\-][^\\]*")
+_CLEAN = late_pattern(rf"(?:{_USER}@)?{_HOST}(?::[0-9]{{1,5}})?")
+_SECRET = late_pattern(r"(://)[^/@\s]*@")
 
 
 def clean_address(address: str) -> str:

@@ -7,7 +7,6 @@ are never followed. Must not know entries.
 import asyncio
 import errno
 import os
-import re
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from retinue.core.errors import RetinueError, SessionError, quote
+from retinue.core.pattern import late_pattern
 from retinue.sessions.tree import SessionTree
 
 USUAL = "session.jsonl"
@@ -152,7 +152,7 @@ def _make(name: str, above: int) -> None:
 
 Find = Callable[[str], Path | None]
 """Returns where the session of a child is stored; None if the child is unknown or stores none."""
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ID = late_pattern(r"[A-Za-z0-9_-]{1,64}")
 
 
 def collect_files(pieces: Iterable[tuple[str, int, bytes]], session: str) -> dict[str, bytes]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from retinue.core.errors import RetinueError, quote
+from retinue.core.pattern import late_pattern
 from retinue.durable.cluster.repository import SHA, Repository
 from retinue.features.worktree.copies import is_directory, is_link
 
@@ -21,8 +22,8 @@ SUBJECT = "pi-agent: a snapshot of a run"
 CARRIED = ("refs/heads/", "refs/pi-agent/")
 """Prefixes of the refs that are included."""
 MAX_REFS = 200
-_REF = re.compile(r"refs/(?:heads|pi-agent)/[^\x00-\x20\x7f~^:?*\[\\]{1,200}")
-_DATE = re.compile(r"^committer .*> (\d{1,12} [+-]\d{4})$", re.MULTILINE)
+_REF = late_pattern(r"refs/(?:heads|pi-agent)/[^\x00-\x20\x7f~^:?*\[\\]{1,200}")
+_DATE = late_pattern(r"^committer .*> (\d{1,12} [+-]\d{4})$", re.MULTILINE)
 _MAX_HEAD = 4096
 _READ_S = 10.0
 
@@ -201,7 +202,9 @@ async def restore_table(git_dir: str, table: BranchTable) -> None:
         await repository.run("update-ref", "--no-deref", "HEAD", table.head)
 
 
-_POINTER = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\n(?:.*\n)*?oid sha256:([0-9a-f]{64})\nsize \d+\n")
+_POINTER = late_pattern(
+    rb"version https://git-lfs\.github\.com/spec/v1\n(?:.*\n)*?oid sha256:([0-9a-f]{64})\nsize \d+\n"
+)
 _MAX_POINTER = 1024
 _MAX_FILES = 500
 

@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.errors import RetinueError, quote
+from retinue.core.pattern import late_pattern
 from retinue.durable.cluster.database import Database
 from retinue.durable.cluster.repository import (
     MAX_BUNDLE,
@@ -40,8 +41,8 @@ SENT_REFS = "refs/retinue/sent"
 """Refs below this keep what was sent until the results are back."""
 _MAX_KNOWN = 50
 _MAX_SHALLOW = 1000
-_REMOTE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]*")
-_BRANCH = re.compile(r"[A-Za-z0-9_][^\x00-\x20\x7f~^:?*\[\\]*")
+_REMOTE_NAME = late_pattern(r"[A-Za-z0-9_][A-Za-z0-9._/-]*")
+_BRANCH = late_pattern(r"[A-Za-z0-9_][^\x00-\x20\x7f~^:?*\[\\]*")
 _UNSAVED = "what was not committed when the run was sent"
 
 

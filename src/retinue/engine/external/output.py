@@ -3,11 +3,12 @@
 Knows which kinds of records to keep, not what they mean.
 """
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
+
+from retinue.core.pattern import late_pattern
 
 MAX_STDOUT = 8 * 1024 * 1024
 MAX_STDERR = 1024 * 1024
@@ -21,7 +22,7 @@ _STDERR = f"stderr hard limit ({MAX_STDERR} bytes)"
 _RECORDS = f"persisted JSONL line hard limit ({MAX_RECORDS} lines)"
 _PIECES = f"transient JSONL line hard limit ({MAX_PIECES} lines)"
 # Reading the type alone is enough for most lines; programs write it first.
-_KIND = re.compile(rb'\s*\{\s*"type"\s*:\s*"([a-z_]+)"')
+_KIND = late_pattern(rb'\s*\{\s*"type"\s*:\s*"([a-z_]+)"')
 
 
 class Stream:

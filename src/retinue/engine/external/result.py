@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from retinue.core.messages import Cost, Usage
+from retinue.core.pattern import late_pattern
 from retinue.core.run import Finalized
 from retinue.core.tool_table import FINALIZE
 
-_TROUBLE = re.compile(
+_TROUBLE = late_pattern(
     "Error Code|internal_server_error|stream error|INTERNAL_ERROR|ECONNRESET|ECONNREFUSED|ETIMEDOUT|ENOTFOUND|"
     "rate limit|rate_limit|overloaded|provider error|server error|API error|network error|timeout",
     re.IGNORECASE,

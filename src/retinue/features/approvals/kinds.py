@@ -4,18 +4,18 @@ A kind is as narrow as its description: a call that is not certainly of a kind h
 """
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
+from retinue.core.pattern import late_pattern
 from retinue.core.terminal import escape_line
 from retinue.core.tool import list_aliases
 from retinue.features.approvals.rules import CHAIN, SHELLS
 
 FILE_TOOLS = list_aliases(("edit", "write"))
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_:-]*")
+_PLAIN = late_pattern(r"[A-Za-z][A-Za-z0-9_:-]*")
 _SCRIPTS = frozenset(("bun", "npm", "pnpm", "yarn"))
 """Programs whose `run` is followed by the name of one of the project's own scripts."""
 _PROGRAMS = _SCRIPTS | {"cargo", "dotnet", "git", "go", "gradle", "just", "make", "mvn", "pip", "poetry", "rake", "uv"}

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from retinue.core.pattern import late_pattern
 from retinue.core.tool import list_aliases
 from retinue.core.tool_table import list_names
 
@@ -55,7 +56,7 @@ def _words(word: str, *ends: str) -> tuple[str, ...]:
 
 
 SHELLS = list_aliases(list_names(family="shell"))
-CHAIN = re.compile(r"[;&|<>`\n]|\$\(")
+CHAIN = late_pattern(r"[;&|<>`\n]|\$\(")
 """Characters that chain commands or redirect output."""
 _PIPED = tuple(
     f"*{source} *|{begin}{shell}{end}"

@@ -32,6 +32,7 @@ class Checkpoints:
         self._warn = warn
         self._is_broken = False
         self._elsewhere: set[str] = set()
+        self._places: dict[str, bool] = {}
 
     def surround(
         self, features: Sequence[Feature], *, agent: str = "", is_elsewhere: bool = False, is_readonly: bool = False
@@ -50,7 +51,10 @@ class Checkpoints:
 
     def has_place(self, setup: RunSetup) -> bool:
         """Return whether a run works in the workspace; others are not recorded."""
-        return Path(os.path.realpath(setup.cwd)).is_relative_to(self.store.top)
+        cwd = str(setup.cwd)
+        if cwd not in self._places:  # most runs have the same
+            self._places[cwd] = Path(os.path.realpath(cwd)).is_relative_to(self.store.top)
+        return self._places[cwd]
 
     def note_run(self, run: str, agent: str, *, is_here: bool) -> None:
         """Record that a run begins. What it does elsewhere is not recorded, except for its branch."""

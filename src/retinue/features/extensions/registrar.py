@@ -5,7 +5,6 @@ life of the program.
 """
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import RetinueError, UsageError, quote
 from retinue.core.events import Event
 from retinue.core.model import ModelInfo, ToolSpec
+from retinue.core.pattern import late_pattern
 from retinue.core.tool import Effect, Tool
 from retinue.engine.calls import CallHook
 from retinue.engine.setup import Feature
@@ -43,8 +43,8 @@ from retinue.models.catalog import Provider
 F = TypeVar("F", bound=Callable[..., Any])
 EVENTS: Mapping[str, type] = {kind.__name__: kind for kind in get_args(Event)}
 MAX_DESCRIPTION_CHARS = 16_000
-_TOOL_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")
-_COMMAND_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_TOOL_NAME = late_pattern(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")
+_COMMAND_NAME = late_pattern(r"[a-z][a-z0-9_-]{0,63}")
 _FOREIGN_PREFIX = "mcp__"
 
 

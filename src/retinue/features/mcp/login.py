@@ -7,7 +7,6 @@ imported only when a server is used.
 
 import asyncio
 import ipaddress
-import re
 import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
@@ -24,6 +23,7 @@ from mcp.shared.auth import (
 )
 
 from retinue.core.errors import RetinueError
+from retinue.core.pattern import late_pattern
 from retinue.features.mcp.server import LoginStore, McpFailed, McpServer
 from retinue.tools.outbound.guard import RequestGuard, is_metadata
 from retinue.tools.outbound.request import RequestFailed, RequestReach
@@ -33,7 +33,7 @@ EARLY_S = 30.0
 """A token is renewed this long before it expires."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 CHALLENGED = (401, 403)
-_SCOPE = re.compile(r'\bscope="([\x21\x23-\x5b\x5d-\x7e ]{1,1000})"')
+_SCOPE = late_pattern(r'\bscope="([\x21\x23-\x5b\x5d-\x7e ]{1,1000})"')
 
 Entry = dict[str, Any]
 Flow = AsyncGenerator[httpx2.Request, httpx2.Response]

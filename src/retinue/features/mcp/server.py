@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -12,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError
+from retinue.core.pattern import late_pattern
 from retinue.core.redaction import collect_secrets
 from retinue.core.tool import Effect
 from retinue.core.tool_table import SEARCH
@@ -127,7 +127,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 PREFIX = "mcp__"
 MAX_CHARS = 64
-_ODD = re.compile(r"[^A-Za-z0-9_-]")
+_ODD = late_pattern(r"[^A-Za-z0-9_-]")
 _HASH_CHARS = 8
 
 

@@ -5,13 +5,13 @@ Only the names and argument schemas of tools are used; nothing else a server sen
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from retinue.core.errors import quote
+from retinue.core.pattern import late_pattern
 
 MAX_TOOLS = 128
 """Maximum number of tools of one server; more would fill the context of every request."""
@@ -22,7 +22,7 @@ MAX_SCHEMA = 32_000
 MAX_DEPTH = 24
 _TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
 # Control characters except newline and tab, and characters that reorder or hide text: bidi marks, zero-width, tags.
-_ODD = re.compile(
+_ODD = late_pattern(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )

@@ -5,20 +5,20 @@ Merges are made by `git merge-tree`: no hook, filter or merge driver runs, and o
 
 import asyncio
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from retinue.core.errors import RetinueError, UsageError, quote
+from retinue.core.pattern import late_pattern
 from retinue.core.run import BRANCH_PREFIX
 from retinue.features.worktree.repository import WORK_TIMEOUT_S
 from retinue.features.worktree.saved_work import ABANDONED_REFS, AUTHOR, list_some, to_variables
 from retinue.tools.git import GitGuard, GitResult, load_guard, run_git
 
 _HEADS = "refs/heads/"
-_VERSION = re.compile(r"(\d+)\.(\d+)")
+_VERSION = late_pattern(r"(\d+)\.(\d+)")
 _NEEDED = (2, 38)
 _NEAR_S, _HELD_S, _PAUSE_S = 10.0, 1.0, 0.02
 _REAL = {"GIT_NO_REPLACE_OBJECTS": "1"}

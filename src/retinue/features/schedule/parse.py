@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
 from retinue.core.errors import UsageError, quote
+from retinue.core.pattern import late_pattern
 from retinue.features.schedule.zone import name_zone, resolve_wall, to_iso, to_ms
 
 if TYPE_CHECKING:
@@ -108,9 +109,9 @@ MAX_DAYS: Final = 36_500
 _MAX_LENGTH: Final = 200
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-_SPAN = re.compile(r"(\+?)([0-9]+)([smhd])", re.ASCII)
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T", re.ASCII)
-_ISO = re.compile(
+_SPAN = late_pattern(r"(\+?)([0-9]+)([smhd])", re.ASCII)
+_DATE = late_pattern(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T", re.ASCII)
+_ISO = late_pattern(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?(Z|[-+][0-9]{2}:?[0-9]{2})?", re.ASCII
 )
 _ACCEPTED: Final = (

@@ -6,7 +6,6 @@ git.
 
 import json
 import os
-import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,15 +17,16 @@ import msgspec
 from msgspec import Struct
 
 from retinue.core.errors import IsolationFailed, quote
+from retinue.core.pattern import late_pattern
 from retinue.sessions.files import make_private
 from retinue.sessions.lock import LockHolder, take_flock
 
 State: TypeAlias = Literal["creating", "live", "removing"]
 """In state `creating` it was never used, in `removing` everything is committed: only `live` worktrees contain work."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_OWNER = re.compile(r"\d+-\d+-[0-9a-f]{8}")
-_OWNED = re.compile(rf"({_OWNER.pattern})\.(?:lock|tmp|.*\.tmp)")
+_NAME = late_pattern(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_OWNER = late_pattern(r"\d+-\d+-[0-9a-f]{8}")
+_OWNED = late_pattern(rf"({_OWNER.pattern})\.(?:lock|tmp|.*\.tmp)")
 _MAX_RECORD = 64 * 1024
 
 

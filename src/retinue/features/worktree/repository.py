@@ -19,11 +19,12 @@ from typing import BinaryIO
 from msgspec.structs import replace
 
 from retinue.core.errors import quote
+from retinue.core.pattern import late_pattern
 from retinue.features.worktree.records import CopyRecord, Records
 from retinue.sandbox.open_beneath import open_beneath
 from retinue.tools.git import GitGuard, GitResult, run_git
 
-SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+SHA = late_pattern(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDERS = ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks")
 SHARED = ("shallow", "info/exclude", "info/attributes")
@@ -169,7 +170,7 @@ def list_refs(own: str, begun: bytes) -> Iterator[str]:
 
 WORK_TIMEOUT_S = 120.0
 """For git calls whose time grows with the repository."""
-_FOLDER = re.compile(r"[0-9a-f]{2}|pack")
+_FOLDER = late_pattern(r"[0-9a-f]{2}|pack")
 _LOOSE = re.compile(r"[0-9a-f]{38}(?:[0-9a-f]{24})?")
 _PACK = re.compile(r"pack-[0-9a-f]{40}(?:[0-9a-f]{24})?\.pack")
 _CHUNK = 1024 * 1024

@@ -5,7 +5,6 @@ hooks, so the agent's index or an unfinished merge cannot interfere.
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ import msgspec
 
 from retinue.core.errors import quote
 from retinue.core.jsonline import clean_text
+from retinue.core.pattern import late_pattern
 from retinue.core.run import BRANCH_PREFIX
 from retinue.features.worktree.copies import (
     MAX_DESCRIPTION,
@@ -46,9 +46,9 @@ from retinue.tools.git import GitGuard, GitResult, load_guard, run_git
 AUTHOR = ("pi-agent", "pi-agent@localhost")
 """Author of our commits if the user has configured none."""
 ABANDONED_REFS = "refs/pi-agent"
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_CONTROL = late_pattern(r"[\x00-\x1f\x7f-\x9f]+")
 # Created by tools, so they are not worth a note.
-_CACHE = re.compile(r"(?:^|/)(?:__pycache__|node_modules|\.venv|venv|target|\.[a-z]+_cache|\.tox|[^/]+\.pyc)/?$")
+_CACHE = late_pattern(r"(?:^|/)(?:__pycache__|node_modules|\.venv|venv|target|\.[a-z]+_cache|\.tox|[^/]+\.pyc)/?$")
 _MAX_SHOWN = 5
 
 

@@ -5,6 +5,7 @@ This file must not know how evidence was fetched.
 
 import re
 
+from retinue.core.pattern import late_pattern
 from retinue.models.offline.answer import NOTE
 from retinue.models.offline.evidence import Findings, Hit
 from retinue.models.offline.languages import find_family, is_test, is_vendored
@@ -14,7 +15,7 @@ from retinue.models.offline.selection import MANIFESTS, top_files
 NAMED = r"^\s*(export |pub |public |async |abstract )*(class|interface|struct|def|function|fn|func) +[A-Za-z]\w{3,}"
 """A search pattern for definitions that an example can name."""
 _EXAMPLES = 3
-_SELF = re.compile(r"\b(?:who|what|which)\b.*\byou\b|help|model|^\W*(?:hi|hello|hey|good)\b", re.IGNORECASE)
+_SELF = late_pattern(r"\b(?:who|what|which)\b.*\byou\b|help|model|^\W*(?:hi|hello|hey|good)\b", re.IGNORECASE)
 
 
 def asks_self(question: OfflineQuestion) -> bool:

@@ -5,6 +5,7 @@ This file must not know what is done with them.
 
 import re
 
+from retinue.core.pattern import late_pattern
 from retinue.models.offline.words import split_words
 
 EXTENSIONS = split_words(
@@ -19,14 +20,14 @@ KNOWN_FILES = ("makefile", "dockerfile", "readme", "license", "changelog", "cont
 PATH = re.compile(
     r"(?<![\w`/.-])((?:[\w@.~-]+/)+[\w@.-]*[\w]|[\w.-]+\.(?:" + "|".join(EXTENSIONS) + r"))(?![\w/(])", re.IGNORECASE
 )
-QUOTED = re.compile(r"`([^`\n]{1,200})`|\"([^\"\n]{1,200})\"|“([^”\n]{1,200})”|(?<![\w])'([^'\n]{1,200})'(?!\w)")
-IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->)[A-Za-z_$][\w$]*)*(?:\(\))?|--?[a-z][\w-]+")
-FILE_BLOCK = re.compile(r'<file name="([^"\n]{1,400})">.*?</file>', re.DOTALL)
+QUOTED = late_pattern(r"`([^`\n]{1,200})`|\"([^\"\n]{1,200})\"|“([^”\n]{1,200})”|(?<![\w])'([^'\n]{1,200})'(?!\w)")
+IDENTIFIER = late_pattern(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->)[A-Za-z_$][\w$]*)*(?:\(\))?|--?[a-z][\w-]+")
+FILE_BLOCK = late_pattern(r'<file name="([^"\n]{1,400})">.*?</file>', re.DOTALL)
 
 PROJECT = (
     r"(?:project|repo|repository|codebase|code ?base|package|library|program|app|application|source code|workspace)"
 )
-OVERVIEW = re.compile(
+OVERVIEW = late_pattern(
     rf"\bwhat(?:'s| is| does| do| are)?\b.{{0,20}}\b(?:this|the|that|these)\b.{{0,20}}\b{PROJECT}\b"
     rf"(?:\s+(?:do|does|about|for|here))*\s*(?:\?|$|\.|,|and )"
     rf"|\b(?:overview|tour|summary|introduction)\b.{{0,30}}\b{PROJECT}\b|\b{PROJECT}\s+(?:overview|summary|structure|layout)\b"
@@ -40,7 +41,7 @@ OVERVIEW = re.compile(
     r"|\bwhat (?:are|is) the (?:main|major|key|most important) (?:parts?|modules?|components?|packages?|pieces)\b",
     re.IGNORECASE,
 )
-RUN = re.compile(
+RUN = late_pattern(
     r"\bhow (?:do|can|would|should|to)\b(?: i| we| you| one)?\s+(?:can )?(?:go about )?"
     r"(run|start|launch|install|build|test|compile|set ?up|lint|deploy|execute|try|format|type-?check|benchmark)\b"
     r"|\b(?:command|commands|instructions?|steps)\b.{0,20}\b(run|test|build|install|start|lint)"
@@ -58,7 +59,7 @@ RUN_WORDS = frozenset(
     """
     )
 )
-FACT = re.compile(
+FACT = late_pattern(
     r"\b(?:what|which|list|show|tell me).{0,30}\b(dependenc(?:y|ies)|licen[cs]e|entry ?points?|npm scripts"
     r"|python version"
     r"|node version|go version|rust version|required version|minimum (?:python|node|go|rust)\b|console scripts?"
@@ -66,7 +67,7 @@ FACT = re.compile(
     r"|\bwhat version\b|\bwhich version\b",
     re.IGNORECASE,
 )
-USES = re.compile(
+USES = late_pattern(
     r"\b(?:who|what|which(?: \w+){0,2}|where|list|find|show|all)\b.{0,40}?\b(?:calls?|callers?|uses|imports?"
     r"|invokes?|references?|refers?"
     r"|instantiates?|depends? on|usages?)\b|\b(?:callers?|usages?|uses|references|call sites?)\s+(?:of|to|for)\b"
@@ -81,7 +82,7 @@ WHERE = re.compile(
     r"|\bwhat (?:file|module|class|function)\b|\bpoint me\b",
     re.IGNORECASE,
 )
-VALUE = re.compile(
+VALUE = late_pattern(
     r"\b(?:default|value|config\w*|settings?|option|options|limit|maximum|max|minimum|message|text|constant"
     r"|pattern|string|how (?:many|long|big|large|often))\b",
     re.I,
@@ -93,14 +94,14 @@ CHANGE_VERBS = split_words(
     speed commit apply patch support
     """
 )
-CHANGE = re.compile(
+CHANGE = late_pattern(
     r"^\s*(?:(?:please|now|then|also|ok|hey|hi|hello)[,:]?\s+)*(?:(?:can|could|would"
     r"|will) you\s+(?:please\s+)?|(?:i|we) (?:want|need|would like)"
     r"(?: you)? to\s+|let'?s\s+|you (?:should|must)\s+|help me\s+(?:to\s+)?)?"
     rf"(?:{'|'.join(CHANGE_VERBS)})\b",
     re.IGNORECASE,
 )
-GREETING = re.compile(
+GREETING = late_pattern(
     r"^\W*(?:hi|hello|hey|yo|good (?:morning|evening|afternoon|day)|thanks?(?: you)?|thx|bye|ok(?:ay)?|test"
     r"|ping|(?:can you )?help(?: me)?|sup"
     r"|how are you(?: doing)?|who are you|what are you|what can you do(?: for me| here)?|what do you do"
@@ -114,35 +115,35 @@ ELSEWHERE = re.compile(
     r"|meaning of life|what time is it|today's date|what day is)\b",
     re.IGNORECASE,
 )
-EXPLAIN_FILE = re.compile(
+EXPLAIN_FILE = late_pattern(
     r"\b(?:explain|describe|summari[sz]e|what(?:'s| is| does| do)|how does|walk me|outline|purpose|contents?)\b", re.I
 )
-PRONOUN = re.compile(r"\b(?:it|its|that|this|them|they|those|these|he)\b", re.IGNORECASE)
+PRONOUN = late_pattern(r"\b(?:it|its|that|this|them|they|those|these|he)\b", re.IGNORECASE)
 
 _BEGIN = r"(?:how|where|what|who|which|why)\b"
 _VERB = (
     r"(?:how (?:does|do|is|are|can)|where (?:is|are|does|do)|what (?:is|are|does|do|happens)"
     r"|who (?:calls|uses|writes|reads)|why (?:is|are|does|do))\b"
 )
-JOINT = re.compile(
+JOINT = late_pattern(
     rf"[,;]?\s+and\s+(?={_BEGIN})|(?<=[a-z`)\"'])\?\s+(?:and\s+)?(?={_BEGIN})|[,;]\s+(?={_VERB})", re.IGNORECASE
 )
 """Boundary between two questions; after a comma only if a verb follows, since "which" may continue the sentence."""
 
-ASKING = re.compile(_BEGIN, re.IGNORECASE)
+ASKING = late_pattern(_BEGIN, re.IGNORECASE)
 """Starts like a question."""
 
-ABOUT = re.compile(r"\s*\(This is about ([^\n]{1,300})\.\)\s*$")
+ABOUT = late_pattern(r"\s*\(This is about ([^\n]{1,300})\.\)\s*$")
 """The topic, appended to a question that one agent asks another."""
 
-COMPARE = re.compile(
+COMPARE = late_pattern(
     r"^\s*(?:please\s+)?compare\s+(?:the\s+)?(.{2,80}?)\s+(?:and|with|to|against)\s+(?:the\s+)?([^?.!\n]{2,80}?)[?.!\s]*$"
     r"|\bdifferences?\s+between\s+(?:the\s+)?(.{2,80}?)\s+and\s+(?:the\s+)?([^?.!\n]{2,80}?)[?.!\s]*$",
     re.IGNORECASE,
 )
 """A comparison of two things."""
 
-WHOLE = re.compile(
+WHOLE = late_pattern(
     rf"\b(?:review|audit|analy[sz]e|study|inspect|explore|explain|walk me through|tour of|look at)\b.{{0,20}}"
     rf"\b(?:whole|entire|complete|full)\b.{{0,20}}\b{PROJECT}\b"
     rf"|\b(?:thorough|complete|full|detailed|deep)\s+(?:overview|tour|review|analysis|introduction)\b.{{0,20}}\b{PROJECT}\b",
@@ -150,5 +151,5 @@ WHOLE = re.compile(
 )
 """A question about a whole project."""
 
-MANNER = re.compile(r"\bhow (?:does|do|is|are|did)\b|\bwhat happens\b|\bexplain\b", re.IGNORECASE)
+MANNER = late_pattern(r"\bhow (?:does|do|is|are|did)\b|\bwhat happens\b|\bexplain\b", re.IGNORECASE)
 """Asks how something happens, not for a value."""

@@ -5,25 +5,26 @@ This file must not know how a question is parsed or how reports are phrased.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from html import unescape
+
+from msgspec import Struct
 
 from retinue.core.messages import AssistantMessage, CustomMessage, Message, ToolCall, ToolResultMessage
 from retinue.core.model import ToolSpec
+from retinue.core.pattern import late_pattern
 from retinue.models.offline import cues
 from retinue.models.offline.question import Kind, OfflineQuestion, parse_question
 from retinue.models.offline.transcript import DELEGATING, join_text
 
 START, FETCH = DELEGATING
-_BLOCK = re.compile(r"<task-notification>\n(.*?)\n</task-notification>", re.DOTALL)
-_ELEMENT = re.compile(r"<(task-id|status|summary|result)>(.*?)</\1>", re.DOTALL)
-_RUN_ID = re.compile(r"^Agent ID: (\S+)$", re.MULTILINE)
-_STATUS = re.compile(r"\bStatus: ([^|\n]+)")
+_BLOCK = late_pattern(r"<task-notification>\n(.*?)\n</task-notification>", re.DOTALL)
+_ELEMENT = late_pattern(r"<(task-id|status|summary|result)>(.*?)</\1>", re.DOTALL)
+_RUN_ID = late_pattern(r"^Agent ID: (\S+)$", re.MULTILINE)
+_STATUS = late_pattern(r"\bStatus: ([^|\n]+)")
 _SUCCESSES = ("completed", "steered", "Done", "Wrapped up")
 
 
-@dataclass(frozen=True, slots=True)
-class RunNotice:
+class RunNotice(Struct, frozen=True):
     """A notification that a run has finished."""
 
     run_id: str
@@ -32,8 +33,7 @@ class RunNotice:
     preview: str
 
 
-@dataclass(frozen=True, slots=True)
-class DelegatedPart:
+class DelegatedPart(Struct, frozen=True):
     """One part of a question, and the run that answers it."""
 
     prompt: str
@@ -75,8 +75,7 @@ class DelegatedPart:
         return self.notice.preview if self.notice is not None else self.result or ""
 
 
-@dataclass(frozen=True, slots=True)
-class DelegationRound:
+class DelegationRound(Struct, frozen=True):
     """The delegated parts of one question."""
 
     start: int
@@ -93,8 +92,7 @@ class DelegationRound:
         return all(part.is_settled for part in self.parts)
 
 
-@dataclass(frozen=True, slots=True)
-class DelegatedParts:
+class DelegatedParts(Struct, frozen=True):
     rounds: tuple[DelegationRound, ...]
     strangers: tuple[RunNotice, ...]
     """New notifications about runs that are not, or no longer, part of a question here."""

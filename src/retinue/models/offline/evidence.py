@@ -3,25 +3,25 @@
 This file must not know which facts matter.
 """
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, MutableMapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
+
+from retinue.core.pattern import late_pattern
 from retinue.models.offline.actions import Action, Find, Read, SearchAction, to_action
 from retinue.models.offline.languages import OUTLINE, CodeLine, read_line
 from retinue.models.offline.transcript import ToolExchange
 
-_MATCH = re.compile(r"^(.{1,400}?):(\d+): ?(.*)$")
-_NOTICE = re.compile(r"^\[.*(?:limit|more lines|truncated|Showing lines|Use offset).*\]$")
+_MATCH = late_pattern(r"^(.{1,400}?):(\d+): ?(.*)$")
+_NOTICE = late_pattern(r"^\[.*(?:limit|more lines|truncated|Showing lines|Use offset).*\]$")
 _FLAT = frozenset(("constant", "field", "variable", "declaration", "export"))
 _CONTAINERS = frozenset(("class", "interface", "impl", "type", "module"))
 _NOTHING = ("No matches found", "No files found", "(empty directory)")
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """One line that a search found."""
 
     path: str
@@ -37,8 +37,7 @@ class Hit:
         return cls(path, line, text, read_line(path, text), len(expanded) - len(expanded.lstrip()))
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(Struct, frozen=True):
     path: str
     first: int
     lines: tuple[str, ...]
@@ -53,8 +52,7 @@ class Excerpt:
         return self.lines[index] if 0 <= index < len(self.lines) else ""
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(Struct):
     """All facts about one question so far."""
 
     actions: dict[Action, None] = field(default_factory=dict)

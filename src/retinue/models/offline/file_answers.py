@@ -6,6 +6,7 @@ This file must not know how evidence was fetched.
 import re
 from collections import Counter
 
+from retinue.core.pattern import late_pattern
 from retinue.models.offline.answer import join_answer
 from retinue.models.offline.evidence import Excerpt, Findings
 from retinue.models.offline.languages import is_test, read_line
@@ -13,8 +14,8 @@ from retinue.models.offline.quotes import first_sentence, place, read_module_doc
 from retinue.models.offline.scores import Ranking
 from retinue.models.offline.selection import resolve_paths
 
-_COMMENT = re.compile(r"\s*(?:#(?!!|\s*(?:include|define|if|pragma))|//+!?|/\*+|\*+|;+|\"\")\s?(.*?)(?:\*/)?\s*$")
-_FORMAL = re.compile(r"(?:Copyright|SPDX|Licen[cs]e|@\w+|-\*-|eslint|vim:|coding)", re.I)
+_COMMENT = late_pattern(r"\s*(?:#(?!!|\s*(?:include|define|if|pragma))|//+!?|/\*+|\*+|;+|\"\")\s?(.*?)(?:\*/)?\s*$")
+_FORMAL = late_pattern(r"(?:Copyright|SPDX|Licen[cs]e|@\w+|-\*-|eslint|vim:|coding)", re.I)
 
 
 def describe_file(excerpt: Excerpt) -> str:

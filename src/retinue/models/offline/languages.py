@@ -4,8 +4,11 @@ Patterns for the search tools must mean the same in ripgrep and `grep -E`. This 
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
+
+from retinue.core.pattern import late_pattern
 
 _FAMILIES = {
     "python": "py pyi",
@@ -28,8 +31,7 @@ _BY_NAME = {"makefile": "make", "gnumakefile": "make", "dockerfile": "shell", "r
 FENCES = {"python": "python", "js": "js", "shell": "sh", "make": "make", "data": "", "markup": "markdown"}
 
 
-@dataclass(frozen=True, slots=True)
-class CodeLine:
+class CodeLine(Struct, frozen=True):
     """The role of a line: `definition`, `heading`, `key`, `import`, `comment`, `documentation`, `end` or `code`."""
 
     role: str
@@ -138,13 +140,13 @@ _DEFINITIONS = {
     "elixir": _compile(("function", r"^\s*defp?\s+(\w+)"), ("module", r"^\s*defmodule\s+([\w.]+)")),
 }
 _BRACED = frozenset(("js", "go", "rust", "java", "c", "php", "shell"))
-_KEY = re.compile(r"^\s*\"?([\w.@/-]+)\"?\s*[:=]")
-_SECTION = re.compile(r"^\s*\[+([\w.\"-]+)\]+")
-_HEADING = re.compile(r"^#{1,6}\s+(.*\S)")
-_COMMENT = re.compile(
+_KEY = late_pattern(r"^\s*\"?([\w.@/-]+)\"?\s*[:=]")
+_SECTION = late_pattern(r"^\s*\[+([\w.\"-]+)\]+")
+_HEADING = late_pattern(r"^#{1,6}\s+(.*\S)")
+_COMMENT = late_pattern(
     r"^\s*(?:#(?!\s*(?:define|include|if|endif|else|pragma|!\[))|//|/\*|\*(?!\w)|--\s|;;|<!--|\"\"\"|''')"
 )
-_IMPORT = re.compile(
+_IMPORT = late_pattern(
     r"^\s*(?:import\b|from\s+\S+\s+import\b|#\s*include\b|(?:pub(?:\([^)]*\))?\s+)?use\s+[\w:{]|require(?:_relative)?\b|export\s+(?:\*|\{[^}]*\})\s+from\b"
     r"|(?:const|let|var)\s+[^=]+=\s*(?:await\s+)?(?:require|import)\(|\}\s*from\s+['\"]|package\s+[\w.]+;?$|(?:pub(?:\([^)]*\))?\s+)?mod\s+\w+;)"
 )
@@ -214,18 +216,18 @@ OUTLINE = (
 """A search pattern for every line of a file that may define something."""
 
 
-_TESTS = re.compile(
+_TESTS = late_pattern(
     r"(?:^|/)(?:tests?|__tests__|specs?|testing|testdata|fixtures|e2e|__mocks__)/|(?:^|/)(?:test_[^/]*|conftest\.py$)|[._-](?:test|tests|spec)\.\w+$|Tests?\.(?:java|kt|cs|swift)$",
     re.I,
 )
-_VENDORED = re.compile(
+_VENDORED = late_pattern(
     r"(?:^|/)(?:node_modules|vendor|vendored|_vendor|third_party|site-packages|\.git|\.venv|venv|__pycache__|\.tox|\.[\w-]*cache|\.hypothesis"
     r"|generated|gen|deps|external|extern|locales?|translations|po|gnulib|m4)/|\.min\.\w+$|\.map$|(?:^|/)(?:package-lock\.json|yarn\.lock|uv\.lock|poetry\.lock"
     r"|Cargo\.lock|go\.sum|pnpm-lock\.yaml|Gemfile\.lock|composer\.lock|configure|aclocal\.m4|config\.(?:guess|sub))$|_pb2\.py$|\.pb\.go$"
     r"|\.(?:svg|snap|lock|po|pot|csv|tsv|log)$|(?:^|/)[\w.-]*[a-z0-9]-\d+\.\d+[\w.]*/|\.egg-info/|\.dist-info/|(?:^|/)PKG-INFO$",
     re.I,
 )
-_SIDE = re.compile(
+_SIDE = late_pattern(
     r"(?:^|/)(?:\.[\w-]+|compat|legacy|deprecated|changes|changelog|examples?|samples?|demos?|bench(?:marks?)?|scripts|tools|contrib|templates?|tutorials?|playground|website)/",
     re.I,
 )

@@ -5,15 +5,15 @@ This file must not know how the reports were fetched.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.models.offline.answer import NOTE
 from retinue.models.offline.delegation import AGENT, DelegatedPart, DelegationRound, RunNotice
 from retinue.models.offline.quotes import shorten
 
 
-@dataclass(frozen=True, slots=True)
-class AgentReport:
+class AgentReport(Struct, frozen=True):
     asked: str
     label: str
     """The confidence, or the status of the run."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import TypeAlias
 
+from retinue.core.pattern import late_pattern
 from retinue.models.offline.actions import Action, Find, List, Read, SearchAction, ToolNames
 from retinue.models.offline.chat import NAMED, asks_self
 from retinue.models.offline.languages import OUTLINE, define_pattern, find_family, is_test, is_vendored
@@ -34,7 +35,7 @@ MORE_CALLS = 8
 """For each further question in the same text."""
 
 _TASK_FILES = split_words("Makefile makefile GNUmakefile justfile Taskfile.yml tox.ini noxfile.py")
-_GUIDES = re.compile(
+_GUIDES = late_pattern(
     r"^(?:readme|contributing|hacking|develop\w*|install|agents|build\w*)[\w-]*(?:\.\w+)?$", re.IGNORECASE
 )
 

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from retinue.core.pattern import late_pattern
 from retinue.models.offline.answer import join_answer
 from retinue.models.offline.evidence import Excerpt, Findings
 from retinue.models.offline.languages import find_family, is_test, is_vendored, read_line
@@ -14,7 +15,7 @@ from retinue.models.offline.quotes import fence, first_sentence, shorten
 from retinue.models.offline.scores import Ranking
 from retinue.models.offline.selection import MANIFESTS, top_files
 
-_BADGE = re.compile(r"^\s*(?:\[?!\[|<|\.\. |:\w+:|\[[^\]]+\]:|[=~^*-]{3,}\s*$|\||```|>|- \[)")
+_BADGE = late_pattern(r"^\s*(?:\[?!\[|<|\.\. |:\w+:|\[[^\]]+\]:|[=~^*-]{3,}\s*$|\||```|>|- \[)")
 _NAME = re.compile(r"^\s*\"?name\"?\s*[:=]\s*[\"']?([\w@./ -]+)|^module\s+(\S+)")
 _DESCRIPTION = re.compile(r"^\s*\"?description\"?\s*[:=]\s*[\"']([^\"']{8,})")
 # What a question may ask for, and the line of a manifest that answers it.
@@ -150,8 +151,8 @@ def render_fact(ranking: Ranking) -> str:
     return join_answer(ranking, ["The manifests I read do not say."], "none")
 
 
-_USUAL = re.compile(r"\b(?:demo|test|check|build|start|dev|run|lint|install|serve|format|bench|docs|all)\b")
-_COMMAND = re.compile(
+_USUAL = late_pattern(r"\b(?:demo|test|check|build|start|dev|run|lint|install|serve|format|bench|docs|all)\b")
+_COMMAND = late_pattern(
     r"^\s*(?:[$>%]\s+|run:\s*|-\s+run:\s*|-\s+)?((?:uv |poetry |pipx? |pip3 |python3? |py\.test|pytest|tox"
     r"|nox|hatch |maturin |make |npm |npx |yarn |pnpm |bun |deno "
     r"|cargo |go (?:test|build|run|install)|mvn |\./?gradlew?|gradle |bundle |rake |cmake |ctest|meson |ninja"

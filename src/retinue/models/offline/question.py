@@ -4,8 +4,10 @@ Pure. This file must not know tools, files or answers.
 """
 
 import re
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.models.offline import cues
 from retinue.models.offline.words import CALLS, LIGHT, STOP, find_synonyms, has_stem, split_pieces, stem
@@ -26,8 +28,7 @@ class Kind(StrEnum):
     HOW = "how"
 
 
-@dataclass(frozen=True, slots=True)
-class Concept:
+class Concept(Struct, frozen=True):
     """One thing the question is about, with stems that may name it in code; the first is the user's own word."""
 
     word: str
@@ -45,8 +46,7 @@ class Concept:
         return 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class OfflineQuestion:
+class OfflineQuestion(Struct, frozen=True):
     text: str
     kind: Kind
     concepts: tuple[Concept, ...] = ()

@@ -5,15 +5,16 @@ This file must not know kinds of questions.
 
 import re
 
+from retinue.core.pattern import late_pattern
 from retinue.models.offline.evidence import Excerpt, Findings, Hit
 from retinue.models.offline.languages import FENCES, find_family
 from retinue.models.offline.question import OfflineQuestion
 from retinue.models.offline.words import split_pieces
 
-_MARKS = re.compile(r"^\s*(?:///?!?|#+!?|/\*+|\*+/?|--|;;|\"\"\"|''')\s?|\s*(?:\*/|\"\"\"|''')\s*$")
-_COMMENT = re.compile(r"\s*(?:///?|#(?!\s*(?:include|define|if|else|end))|/\*|\*|--\s)")
-_RECEIVER = re.compile(r"^func\s+\(\s*\w*\s*\*?(\w+)")
-_TAG = re.compile(
+_MARKS = late_pattern(r"^\s*(?:///?!?|#+!?|/\*+|\*+/?|--|;;|\"\"\"|''')\s?|\s*(?:\*/|\"\"\"|''')\s*$")
+_COMMENT = late_pattern(r"\s*(?:///?|#(?!\s*(?:include|define|if|else|end))|/\*|\*|--\s)")
+_RECEIVER = late_pattern(r"^func\s+\(\s*\w*\s*\*?(\w+)")
+_TAG = late_pattern(
     r"^\s*(?:@\w+|:\w+[ \w]*:|Args?:|Returns?:|Parameters?\b|eslint|type:|noqa|TODO|-{3,}|={3,}|Copyright"
     r"|SPDX|Licen[cs]e|\[clinic)"
 )

@@ -8,10 +8,12 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import MutableMapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from msgspec import Struct
+
+from retinue.core.pattern import late_pattern
 from retinue.models.offline.evidence import Findings, Hit
 from retinue.models.offline.languages import is_test, weigh_path
 from retinue.models.offline.question import Concept, Kind, OfflineQuestion
@@ -31,11 +33,10 @@ _WHAT = {
     "section": 0.5,
 }
 _VALUES = ("field", "constant", "setting", "variable", "macro")
-_RECEIVER = re.compile(r"func\s+\(\s*\w*\s*\*?(\w+)")
+_RECEIVER = late_pattern(r"func\s+\(\s*\w*\s*\*?(\w+)")
 
 
-@dataclass(frozen=True, slots=True)
-class CodeLocation:
+class CodeLocation(Struct, frozen=True):
     """A relevant location: a definition, or a line that contains the question's words."""
 
     hit: Hit

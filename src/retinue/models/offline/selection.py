@@ -8,6 +8,7 @@ import keyword
 import re
 from collections.abc import Iterable
 
+from retinue.core.pattern import late_pattern
 from retinue.models.offline.actions import Read
 from retinue.models.offline.evidence import Findings, Hit
 from retinue.models.offline.languages import find_family, is_test, is_vendored, weigh_path
@@ -61,7 +62,7 @@ def pick_spots(ranking: Ranking, count: int = 4) -> list[CodeLocation]:
     return [spot for spot in spots if spot.score >= 0.35 * spots[0].score]
 
 
-_CALLED = re.compile(r"(?:([\w$)\]]+)\s*(?:\.|->|::)\s*)?\b([A-Za-z_]\w{3,})\s*\(")
+_CALLED = late_pattern(r"(?:([\w$)\]]+)\s*(?:\.|->|::)\s*)?\b([A-Za-z_]\w{3,})\s*\(")
 
 
 _SELF = frozenset(("", "self", "this", "cls", "super", "Self"))

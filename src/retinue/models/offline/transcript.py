@@ -6,8 +6,8 @@ how questions are answered.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.messages import (
@@ -21,26 +21,25 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.model import ToolSpec
+from retinue.core.pattern import late_pattern
 
-_WRAP_UP = re.compile(
+_WRAP_UP = late_pattern(
     r"\b(?:turn|step|time|token|budget)s?\b.{0,30}\blimit\b|\blimit\b.{0,40}\b(?:turns?|steps?)\b|\bwrap(?:ping)? up\b"
     r"|\b(?:no|without) (?:more|further|other) tool|\bfinal answer\b|\bout of (?:turns|steps|time)\b",
     re.IGNORECASE,
 )
 DELEGATING = ("Agent", "get_subagent_result")
 NOTIFICATION = "<task-notification>"
-_CALL_ID = re.compile(r"rules_(\d+)$")
+_CALL_ID = late_pattern(r"rules_(\d+)$")
 
 
-@dataclass(frozen=True, slots=True)
-class ToolExchange:
+class ToolExchange(Struct, frozen=True):
     call: ToolCall
     text: str
     is_error: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Transcript:
+class Transcript(Struct, frozen=True):
     """The current question and the work done for it."""
 
     start: int
@@ -116,9 +115,9 @@ def _count_calls(messages: Sequence[Message]) -> int:
     return max(numbers)
 
 
-_USER = re.compile(r"^\[User\]:\s*(.+)", re.MULTILINE)
-_ASSISTANT = re.compile(r"^\[Assistant\]:\s*(.+(?:\n(?!\[).+){0,12})", re.MULTILINE)
-_PATH = re.compile(r"\bpath[=:]\s*[\"']?([\w./@-]+\.\w+)")
+_USER = late_pattern(r"^\[User\]:\s*(.+)", re.MULTILINE)
+_ASSISTANT = late_pattern(r"^\[Assistant\]:\s*(.+(?:\n(?!\[).+){0,12})", re.MULTILINE)
+_PATH = late_pattern(r"\bpath[=:]\s*[\"']?([\w./@-]+\.\w+)")
 
 
 def is_summary_request(text: str) -> bool:

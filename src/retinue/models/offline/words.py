@@ -3,10 +3,11 @@
 Pure. This file must not know questions, files or tools.
 """
 
-import re
 from functools import lru_cache
 
-_PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
+from retinue.core.pattern import late_pattern
+
+_PIECE = late_pattern(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
 
 
 def split_words(text: str) -> tuple[str, ...]:

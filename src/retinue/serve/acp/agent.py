@@ -6,7 +6,6 @@ The connection, its messages and their validation are the protocol's library; th
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
 from typing import Any
 
 from acp.agent.router import build_agent_router
@@ -35,6 +34,7 @@ from acp.schema import (
     SetSessionModeResponse,
     Usage,
 )
+from msgspec.structs import replace
 
 from retinue.app import Request, Retinue, SessionWish, TodoTool, list_sessions
 from retinue.core.errors import RetinueError, SessionError, SessionNotFound, UsageError, quote

@@ -8,15 +8,16 @@ from msgspec import Struct
 
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError, UsageError, quote
+from retinue.core.pattern import late_pattern
 from retinue.core.terminal import escape_line
 from retinue.core.tool_table import BUILTIN_TOOLS
 from retinue.surfaces.base import Caller
 from retinue.surfaces.fleet.ports import FleetSettings
 
 NO_AGENTS = "(none — define one in .pi/agents/*.md)"
-_DATE = re.compile(r"-\d{8}$")
+_DATE = late_pattern(r"-\d{8}$")
 _SHOWN_CHARS = 200
-_SENTENCE = re.compile(r"(?<=[.!?])\s")
+_SENTENCE = late_pattern(r"(?<=[.!?])\s")
 
 
 def find_agent(name: str, definitions: Sequence[Definition]) -> Definition | None:
@@ -96,7 +97,7 @@ def _render_type(definition: Definition, *, has_model: bool) -> str:
 
 
 MAX_TEMPLATE_BYTES = 100_000
-_PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
+_PLACEHOLDER = late_pattern(r"\{\{(\w+)\}\}")
 _HERE = Path(__file__).parent
 _END = """\
 You are notified when the agent is done: continue with other work meanwhile, do not poll, and do not do the same \

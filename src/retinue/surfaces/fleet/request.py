@@ -1,7 +1,6 @@
 """Turns a call of `Agent` into a run request: values of the agent file, the call, and the settings. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace as dataclass_replace
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -157,7 +156,7 @@ def to_request(
         output_schema=call.output_schema,
         verify=call.verify or (),
         is_verify_judged=bool(call.verify),
-        limits=dataclass_replace(
+        limits=replace(
             settings.limits.lower(definition.max_tokens_total, definition.max_cost).lower(
                 call.max_tokens_total, call.max_cost
             ),

@@ -4,6 +4,8 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from retinue.core.pattern import late_pattern
+
 MASK = "[REDACTED]"
 MAX_FRAMES = 5
 FOLDED = "    ...\n    [Additional stack frames truncated]"
@@ -31,7 +33,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?m)^([ \t]+at )\S.*\([^()\n]*:\d+\)[ \t]*$"), r"\1[REDACTED_PATH]"),
     (re.compile(r"\bG:\\[^\\\s\"'`:;,)\]}]+"), "~"),
 )
-_FRAME = re.compile(r"[ \t]+at\s|(?:Error|TypeError|ReferenceError):")
+_FRAME = late_pattern(r"[ \t]+at\s|(?:Error|TypeError|ReferenceError):")
 
 
 def sanitise(text: str, home: str = "") -> str:

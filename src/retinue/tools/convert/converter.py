@@ -19,6 +19,7 @@ from msgspec import Struct
 from retinue.core.environment import CONVERTER, select
 from retinue.core.errors import ToolFailed
 from retinue.core.launch import Confinement
+from retinue.core.pattern import late_pattern
 from retinue.core.tool import ToolContext
 from retinue.sandbox.profile import PRIVATE_DIRS, is_below
 from retinue.tools.convert import child
@@ -39,7 +40,7 @@ _ROOT = _CHILD.parents[3]
 _CRASHES = ("SIGABRT", "SIGBUS", "SIGILL", "SIGSEGV", "SIGTRAP")
 """How native code ends if memory is refused, or if it checks itself and finds an error."""
 _TRACE = "Traceback (most recent call last):"
-_CONTROL = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = late_pattern(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Deadline(Struct, frozen=True):

@@ -13,6 +13,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 from retinue.core.errors import ToolRetry, quote
+from retinue.core.pattern import late_pattern
 
 _FOLDED = {
     **dict.fromkeys("\u2018\u2019\u201a\u201b", "'"),
@@ -20,7 +21,7 @@ _FOLDED = {
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
     **dict.fromkeys("\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "),
 }
-_TRAILING = re.compile(r"[^\S\n]+(?=\n|\Z)")
+_TRAILING = late_pattern(r"[^\S\n]+(?=\n|\Z)")
 MAX_SHOWN_PLACES = 20
 _LINES_SCANNED = 20_000
 _LINES_SHOWN = 12

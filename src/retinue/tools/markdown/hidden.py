@@ -8,24 +8,25 @@ is not detected.
 import re
 from collections.abc import Iterator
 
+from retinue.core.pattern import late_pattern
 from retinue.tools.markdown.tags import find_name, read_attributes
 
 MAX_CSS_CHARS = 300_000
-_COMMENT = re.compile(r"/\*.*?(?:\*/|$)", re.DOTALL)
-_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})\s?|(.))", re.DOTALL)
-_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([a-z%]*)")
-_SIMPLE = re.compile(r"[a-z0-9]*([.#][\w-]+)", re.IGNORECASE)
-_NAMES = re.compile(r"[.#][\w-]+")
-_RULE = re.compile(r"([^{}]*)([{}])")
-_TELLING = re.compile(
+_COMMENT = late_pattern(r"/\*.*?(?:\*/|$)", re.DOTALL)
+_ESCAPE = late_pattern(r"\\(?:([0-9a-fA-F]{1,6})\s?|(.))", re.DOTALL)
+_NUMBER = late_pattern(r"([+-]?(?:\d+\.?\d*|\.\d+))([a-z%]*)")
+_SIMPLE = late_pattern(r"[a-z0-9]*([.#][\w-]+)", re.IGNORECASE)
+_NAMES = late_pattern(r"[.#][\w-]+")
+_RULE = late_pattern(r"([^{}]*)([{}])")
+_TELLING = late_pattern(
     r"none|hidden|collapse|opacity|font-size|transparent|clip|indent|scale|absolute|fixed|rgba?\(|hsla?\(|background|#[0-9a-f]{3,7}0\b"
 )
 """A style that matches none of these hides nothing."""
-_CLASS = re.compile(r"""class\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]+))""", re.IGNORECASE)
-_CLEAR = re.compile(
+_CLASS = late_pattern(r"""class\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]+))""", re.IGNORECASE)
+_CLEAR = late_pattern(
     r"transparent|(?:rgb|hsl)a?\((?:(?:[^,)]*,){3}|[^)/]*/)\s*0*\.?0*%?\s*\)|#[0-9a-f]{3}0|#[0-9a-f]{6}00"
 )
-_CLIPPED = re.compile(r"rect\((?:[01](?:px)?[\s,]*){4}\)|inset\((?:[5-9]\d|100)%.*|circle\(0.*")
+_CLIPPED = late_pattern(r"rect\((?:[01](?:px)?[\s,]*){4}\)|inset\((?:[5-9]\d|100)%.*|circle\(0.*")
 _FEW = 8
 _ALL = frozenset(("html", "body"))
 """Scripts often hide these until the page is ready, so they are never treated as hidden."""

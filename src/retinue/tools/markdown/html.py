@@ -9,6 +9,7 @@ from enum import Enum
 from html import unescape
 from typing import NamedTuple, TypeAlias
 
+from retinue.core.pattern import late_pattern
 from retinue.tools.markdown.hidden import Hidden
 from retinue.tools.markdown.links import Links
 from retinue.tools.markdown.marks import SIGNS, Marks, render_table
@@ -31,7 +32,9 @@ _BLOCKS = frozenset(
     )
 )
 _HEADINGS = {"h1": "#", "h2": "##", "h3": "###", "h4": "####", "h5": "#####", "h6": "######"}
-_CLASS = re.compile(r"""\bclass\s*=\s*["'][^"']*\b(?:language|lang|highlight-source)-([\w+#-]{1,20})""", re.IGNORECASE)
+_CLASS = late_pattern(
+    r"""\bclass\s*=\s*["'][^"']*\b(?:language|lang|highlight-source)-([\w+#-]{1,20})""", re.IGNORECASE
+)
 _MAX_LEARNT = 2000
 _Do: TypeAlias = Callable[[str, str], None]
 

@@ -4,11 +4,13 @@ import re
 from html import unescape
 from urllib.parse import urljoin, urlsplit
 
+from retinue.core.pattern import late_pattern
+
 _HREF = re.compile(r"""\bhref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
 _SRC = re.compile(r"""\bsrc\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
-_ALT = re.compile(r"""\balt\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
-_ROUND = re.compile(r"\([^()]*\)")
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+_ALT = late_pattern(r"""\balt\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
+_ROUND = late_pattern(r"\([^()]*\)")
+_SCHEME = late_pattern(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 _SAFE = ("http:", "https:", "mailto:", "ftp:", "tel:")
 _BRACKETS = str.maketrans("[]", "()")
 

@@ -3,6 +3,8 @@
 import re
 from html import unescape
 
+from retinue.core.pattern import late_pattern
+
 VOID = frozenset(
     ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr")
 )
@@ -12,11 +14,11 @@ is_plain = re.compile(r"""[^"']*(?:="[^"]*"[^"']*)*""").fullmatch
 _COMMON = frozenset(
     f"/{name}" for name in ("a", "b", "i", "p", "em", "div", "span", "strong", "code", "li", "td", "tr")
 )
-_NAME = re.compile(r"/?[a-zA-Z][^\s/>]*")
-_STOP = re.compile(r"[=>]")
-_BARE = re.compile(r"[^\s>]*")
-_BLANK = re.compile(r"\s*")
-_ATTRIBUTE = re.compile(r"""([^\s"'>/=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]+)))?""")
+_NAME = late_pattern(r"/?[a-zA-Z][^\s/>]*")
+_STOP = late_pattern(r"[=>]")
+_BARE = late_pattern(r"[^\s>]*")
+_BLANK = late_pattern(r"\s*")
+_ATTRIBUTE = late_pattern(r"""([^\s"'>/=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]+)))?""")
 
 
 def find_name(word: str) -> str:
@@ -56,7 +58,7 @@ def read_attributes(inside: str) -> dict[str, str]:
 
 
 # Controls, surrogates, and characters that reorder, hide, pad or tag text. Joiners stay, because scripts need them.
-_UNSEEN = re.compile(
+_UNSEEN = late_pattern(
     "[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
     "\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
     # One variation selector chooses the form of a sign; a row of them can encode a message.

@@ -5,7 +5,6 @@ be reached.
 """
 
 import ipaddress
-import re
 import socket
 import unicodedata
 from typing import TypeAlias
@@ -15,14 +14,15 @@ from urllib.parse import urljoin
 from msgspec import Struct
 
 from retinue.core.errors import quote
+from retinue.core.pattern import late_pattern
 from retinue.tools.outbound.request import RequestFailed
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 MAX_URL_CHARS = 8192
 _PORTS = {"http": 80, "https": 443}
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-_NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)")
+_SCHEME = late_pattern(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_LABEL = late_pattern(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = late_pattern(r"(?:0x[0-9a-f]*|[0-9]+)")
 _FULL_STOPS = str.maketrans({"\u3002": ".", "\uff0e": ".", "\uff61": "."})
 _SAFE = "/%:@!$&'()*+,;=~-._"
 

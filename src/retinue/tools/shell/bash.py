@@ -5,7 +5,6 @@ Must not know approvals or the kinds of sandbox.
 
 import asyncio
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,6 +18,7 @@ from retinue.core.environment import OWN, UNCONFINED
 from retinue.core.errors import ToolFailed, ToolRetry, UsageError, quote
 from retinue.core.launch import Confinement
 from retinue.core.model import ToolSpec
+from retinue.core.pattern import late_pattern
 from retinue.core.tool import Effect, ToolContext, ToolResult, ignore_progress
 from retinue.sandbox.status import explain_unavailable
 from retinue.tools.arguments import take_seconds, take_text
@@ -45,7 +45,7 @@ MAX_FILE = 256 * 1024**2
 ABORTED = "Command aborted"
 """How pi tells the model that a command was interrupted."""
 _UNKILLABLE = "A process of it could not be killed and was left behind"
-_EXITED = re.compile(r"Command exited with code (\d+)(?: \(\w+\))?")
+_EXITED = late_pattern(r"Command exited with code (\d+)(?: \(\w+\))?")
 _SPARE_TASKS = 1024
 _KEPT_SPILLS = 32
 _CLAIMS = (

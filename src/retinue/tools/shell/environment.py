@@ -3,18 +3,18 @@
 The user's own commands get the user's whole environment without those keys.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from retinue.core.environment import select
+from retinue.core.pattern import late_pattern
 
 _PROVIDERS = (
     *("AI_GATEWAY", "ANTHROPIC", "AZURE_OPENAI", "CEREBRAS", "CLAUDE_CODE", "COHERE", "DEEPSEEK", "FIREWORKS"),
     *("GEMINI", "GOOGLE", "GOOGLE_CLOUD", "GROQ", "HF", "HUGGINGFACE", "KIMI", "MINIMAX", "MISTRAL", "MOONSHOT"),
     *("NVIDIA", "OPENAI", "OPENCODE", "OPENROUTER", "PERPLEXITY", "TOGETHER", "XAI", "ZAI", "ZHIPU"),
 )
-_SECRET = re.compile(
+_SECRET = late_pattern(
     rf"(?:{'|'.join(_PROVIDERS)})(?:_[A-Z0-9]+)*_(?:API_KEY|KEY|TOKEN)|COPILOT_GITHUB_TOKEN|AWS_BEARER_TOKEN_BEDROCK"
 )
 GATE = str(Path(__file__).with_name("gate.sh"))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from xml.etree.ElementTree import Element
 
+from retinue.core.pattern import late_pattern
 from retinue.tools.markdown.html import to_markdown
 from retinue.tools.markdown.marks import clean_cell, render_table
 from retinue.tools.markdown.xml import XmlError, parse_xml, strip_name
@@ -105,16 +106,16 @@ _MAGIC = (
     (b"MZ", "program"),
     (b"\0asm", "program"),
 )
-_HTML = re.compile(rb"\s*(?:<!--.{0,500}?-->\s*)?<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
-_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
-_META = re.compile(
+_HTML = late_pattern(rb"\s*(?:<!--.{0,500}?-->\s*)?<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
+_CHARSET = late_pattern(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
+_META = late_pattern(
     rb"<(?:meta[^>]{0,300}?charset\s*=\s*[\"']?|\?xml[^>]{0,200}?encoding\s*=\s*[\"'])([\w.:-]{1,40})", re.I
 )
-_CODES = re.compile(
+_CODES = late_pattern(
     r"utf-(?:8|16|32).*|cp\d+|iso8859-\d+|koi8.*|gb.*|big5.*|shift_jis.*|euc_.*|iso2022_.*|mac-.*|johab|tis-620"
 )
-_SPACES = re.compile(r"[ \t\r]+\n")
-_LINES = re.compile(r"\n{3,}")
+_SPACES = late_pattern(r"[ \t\r]+\n")
+_LINES = late_pattern(r"\n{3,}")
 MAX_ITEMS, MAX_JSON_CHARS = 50, 50_000
 MAX_ROWS, MAX_COLUMNS, MAX_CELL, MAX_TABLE = 100, 20, 80, 1200
 MAX_ENTRIES, MAX_SUMMARY = 20, 300

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 from msgspec import Struct
 
 from retinue.core.errors import quote
+from retinue.core.pattern import late_pattern
 from retinue.tools.markdown.tags import drop_unseen
 from retinue.tools.outbound.client import HttpRequest
 from retinue.tools.outbound.target import MAX_URL_CHARS
@@ -18,8 +19,8 @@ from retinue.tools.web.options import KEYLESS, ProviderOptions
 MAX_SNIPPET = 1000
 MAX_TITLE = 300
 MAX_HITS = 5
-_HREF = re.compile(r"""\bhref\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
-_TAG = re.compile(r"<[^>]*>")
+_HREF = late_pattern(r"""\bhref\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
+_TAG = late_pattern(r"<[^>]*>")
 TIERS = (("tavily", "serper", "brave"), ("openserp", "searxng"), ("ddgs",))
 """Paid providers, self-hosted ones, and the one that is always available."""
 

@@ -1,12 +1,11 @@
 """A reply of the model: collapsed thinking, and Markdown text that is drawn in parts."""
 
-import re
-
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 from textual.widgets import Static
 
+from retinue.core.pattern import late_pattern
 from retinue.ui.blocks import ReplyBlock
 from retinue.ui.formats import clean
 from retinue.ui.renderers.base import BlockView, render_markdown
@@ -17,7 +16,7 @@ MOST_CHARS = 300_000
 """Longer replies are cut on screen."""
 _PATIENCE = 4
 """A part without a good place to end may have this many times the size."""
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_FENCE = late_pattern(r" {0,3}(`{3,}|~{3,})")
 
 
 def split_parts(text: str) -> list[str]:

@@ -1,6 +1,5 @@
 """Notification of finished runs: a box with statistics and the start of each result."""
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,13 +8,14 @@ from rich.padding import Padding
 from rich.text import Text
 
 from retinue.core.figures import count_noun, format_duration, format_tokens
+from retinue.core.pattern import late_pattern
 from retinue.core.receipt import describe_verdict
 from retinue.ui.blocks import ReportBlock
 from retinue.ui.formats import clean, clean_line, cut_words, fold_middle
 from retinue.ui.renderers.base import BlockView, render_markdown, stack
 
 _FOLDED_LINES, _FOLDED_CHARS = 4, 320
-_CUT = re.compile(r"\s*\S*\n\[cut here; \d+ more characters\]")
+_CUT = late_pattern(r"\s*\S*\n\[cut here; \d+ more characters\]")
 """Where the notification was cut, with the last word, which may be half."""
 _SIGNS = {
     **dict.fromkeys(("completed", "finished", "done"), ("✓", "success")),

@@ -1,6 +1,5 @@
 """A tool call: one line about the call, and its result below."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from retinue.core.figures import format_cost, format_duration, format_tokens
+from retinue.core.pattern import late_pattern
 from retinue.core.run import Reason, Run, Status
 from retinue.core.tool import list_aliases
 from retinue.core.tool_table import SURFACE_TOOLS
@@ -142,7 +142,7 @@ def describe_cost(details: object) -> str:
     return " · ".join(facts)
 
 
-_EXIT_LINE = re.compile(
+_EXIT_LINE = late_pattern(
     r"(?:\A|\n\n)Command (?:exited with code (?P<code>-?\d+(?: \(SIG\w+\))?)"
     r"|(?P<late>timed out after [\d.]+ seconds)|aborted \((?P<cut>[^()\n]*)\))\s*\Z"
 )

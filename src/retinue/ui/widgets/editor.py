@@ -4,7 +4,6 @@ sends.
 Must not know what is done with the text; `asks_first` gets each key before the editor.
 """
 
-import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from textual.message import Message
 from textual.widgets import TextArea
 from textual.widgets.text_area import Location
 
+from retinue.core.pattern import late_pattern
 from retinue.core.terminal import escape_text
 from retinue.ui.default_keys import bind
 from retinue.ui.widgets.history_search import HistorySearch
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LINES = 10
 CHARS = 1000
-_MARK = re.compile(r"\[paste #\d+ [^\]\n]*\]")
+_MARK = late_pattern(r"\[paste #\d+ [^\]\n]*\]")
 
 
 class Pastes:

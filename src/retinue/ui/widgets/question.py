@@ -3,7 +3,6 @@
 It takes keys from the editor while it is shown; the text in the editor stays unchanged.
 """
 
-import re
 import time
 import unicodedata
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from textual.events import Click, Key, Resize
 from textual.message import Message
 from textual.widgets import Input, Static
 
+from retinue.core.pattern import late_pattern
 from retinue.core.run import Question
 from retinue.ui.formats import clean_line, clean_whole
 from retinue.ui.renderers.tool import color_diff
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
     from retinue.views.call_changes import CallChange
 
-_BLANKS = re.compile(r" {33,}")
-_EMPTY_LINES = re.compile(r"(?:[ \t]*\n){6,}")
+_BLANKS = late_pattern(r" {33,}")
+_EMPTY_LINES = late_pattern(r"(?:[ \t]*\n){6,}")
 _AGREE = ("allow", "yes", "ok")
 OTHER = "another answer"
 _REFUSE = ("deny", "no", "cancel")

@@ -2,6 +2,7 @@
 
 import re
 
+from retinue.core.pattern import late_pattern
 from retinue.tools.convert.readers import opendocument, pdf, plain, sheet, slides, word
 from retinue.tools.convert.readers.base import Unreadable, Unsupported
 from retinue.tools.convert.readers.zipped import Package
@@ -19,7 +20,7 @@ _PARTS = (
     ("META-INF/container.xml", opendocument.read_book),
     (opendocument.MAIN, opendocument.read_opendocument),
 )
-_HTML = re.compile(rb"\s*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE)
+_HTML = late_pattern(rb"\s*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE)
 _BINARY = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"\x7fELF", b"\x1f\x8b", b"RIFF", b"{\\rtf")
 
 

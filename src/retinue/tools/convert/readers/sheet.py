@@ -1,9 +1,9 @@
 """Reads Excel workbooks."""
 
-import re
 from datetime import datetime, timedelta
 from xml.etree.ElementTree import Element
 
+from retinue.core.pattern import late_pattern
 from retinue.tools.convert.readers.base import join_blocks
 from retinue.tools.convert.readers.zipped import Package
 from retinue.tools.markdown.marks import render_table
@@ -12,10 +12,10 @@ from retinue.tools.markdown.xml import strip_name
 MAIN = "xl/workbook.xml"
 MAX_ROWS, MAX_COLUMNS, MAX_SHEETS = 5_000, 100, 100
 _R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
-_COLUMN = re.compile(r"[A-Z]{1,3}")
+_COLUMN = late_pattern(r"[A-Z]{1,3}")
 _DATES = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)))
 """Built-in number formats for dates and times."""
-_LITERAL = re.compile(r'"[^"]*"|\\.|\[[^\]]*\]|_.|\*.')
+_LITERAL = late_pattern(r'"[^"]*"|\\.|\[[^\]]*\]|_.|\*.')
 _EPOCH = datetime(1899, 12, 30)
 
 

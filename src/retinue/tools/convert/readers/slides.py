@@ -1,8 +1,8 @@
 """Reads PowerPoint presentations."""
 
-import re
 from xml.etree.ElementTree import Element
 
+from retinue.core.pattern import late_pattern
 from retinue.tools.convert.readers.base import join_blocks
 from retinue.tools.convert.readers.zipped import Package
 from retinue.tools.markdown.marks import render_table
@@ -10,7 +10,7 @@ from retinue.tools.markdown.xml import strip_name
 
 MAIN = "ppt/presentation.xml"
 MAX_SLIDES = 1_000
-_SLIDE = re.compile(r"ppt/slides/slide(\d{1,6})\.xml")
+_SLIDE = late_pattern(r"ppt/slides/slide(\d{1,6})\.xml")
 
 
 def read_slides(package: Package) -> str:
