@@ -22,7 +22,6 @@ from retinue.engine.setup import RunSetup
 from retinue.sessions.entry import check_session_id
 from retinue.sessions.files import UnsyncedFiles
 from retinue.sessions.log import Session
-from retinue.sessions.search import find_recent, find_session
 from retinue.sessions.tree import SessionTree
 from retinue.settings.paths import Paths, find_paths, find_session_dir
 from retinue.settings.request import SessionWish
@@ -145,6 +144,8 @@ def resolve_session(
     directory = find_session_dir(paths, environment, flag=wish.directory or None, setting=settings.session_dir)
     found: Path | None = None
     if wish.kind == "newest":
+        from retinue.sessions.search import find_recent
+
         found = find_recent(directory, str(paths.cwd))
         if found is None:
             say("there is no session of this folder to continue; starting a new one")
@@ -189,6 +190,8 @@ def _find_named(reference: str, directory: Path, paths: Paths) -> Path:
     path = Path(reference).expanduser()
     if looks_like_path and not path.exists():
         return path.absolute()
+    from retinue.sessions.search import find_session
+
     return find_session(reference, directory=directory, agent_dir=paths.agent_dir, cwd=paths.cwd)
 
 

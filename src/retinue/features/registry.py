@@ -6,8 +6,6 @@ from msgspec import Struct, field
 
 from retinue.engine.run_config import RunPlan
 from retinue.engine.setup import Feature
-from retinue.features.finalise import FinalizeFeature
-from retinue.features.memory import Memory, plan_memory
 from retinue.features.sandbox import Boundaries
 from retinue.features.skills import SkillCheck, Skills, find_skill_roots
 from retinue.features.worktree.worktrees import Leftovers, WorktreeFactory
@@ -38,6 +36,8 @@ def build_features(plan: RunPlan, grounds: ConfigFolders) -> list[Feature]:
     if plan.request.isolation == "worktree" and grounds.workshop is not None:
         features.append(grounds.workshop.isolate(plan))
     if definition.memory is not None:
+        from retinue.features.memory import Memory, plan_memory
+
         can_write, extra = plan_memory(definition, plan.rights, plan.terms)
         features.append(
             Memory(
@@ -61,6 +61,8 @@ def build_features(plan: RunPlan, grounds: ConfigFolders) -> list[Feature]:
         features.append(Skills(definition.skills, roots, grounds.glance))
     schema = definition.output_schema or plan.request.output_schema
     if definition.completion == "finalize" or schema is not None:
+        from retinue.features.finalise import FinalizeFeature
+
         finalises = definition.completion == "finalize"
         features.append(FinalizeFeature(schema, finalises=finalises, has_tool=plan.runner != "pi"))
     return features

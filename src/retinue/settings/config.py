@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError
 from retinue.features.sandbox import Boundaries
-from retinue.features.worktree.preparation import WorktreeOptions
 from retinue.settings.context import PromptFiles, load_prompt_files
 from retinue.settings.layers import LoadedSettings
 from retinue.settings.paths import Paths, expand_path
@@ -20,6 +19,7 @@ from retinue.settings.subagents import LoadedSubagents, SubagentsConfig, load_cr
 from retinue.tools.registry import ToolOptions
 
 if TYPE_CHECKING:
+    from retinue.features.worktree.preparation import WorktreeOptions
     from retinue.sandbox.probe import Machine
     from retinue.settings.roster import Roster
 
@@ -97,8 +97,10 @@ def find_refusal(config: Config, key: str, entry: Any, consequence: str) -> str:
     return f"{key} of this project {waiting}; {consequence}. {approval}" if waiting else ""
 
 
-def read_worktree_options(config: Config) -> WorktreeOptions:
+def read_worktree_options(config: Config) -> "WorktreeOptions":
     """Return the settings of worktrees; a project's command only if the user consented to it as it is now."""
+    from retinue.features.worktree.preparation import WorktreeOptions
+
     own = config.crew.settings.worktree
     refusal = find_refusal(config, "worktree.setup", own.setup, "worktrees are used without it")
     return WorktreeOptions(

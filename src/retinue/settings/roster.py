@@ -26,11 +26,11 @@ from retinue.settings.subagents import SubagentsConfig
 from retinue.settings.switches import Switches, load_switches, stamp_switches
 from retinue.settings.trust import find_bindings_file
 from retinue.tools.policy import Rights, reads_only
-from retinue.tools.rights_chain import RightsChain
 
 if TYPE_CHECKING:
     from retinue.settings.agent_files import AgentFiles
     from retinue.settings.rights_preview import PreviewInput, RightsPreview
+    from retinue.tools.rights_chain import RightsChain
 
 MOST_SHOWN = 60
 """Maximum number of names in a message; `retinue agents` lists them all."""
@@ -182,7 +182,7 @@ class Roster:
 
         return RightsPreview(self, self._around or PreviewInput())
 
-    def explain(self, name: str, tool: str) -> list[tuple[tuple[str, ...], RightsChain]]:
+    def explain(self, name: str, tool: str) -> "list[tuple[tuple[str, ...], RightsChain]]":
         """Explain why an agent has a tool or not, grouped by surfaces with the same answer. Raises UnknownAgent."""
         return self.forecast.explain(name, tool)
 

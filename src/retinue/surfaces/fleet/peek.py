@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from retinue.features.transcript import read_messages
 from retinue.surfaces.fleet.conversation import list_lines
+from retinue.surfaces.fleet.result import MAX_CHARS
 
 DEFAULT_LINES = 20
 MAX_LINES = 200
@@ -128,14 +129,3 @@ def read_transcript(path: Path) -> Iterator[str]:
     """Return the lines of a transcript; unreadable parts are skipped."""
     for message in read_messages(path):
         yield from list_lines(message)
-
-
-MAX_CHARS = 20_000
-
-
-def bound_text(text: str, output_file: str = "", *, limit: int = MAX_CHARS) -> str:
-    """Truncate a text, with a line that says how much is missing and where the whole text is."""
-    if len(text) <= limit:
-        return text
-    where = f" The whole of it is in {output_file}" if output_file else " peek shows other parts of it"
-    return f"{text[:limit]}\n\n[{len(text) - limit} characters left out.{where}]"

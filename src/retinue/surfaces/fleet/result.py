@@ -12,8 +12,6 @@ from retinue.core.run import Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.engine.notify import QUESTION_TYPE
 from retinue.surfaces.base import Caller
-from retinue.surfaces.fleet.conversation import load_messages, render_conversation
-from retinue.surfaces.fleet.peek import Peek, bound_text, read_transcript, render_peek
 from retinue.surfaces.fleet.ports import FleetPorts, Refusal, tell_missing
 from retinue.surfaces.fleet.question import ANSWER_HINT, render_question_block
 from retinue.surfaces.fleet.status import ACTIVE, describe_machine, explain_error, name_agent, note_status, to_word
@@ -23,6 +21,7 @@ from retinue.tools.registry import load_description
 WaitEnd: TypeAlias = Literal["finished", "timeout", "message", "question"]
 POLL_S = 1.0
 NO_OUTPUT = "No output."
+MAX_CHARS = 20_000
 _UNTOLD = (
     "Read a background agent: its status, what it has used, and its result once it is done. Use it with wait for the "
     "result, with peek for a look at the last lines of a long run, or with verbose for the whole conversation."
@@ -109,7 +108,7 @@ class ResultTool:
         if run is None:
             return Refusal(tell_missing(run_id)).to_result()
         if isinstance(peek, dict) and not verbose:
-            return ToolResult.of(await self._peek(run, Peek.of(peek), context.cwd), self._detail(run))
+            return ToolResult.of(await self._peek(run, peek, context.cwd), self._detail(run))
         text = self._render(run, ended, verbose=verbose)
         # A grandchild's result is for the run that started it, even if this run sees it first.
         if run.status.is_final and run.parent_id == self._caller.run_id:
@@ -120,10 +119,14 @@ class ResultTool:
         body = render_body(run, ended, self._find_wait_s(), notifies=self._ports.settings.notifies)
         asked = "".join(f"{render_question_block(question)}\n" for question in run.questions)
         text = f"{self.render_head(run)}\n\n{f'{asked}{ANSWER_HINT}' if asked else body}"
-        if verbose and (messages := load_messages(self._caller, run)) is not None:
-            conversation = bound_text(render_conversation(messages), run.output_file)
-            text += f"\n\n--- Agent Conversation ---\n{conversation}"
-        return text
+        return text + (self._render_conversation(run) if verbose else "")
+
+    def _render_conversation(self, run: Run) -> str:
+        from retinue.surfaces.fleet.conversation import load_messages, render_conversation
+
+        if (messages := load_messages(self._caller, run)) is None:
+            return ""
+        return f"\n\n--- Agent Conversation ---\n{bound_text(render_conversation(messages), run.output_file)}"
 
     def render_head(self, run: Run) -> str:
         ports, word = self._ports, to_word(run)
@@ -144,7 +147,10 @@ class ResultTool:
     def _find_wait_s(self) -> float:
         return limit_wait(self._caller, self._ports.settings.wait_timeout_s)
 
-    async def _peek(self, run: Run, peek: Peek, cwd: Path) -> str:
+    async def _peek(self, run: Run, given: dict[str, Any], cwd: Path) -> str:
+        from retinue.surfaces.fleet.peek import Peek, read_transcript, render_peek
+
+        peek = Peek.of(given)
         result = render_result_text(run)
         program = find_ripgrep(cwd) if peek.regex else ""
         if run.status.is_final and result:
@@ -224,3 +230,11 @@ def _tell_active(word: str, ended: WaitEnd, wait_s: float, *, notifies: bool) ->
         f"The agent is {doing}. You will be notified when it is done: do other work meanwhile, "
         "or call this again with wait if you need the result now."
     )
+
+
+def bound_text(text: str, output_file: str = "") -> str:
+    """Truncate a text, with a line that says how much is missing and where the whole text is."""
+    if len(text) <= MAX_CHARS:
+        return text
+    where = f" The whole of it is in {output_file}" if output_file else " peek shows other parts of it"
+    return f"{text[:MAX_CHARS]}\n\n[{len(text) - MAX_CHARS} characters left out.{where}]"
