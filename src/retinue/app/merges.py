@@ -80,7 +80,7 @@ def render_plea(plea: Plea) -> str:
     """Return the task of an author whose branch stayed behind."""
     refused = plea.refused
     text = f"Your branch {plea.branch} could not land on {plea.target}: {refused.text}\n\n{refused.output}\n\n"
-    text += f"Your working copy is now your branch merged with the newest {plea.target}. "
+    text += f"Your working copy is now {plea.merge[:12]}, your branch merged with the newest {plea.target}. "
     if plea.paths:
         text += "These files have conflict marks (<<<<<<< yours, >>>>>>> theirs): " + ", ".join(plea.paths)
         text += ". Edit them so that both changes keep their meaning, and remove the marks. "
@@ -226,7 +226,11 @@ async def resume_author(request: Request, path: str, run_id: str, task: str) -> 
 
     wish = SessionWish("named", path, request.session.directory)
     async with Retinue(request=replace(request, session=wish)) as crew:
-        return await crew.ask_author(run_id, task)
+        try:
+            return await crew.ask_author(run_id, task)
+        finally:
+            # Other runs of the session are not ours to end, and this one may go on elsewhere if we are interrupted.
+            crew.session_runs.leave(keeps_all=True)
 
 
 async def land_in_session(here: "OpenSession", asked: LandRequest, *, is_agent: bool = False) -> MergeReport:

@@ -53,6 +53,8 @@ class Plea:
 
     branch: str
     target: str
+    merge: str
+    """That commit."""
     refused: Refused
     paths: tuple[str, ...]
     """Files with conflict marks."""
@@ -68,6 +70,7 @@ class Authors(Protocol):
     async def ask(self, plea: Plea) -> str:
         """Let the author work on its branch until it ends; return what went wrong, or an empty string.
 
+        The queue asks again if it was killed meanwhile; an author that works on it, or has done so, goes on or is done.
         Raises RetinueError if the author cannot work here.
         """
         ...
@@ -412,7 +415,8 @@ class MergeQueue:
             self._tell(MergeStep("asking", (name,), left.refused.reason))
             try:
                 problem = await self._authors.find_obstacle(name)
-                problem = problem or await self._authors.ask(Plea(name, target.name, left.refused, asking.paths))
+                plea = Plea(name, target.name, asking.merge, left.refused, asking.paths)
+                problem = problem or await self._authors.ask(plea)
             except RetinueError as error:
                 problem, is_final = str(error), True
             tip = await target.read(name)
