@@ -358,14 +358,16 @@ class MergeQueue:
     async def _refuse_failed(
         self, name: str, commit: str, verdict: Verdict, text: str = "", *, is_flaky: bool = False
     ) -> None:
+        """Leave a branch behind; with a text, for another reason than its own, so that its author is not asked."""
         reason: RefusalReason = "flaky" if is_flaky else "verify"
+        is_final = bool(text)
         with_ = tuple(self._state.landed) if not text else ()
         if is_flaky:
             text = f"`{verdict.command}` had different results on the same tree and failed in two of three checks"
         elif not text:
             text = f"`{verdict.command}` fails when it is merged onto {self._target.name}"
             text += f", where {list_some(with_)} landed before it" if with_ else ""
-        self._leave(Left(Refused(name, reason, with_, verdict.output, text), commit))
+        self._leave(Left(Refused(name, reason, with_, verdict.output, text), commit, is_final))
 
     def _leave(self, left: Left) -> None:
         self._journal.write(left)
