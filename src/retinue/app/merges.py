@@ -126,7 +126,11 @@ class Landing:
                     is_dry=asked.is_dry,
                     tell=tell,
                 )
-                return await queue.run(names)
+                report = await queue.run(names)
+        if asked.verifies and target.guard.is_sparse and target.guard.is_partial:
+            note = "checked only with the files of this sparse checkout: the others are not in this partial clone"
+            report = structs.replace(report, notes=(*report.notes, note))
+        return report
 
     @asynccontextmanager
     async def _open_journal(

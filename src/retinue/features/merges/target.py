@@ -73,7 +73,9 @@ class MergeTarget:
         if done.code not in (0, 1) or not done.out:
             if "unrelated histories" in done.error:
                 return Merged("", "", (".",), "the two branches have no common commit")
-            raise GitFailed(f"git merge-tree {onto[:12]} {commit[:12]}: {done.problem}")
+            names = f"{onto[:12]} {commit[:12]}"
+            hint = f"; `git merge-tree --write-tree {names}` fetches what this partial clone lacks"
+            raise GitFailed(f"git merge-tree {names}: {done.problem}{hint if self.guard.is_partial else ''}")
         tree, *rest = done.fields
         if not done.code:
             return Merged(await self._commit(tree, (onto, commit), title), tree)
@@ -136,9 +138,9 @@ class MergeTarget:
                 with suppress(OSError):
                     os.unlink(found.text)
 
-    async def git(self, *arguments: str, cwd: str = "") -> GitResult:
+    async def git(self, *arguments: str, cwd: str = "", env: Mapping[str, str] | None = None) -> GitResult:
         """Run git. Raises GitFailed."""
-        done = await self.try_git(*arguments, cwd=cwd)
+        done = await self.try_git(*arguments, cwd=cwd, env=env)
         if not done.ok:
             raise GitFailed(f"git {arguments[0]}: {done.problem}")
         return done
