@@ -201,3 +201,18 @@ def test_author_solves_conflict_in_sparse_checkout(place, sparse):
         ["a.txt", "in/a.txt", "top.txt"],
     )
     assert ((work / "a.txt").read_text(), git(work, "status", "--porcelain")) == ("a\nboth\nc\n", "")
+
+
+def test_undo_names_what_is_not_checked_out(place, sparse):
+    work = sparse({})
+    branch = start_agent(place, "mkdir out && echo x > out/b.txt && echo x > out/new.txt && echo x > top.txt")
+    land(place, branch, "--no-verify", status=0)
+    assert ((work / "top.txt").read_text(), list_files(work)) == ("x\n", ["in/a.txt", "top.txt"])
+    run = branch.removeprefix("pi-agent-")
+    done = place.run("undo", run)
+    assert (done.status, (work / "top.txt").read_text()) == (1, "x\n")
+    for path in ("out/b.txt", "out/new.txt"):
+        assert f"{path}: the sparse checkout leaves it out: first add its folder" in done.stdout
+    git(work, "sparse-checkout", "add", "out")
+    assert place.run("undo", run).status == 0
+    assert (list_files(work), (work / "top.txt").read_text()) == (["in/a.txt", "out/b.txt", "top.txt"], "a\n")
