@@ -109,10 +109,13 @@ class Landing:
         async with self._open_journal(target, asked) as (journal, fds):
             names = list(asked.branches)
             if asked.takes_all or not names:
-                found = await target.list_agent_branches()
-                if not asked.takes_all and not journal.state.is_unfinished:
+                found, began = await target.list_agent_branches(), journal.state.began
+                unfinished = began.target if began is not None and journal.state.is_unfinished else ""
+                if not asked.takes_all and unfinished != target.name:
                     listed = f"; branches of agents: {', '.join(found)}" if found else ""
+                    listed += f"; an interrupted queue goes on with --onto {unfinished}" if unfinished else ""
                     raise UsageError(f"name the branches to land, or use --all{listed}")
+                names += journal.state.open if unfinished == target.name else []
                 names += found if asked.takes_all else []
             with closing(self._open_scratch(target)) as scratch:
                 await scratch.clear()

@@ -16,8 +16,9 @@ from retinue.features.worktree.pointers import find_filtered, find_unmanaged
 from retinue.features.worktree.repository import read_file
 from retinue.features.worktree.saved_work import list_some
 from retinue.sandbox.open_beneath import remove_file
-from retinue.tools.git import GitGuard, load_guard
+from retinue.tools.git import GitGuard, GitResult, load_guard
 
+_HELD_S, _PAUSE_S = 2.0, 0.1
 _MANAGE = "git add --renormalize . && git commit"
 
 
@@ -36,7 +37,7 @@ async def find_obstacle(target: MergeTarget, place: str, before: str, after: str
         return f"a git filter is configured for {list_some(list(filtered))}, which is not run here{stored}"
     # Only the times of files may be outdated in the index, not their content.
     await target.try_git("update-index", "-q", "--refresh", cwd=place)
-    trial = await target.try_git("read-tree", "-n", "-m", "-u", before, after, cwd=place)
+    trial = await _read_tree(target, place, "-n", "-m", "-u", before, after)
     guard = await load_guard(place)
     # Below folders that a sparse checkout leaves out, git overlooks untracked files that are in the way.
     if trial.ok and isinstance(guard, GitGuard) and not guard.is_sparse:
@@ -54,7 +55,17 @@ async def find_obstacle(target: MergeTarget, place: str, before: str, after: str
 
 async def advance(target: MergeTarget, place: str, before: str, after: str) -> bool:
     """Move index and files from one commit to the other, before the branch moves; return whether git could."""
-    return (await target.try_git("read-tree", "-m", "-u", before, after, cwd=place)).ok
+    return (await _read_tree(target, place, "-m", "-u", before, after)).ok
+
+
+async def _read_tree(target: MergeTarget, place: str, *words: str) -> GitResult:
+    """Run `git read-tree`, and wait briefly if another git command has the index."""
+    for _ in range(round(_HELD_S / _PAUSE_S)):
+        done = await target.try_git("read-tree", *words, cwd=place)
+        if done.ok or "index.lock" not in done.error:
+            break
+        await asyncio.sleep(_PAUSE_S)
+    return done
 
 
 async def mend(target: MergeTarget, place: str, before: str, after: str) -> None:
@@ -89,8 +100,9 @@ async def attach(target: MergeTarget, place: str) -> None:
 
 def describe_stay(target: MergeTarget, place: str, before: str, obstacle: str) -> str:
     return (
-        f"{quote(place, 200)} was left alone: {obstacle}. It keeps its files and its commit {before[:12]}, and is no "
-        f"longer on {target.name} (detached HEAD). To follow: git switch {target.name}"
+        f"{quote(place, 200)} was left alone: {obstacle.rstrip('.')}. It keeps its files and its commit {before[:12]}, "
+        f"and is no longer on {target.name} (detached HEAD); if you commit there, merge that into {target.name} by "
+        f"hand. To follow: git switch {target.name}"
     )
 
 

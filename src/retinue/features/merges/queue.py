@@ -154,10 +154,12 @@ class MergeQueue:
         if state.is_unfinished and began is not None:
             if state.asking is not None:
                 await target.clear_locks(self._journal.written_s, f"refs/heads/{state.asking.branch}")
+            place = state.moving.checkout if state.moving else await target.find_checkout(began.target)
+            if place:
+                await target.clear_locks(self._journal.written_s, "index", "HEAD", cwd=place)
             await self._settle_move(began.target)
             is_same = (began.target, began.verify) == (target.name, self._verify)
-            open_names = {*state.waiting, *([state.asking.branch] if state.asking else [])}
-            if is_same and open_names <= set(names or open_names):
+            if is_same and set(state.open) <= set(names):
                 new = [name for name in names if await self._is_new(name)]
                 if new:
                     self._journal.write(Joined(tuple(new)))
@@ -331,16 +333,14 @@ class MergeQueue:
         if move is None:
             return
         target = replace(self._target, name=name)
-        tip, when_s = await target.read(name), self._journal.written_s
-        await target.clear_locks(when_s, target.ref)
+        tip = await target.read(name)
+        await target.clear_locks(self._journal.written_s, target.ref)
         if tip == move.before:
             # The user may have changed to another branch since then, or the checkout was detached already.
             if move.checkout and await target.find_checkout(name) != move.checkout:
                 self._state.moving = structs.replace(move, checkout="")
-            elif move.checkout:
-                await target.clear_locks(when_s, "index", "HEAD", cwd=move.checkout)
-                if not move.stays:
-                    await mend(target, move.checkout, move.before, move.after)
+            elif move.checkout and not move.stays:
+                await mend(target, move.checkout, move.before, move.after)
             moved = await self._make_move(target)
         else:
             moved = bool(tip) and await target.contains(tip, move.after)

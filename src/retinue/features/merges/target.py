@@ -178,14 +178,13 @@ async def open_target(cwd: Path, onto: str = "") -> MergeTarget:
     guard = await load_guard(top)
     if not isinstance(guard, GitGuard):
         raise UsageError(f"git config: {guard.problem}")
-    if not onto:
-        head = await run_git(["symbolic-ref", "--quiet", "--short", "HEAD"], top)
-        if not head.ok:
-            raise UsageError(f"no branch is checked out in {quote(top, 200)}; name the branch to land on with --onto")
-        onto = head.text
-    target = MergeTarget(top, common, onto.removeprefix(_HEADS), guard)
+    head = await run_git(["symbolic-ref", "--quiet", "HEAD"], top)
+    if not onto and not head.ok:
+        raise UsageError(f"no branch is checked out in {quote(top, 200)}; name the branch to land on with --onto")
+    target = MergeTarget(top, common, (onto or head.text).removeprefix(_HEADS), guard)
     if not await target.read(target.name):
-        raise UsageError(f"--onto {quote(onto)}: there is no such branch in {quote(top, 200)}")
+        option = "--onto: " if onto else ""
+        raise UsageError(f"{option}there is no branch {quote(target.name)} with a commit in {quote(top, 200)}")
     version = _VERSION.search((await run_git(["version"], top)).text)
     if version is not None and tuple(map(int, version.groups())) < _NEEDED:
         raise UsageError(f"git {version[0]} cannot merge without a checkout; the merge queue needs git 2.38 or newer")
