@@ -196,7 +196,7 @@ async def _commit_changes(top: str) -> str:
         index = os.path.join(folder, "index")
         with suppress(FileNotFoundError):
             shutil.copyfile(await git("rev-parse", "--path-format=absolute", "--git-path", "index"), index)
-        await git("add", "--all", GIT_INDEX_FILE=index)
+        await git("add", "--all", "--sparse", GIT_INDEX_FILE=index)
         tree = await git("write-tree", GIT_INDEX_FILE=index)
     if tree == await git("rev-parse", f"{head}^{{tree}}"):
         return head
