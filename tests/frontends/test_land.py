@@ -170,7 +170,7 @@ def test_interrupted_queue_keeps_its_target(place, repo):
     (place.agent_dir / "subagents.json").write_text(json.dumps({"landing": {"verify": "true"}}))
     git(work, "switch", "-q", "release")
     done = place.run("land")
-    assert (done.status, "an interrupted queue goes on with --onto main" in done.stderr) == (2, True)
+    assert (done.status, "to continue an interrupted queue, use --onto main" in done.stderr) == (2, True)
     # With another check it begins again, with the same branches.
     report = land(place, "--onto", "main", status=0)
     assert (report["target"], report["landed"]) == ("main", ["first", "second"])

@@ -113,7 +113,7 @@ class Landing:
                 unfinished = began.target if began is not None and journal.state.is_unfinished else ""
                 if not asked.takes_all and unfinished != target.name:
                     listed = f"; branches of agents: {', '.join(found)}" if found else ""
-                    listed += f"; an interrupted queue goes on with --onto {unfinished}" if unfinished else ""
+                    listed += f"; to continue an interrupted queue, use --onto {unfinished}" if unfinished else ""
                     raise UsageError(f"name the branches to land, or use --all{listed}")
                 names += journal.state.open if unfinished == target.name else []
                 names += found if asked.takes_all else []
