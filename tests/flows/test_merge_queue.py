@@ -54,11 +54,14 @@ async def test_two_of_three_checks_decide(tmp_path: Path, results: str, landed: 
 
 async def test_broken_target_blames_nobody(tmp_path: Path) -> None:
     make_repository(tmp_path / "repo", {"one": GOOD, "two": {"y.txt": "y\n"}}, {**BASE, "broken/x": ""})
-    report = await Desk(tmp_path / "repo", tmp_path / "home").land("one", "two")
+    desk = Desk(tmp_path / "repo", tmp_path / "home", max_attempts=2)
+    author = desk.authors = Author(desk)
+    report = await desk.land("one", "two")
     assert [(item.branch, "main itself fails" in item.text) for item in report.refused] == [
         ("one", True),
         ("two", True),
     ]
+    assert author.pleas == []
 
 
 async def test_branch_may_repair_target(tmp_path: Path) -> None:

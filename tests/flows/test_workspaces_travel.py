@@ -260,6 +260,20 @@ async def test_resumed_run_moves_its_branch(tmp_path: Path) -> None:
     assert (await journey.land(), journey.refs) == (BRANCH, ["refs/heads/main", f"refs/heads/{BRANCH}"])
 
 
+async def test_resumed_run_moves_its_other_branch(tmp_path: Path) -> None:
+    journey = await Journey.begin(tmp_path)
+    git(journey.repo, "branch", BRANCH)
+    own = ""
+    for number in range(3):
+        checkout = await journey.open()
+        (checkout.root / f"{number}.txt").write_text("x")
+        name = await journey.land(await take(checkout))
+        assert name == own if own else name != BRANCH
+        own = name
+        journey = await Journey.begin(tmp_path, journey.repo, branch=own)
+    assert git(journey.repo, "rev-list", "--count", f"{BRANCH}..{own}") == "3"
+
+
 async def test_other_branches_are_kept(tmp_path: Path) -> None:
     journey = await Journey.begin(tmp_path)
     checkout = await journey.open()

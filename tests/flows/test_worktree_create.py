@@ -9,6 +9,7 @@ import pytest
 
 from retinue.core.errors import IsolationFailed
 from retinue.features.worktree.feature import recover_leftovers
+from retinue.features.worktree.preparation import WorktreeOptions
 from retinue.features.worktree.records import CopyRecord, Records
 from retinue.features.worktree.saved_work import KeptCopy
 from retinue.testing import make_repo
@@ -283,3 +284,13 @@ async def test_users_checkout_stays_untouched(world: World) -> None:
     before = look()
     await use(world, world.repo)
     assert look() == before
+
+
+async def test_changes_outside_of_cone_are_in_the_base(world: World, tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "wide", {"a.txt": "one\n", "in/f": "x\n", "out/f": "y\n"})
+    git(repo, "sparse-checkout", "set", "--cone", "in")
+    (repo / "out").mkdir()
+    (repo / "out" / "new").write_text("mine\n")
+    copy = await world.create(cwd=repo, options=WorktreeOptions(base="HEAD+changes"))
+    assert git(repo, "diff", "--name-status", "main", copy.record.base) == "A\tout/new"
+    assert git(repo, "status", "--porcelain") == "?? out/new"

@@ -162,6 +162,63 @@ def test_killed_program_continues(place, repo):
     assert git(work, "status", "--porcelain") == ""
 
 
+def test_interrupted_queue_keeps_its_target(place, repo):
+    work = repo(
+        {"first": {"a.txt": "first\n"}, "second": {"b.txt": "x\n"}, "release": {"c.txt": "x\n"}}, check="sleep 60"
+    )
+    kill_queue(place, "first", "second")
+    (place.agent_dir / "subagents.json").write_text(json.dumps({"landing": {"verify": "true"}}))
+    git(work, "switch", "-q", "release")
+    done = place.run("land")
+    assert (done.status, "to continue an interrupted queue, use --onto main" in done.stderr) == (2, True)
+    # With another check it begins again, with the same branches.
+    report = land(place, "--onto", "main", status=0)
+    assert (report["target"], report["landed"]) == ("main", ["first", "second"])
+    assert place.run("land", "--onto", "main").status == 2
+
+
+def kill_queue(place, *words):
+    """Kill a queue while it checks."""
+    journals = place.agent_dir / "retinue" / "landing"
+    with open_cli(["land", *words], place.work, home=place.home) as program:
+        while program.poll() is None and sum(map(count_lines, journals.glob("*.jsonl"))) < 2:
+            time.sleep(0.01)
+        program.kill()
+
+
+def test_lock_of_killed_git_is_removed(place, repo):
+    work = repo({"first": {"a.txt": "first\n"}}, check="sleep 60")
+    kill_queue(place, "first")
+    (place.agent_dir / "subagents.json").write_text(json.dumps({"landing": {"verify": "true"}}))
+    (work / ".git" / "index.lock").touch()
+    assert land(place, "first", status=0)["notes"] == []
+    assert (git(work, "status", "--porcelain"), (work / "a.txt").read_text()) == ("", "first\n")
+
+
+def test_names_may_be_ambiguous(place, repo):
+    work = repo({"first": {"a.txt": "first\n"}})
+    git(work, "tag", "main")
+    git(work, "tag", "first", "main")
+    assert land(place, "first", status=0)["landed"] == ["first"]
+    assert (git(work, "rev-parse", "refs/heads/main^2"), git(work, "status", "--porcelain")) == (
+        git(work, "rev-parse", "refs/heads/first"),
+        "",
+    )
+
+
+def test_checkout_waits_for_other_git(place, repo):
+    work = repo({"first": {"a.txt": "first\n"}}, check="")
+    lock = work / ".git" / "index.lock"
+    lock.touch()
+    with open_cli(["land", "first", "--no-verify"], work, home=place.home) as program:
+        journals = place.agent_dir / "retinue" / "landing"
+        while program.poll() is None and not sum(map(count_lines, journals.glob("*.jsonl"))):
+            time.sleep(0.01)
+        lock.unlink()
+        assert program.wait(20) == 0
+    assert (git(work, "symbolic-ref", "HEAD"), (work / "a.txt").read_text()) == ("refs/heads/main", "first\n")
+
+
 def count_lines(path):
     return len(path.read_text().splitlines())
 

@@ -80,7 +80,7 @@ def render_plea(plea: Plea) -> str:
     """Return the task of an author whose branch stayed behind."""
     refused = plea.refused
     text = f"Your branch {plea.branch} could not land on {plea.target}: {refused.text}\n\n{refused.output}\n\n"
-    text += f"Your working copy is now your branch merged with the newest {plea.target}. "
+    text += f"Your working copy is now {plea.merge[:12]}, your branch merged with the newest {plea.target}. "
     if plea.paths:
         text += "These files have conflict marks (<<<<<<< yours, >>>>>>> theirs): " + ", ".join(plea.paths)
         text += ". Edit them so that both changes keep their meaning, and remove the marks. "
@@ -109,10 +109,13 @@ class Landing:
         async with self._open_journal(target, asked) as (journal, fds):
             names = list(asked.branches)
             if asked.takes_all or not names:
-                found = await target.list_agent_branches()
-                if not asked.takes_all and not journal.state.is_unfinished:
+                found, began = await target.list_agent_branches(), journal.state.began
+                unfinished = began.target if began is not None and journal.state.is_unfinished else ""
+                if not asked.takes_all and unfinished != target.name:
                     listed = f"; branches of agents: {', '.join(found)}" if found else ""
+                    listed += f"; to continue an interrupted queue, use --onto {unfinished}" if unfinished else ""
                     raise UsageError(f"name the branches to land, or use --all{listed}")
+                names += journal.state.open if unfinished == target.name else []
                 names += found if asked.takes_all else []
             with closing(self._open_scratch(target)) as scratch:
                 await scratch.clear()
@@ -126,7 +129,11 @@ class Landing:
                     is_dry=asked.is_dry,
                     tell=tell,
                 )
-                return await queue.run(names)
+                report = await queue.run(names)
+        if asked.verifies and target.guard.is_sparse and target.guard.is_partial:
+            note = "checked only with the files of this sparse checkout: the others are not in this partial clone"
+            report = structs.replace(report, notes=(*report.notes, note))
+        return report
 
     @asynccontextmanager
     async def _open_journal(
@@ -226,7 +233,11 @@ async def resume_author(request: Request, path: str, run_id: str, task: str) -> 
 
     wish = SessionWish("named", path, request.session.directory)
     async with Retinue(request=replace(request, session=wish)) as crew:
-        return await crew.ask_author(run_id, task)
+        try:
+            return await crew.ask_author(run_id, task)
+        finally:
+            # Other runs of the session are not ours to end, and this one may go on elsewhere if we are interrupted.
+            crew.session_runs.leave(keeps_all=True)
 
 
 async def land_in_session(here: "OpenSession", asked: LandRequest, *, is_agent: bool = False) -> MergeReport:

@@ -105,9 +105,15 @@ class Subagents(Struct, frozen=True, eq=False):
         await self.resources.aclose()
 
     async def ask_author(self, run_id: str, task: str) -> str:
-        """Resume a run and wait for it, for a caller that is no agent; return what went wrong. Raises RetinueError."""
+        """Resume a run and wait for it, for a caller that is no agent; return what went wrong. Raises RetinueError.
+
+        A run that an earlier process has resumed with this task, and that goes on or is done, is not resumed again.
+        """
         self.reactions.spare(run_id)
-        self.manager.resume(run_id, task)
+        known = self.manager.find(run_id)
+        is_good = known is not None and (not known.status.is_final or known.status is Status.COMPLETED)
+        if not is_good or not self.manager.find_task(run_id).endswith(task):
+            self.manager.resume(run_id, task)
         await self.manager.wait(run_id, None)
         self.manager.read(run_id)
         run = self.manager.find(run_id)

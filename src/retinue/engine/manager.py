@@ -404,6 +404,10 @@ class Manager:
     def find(self, run_id: str) -> Run | None:
         return self._runs.find(run_id)
 
+    def find_task(self, run_id: str) -> str:
+        """Return the last task of a known run."""
+        return self._runs.find_request(run_id).task
+
     def list_runs(self) -> list[Run]:
         """Return all runs, newest first."""
         return self._runs.list_newest()

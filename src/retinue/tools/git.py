@@ -150,6 +150,8 @@ class GitGuard(Struct, frozen=True):
     """Filters that are configured but are not run."""
     is_sparse: bool = False
     """Only some of the files are checked out."""
+    is_partial: bool = False
+    """A partial clone: what is not checked out may not be here, and is not fetched."""
     has_hooks_path: bool = False
     """core.hooksPath is set, so the hooks are not in the default place."""
 
@@ -305,7 +307,7 @@ def _read_guard(entries: Iterable[tuple[str, str, str]]) -> GitGuard:
     directories: list[tuple[str, str]] = []
     names: dict[str, str] = {}
     filters: set[str] = set()
-    is_sparse = has_hooks_path = False
+    is_sparse = is_partial = has_hooks_path = False
     for scope, key, value in entries:
         section, _, rest = key.partition(".")
         inner, _, name = rest.rpartition(".")
@@ -321,15 +323,18 @@ def _read_guard(entries: Iterable[tuple[str, str, str]]) -> GitGuard:
         elif key in _DATA:
             data[key] = value
         elif key == "core.sparsecheckout":
-            is_sparse = value.lower() in ("", "true", "yes", "on", "1")
+            is_sparse = value.lower() in _TRUE
+        elif (section, name) == ("remote", "promisor"):
+            is_partial = is_partial or value.lower() in _TRUE
         elif key == "core.hookspath":
             has_hooks_path = True
         elif section in _NAMES and rest in ("name", "email"):
             names[key] = value
     settings = (*overrides.items(), *data.items(), *directories)
-    return GitGuard(settings, _find_author(names), frozenset(filters), is_sparse, has_hooks_path)
+    return GitGuard(settings, _find_author(names), frozenset(filters), is_sparse, is_partial, has_hooks_path)
 
 
+_TRUE = ("", "true", "yes", "on", "1")
 _FILTER = ("clean", "smudge", "process", "required")
 
 

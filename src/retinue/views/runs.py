@@ -81,10 +81,13 @@ class SessionRuns:
         """Whether a working run continues when the session is opened again, because its runner is durable."""
         return self._manager is not None and bool(self._manager.list_lasting())
 
-    def leave(self) -> None:
-        """Let these runs continue after the session is closed, which must happen next; other runs are stopped."""
+    def leave(self, *, keeps_all: bool = False) -> None:
+        """Let these runs continue after the session is closed, which must happen next; other runs are stopped.
+
+        With `keeps_all` these continue when it is opened again.
+        """
         if self._manager is not None:
-            self._manager.leave()
+            self._manager.leave(keeps_all=keeps_all)
 
     async def follow(self, run_id: str) -> AsyncIterator[Event]:
         """Yield a run's events from now on, until the caller stops iterating."""

@@ -130,7 +130,10 @@ class WorkingTree:
             small, left_out = await asyncio.to_thread(_choose_files, self._top, listed.fields)
             await asyncio.to_thread(names.write_bytes, b"".join(os.fsencode(name) + b"\0" for name in small))
             with await asyncio.to_thread(names.open, "rb") as file:
-                for words in (("add", "--update", "--", "."), ("update-index", "--add", "--remove", "-z", "--stdin")):
+                for words in (
+                    ("add", "--update", "--sparse", "--", "."),
+                    ("update-index", "--add", "--remove", "-z", "--stdin"),
+                ):
                     if not (await self._git(*words, index=index, stdin=file.fileno())).ok:
                         return None
             made = await self._git("write-tree", index=index)

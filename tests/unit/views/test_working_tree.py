@@ -62,6 +62,20 @@ async def test_committed_and_deleted_files_count(checkout, tmp_path):
     assert [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")] == ["-one", "+new", "-loose"]
 
 
+async def test_files_outside_of_sparse_checkout_count(checkout, tmp_path):
+    (checkout / "out").mkdir()
+    (checkout / "out" / "b.txt").write_text("one\n")
+    run(checkout, "add", ".")
+    run(checkout, "commit", "-qm", "second")
+    run(checkout, "sparse-checkout", "set", "--cone")
+    await open_tree(checkout, tmp_path).keep_start()
+    assert not (checkout / "out").exists()
+    (checkout / "out").mkdir()
+    (checkout / "out" / "b.txt").write_text("two\n")
+    patch = (await open_tree(checkout, tmp_path).compare(())).patch
+    assert "-one\n+two" in patch and "a.txt" not in patch
+
+
 async def test_repository_without_commits_is_compared(tmp_path):
     folder = tmp_path / "work"
     folder.mkdir()

@@ -125,11 +125,11 @@ class _BranchImport:
 
     async def _save_branch(self, wanted: str, tip: str) -> str:
         """Create a new branch, or move the run's own forward; other branches are never touched."""
-        found = await self.repository.find_commit(f"refs/heads/{wanted}")
-        if found == tip:
-            return wanted
-        if found and wanted == self._bundle_info.branch and await self._move_branch(wanted, found, tip):
-            return wanted
+        own = self._bundle_info.branch
+        for name in (own, wanted) if own.startswith(f"{wanted}-") else (wanted,):
+            found = await self.repository.find_commit(f"refs/heads/{name}")
+            if found == tip or (found and name == own and await self._move_branch(name, found, tip)):
+                return name
         now_ms = time.time_ns() // 1_000_000
         done = GitResult(1)
         for number in range(_ATTEMPTS):

@@ -111,7 +111,7 @@ class RepositoryCache:
             # Determined once, because file systems differ: case sensitivity, executable bits.
             draft = blank.with_name("blank.draft")
             for half in (draft, blank):
-                await asyncio.to_thread(remove_tree, str(half))
+                remove_tree(str(half))  # not in a thread, which would go on after a cancel and remove the next one
             own = Repository(str(draft / ".git"), str(draft))
             await make_repository(own, id_length=len(self._bundle_info.commit))
             draft.rename(blank)

@@ -32,7 +32,7 @@ from retinue.durable.cluster.repository import (
     list_addresses,
     render_size,
 )
-from retinue.durable.cluster.snapshots import restore_pointers
+from retinue.features.worktree.pointers import find_filtered, restore_pointers
 from retinue.features.worktree.saved_work import list_some, render_message
 from retinue.features.worktree.traces import find_nested
 from retinue.tools.git import GitResult, list_config, run_git
@@ -184,11 +184,8 @@ class _Packer:
         repository, filters = self._repository, self._workspace.guard.filters
         listed = await repository.run("diff", "--name-only", "-z", "--no-renames", "--diff-filter=d", base, tree)
         changed = listed.fields
-        found = []
-        for start in range(0, len(changed), 500):
-            asked = (await repository.run("check-attr", "-z", "filter", "--", *changed[start : start + 500])).fields
-            found += [path for path, name in zip(asked[::3], asked[2::3], strict=False) if name in filters]
-        restored = await restore_pointers(repository, base, found)
+        found = await find_filtered(repository.run, filters, changed)
+        restored = await restore_pointers(repository.run, base, repository.work_tree, found)
         if left := [path for path in found if path not in restored]:
             self._notes.append(f"Sent as they are, without the git filter configured for them: {list_some(left)}")
         return (await repository.run("write-tree")).text if restored else tree

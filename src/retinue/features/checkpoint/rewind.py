@@ -33,9 +33,10 @@ async def rewind_files(
     changed: dict[str, None] = {}
     problems: dict[str, str] = {}
     kept: list[str] = []
+    sparse: dict[str, None] = {}
     for number in range(_PASSES):
         now = await store.take("restore", session=session)
-        targets = {}
+        targets: dict[str, FileVersion | None] = {}
         if point.tree and now.tree:
             targets = {path: new for path, (_, new) in (await store.trees.compare(now.tree, point.tree)).items()}
         left_out = sorted({*point.left_out, *now.left_out})
@@ -48,6 +49,9 @@ async def rewind_files(
             gone = [path for path, version in targets.items() if version is None]
             kept = sorted(await store.trees.list_ignored(gone)) if gone else []
             targets |= await _find_written(store, records, point, targets)
+        if point.tree:
+            targets, spared = await store.trees.spare(targets, point.head)
+            sparse |= dict.fromkeys(spared)
         for path in (*left_out, *kept, *problems):
             targets.pop(path, None)
         if number and not targets:
@@ -56,7 +60,8 @@ async def rewind_files(
         changed |= dict.fromkeys(done.paths)
         problems |= {text.partition(": ")[0]: text for text in done.problems}
     end_restoration(store)
-    return RewoundFiles(sorted(changed), _describe(store, point, now, records, kept, left_out, problems))
+    left = [path for path in sparse if path not in changed]
+    return RewoundFiles(sorted(changed), _describe(store, point, now, records, kept, left_out, left, problems))
 
 
 def check_idle(store: CheckpointStore) -> None:
@@ -92,6 +97,7 @@ def _describe(
     records: Sequence[Record],
     kept: Sequence[str],
     left_out: Sequence[str],
+    sparse: Sequence[str],
     problems: dict[str, str],
 ) -> list[str]:
     notes = [f"not restored: {each}" for each in problems.values()]
@@ -99,6 +105,8 @@ def _describe(
         notes.append(f"not removed, because git ignored them then: {name_paths(kept)}")
     if left_out:
         notes.append(f"not stored and so not restored, because hidden, unreadable or too large: {name_paths(left_out)}")
+    if sparse:
+        notes.append(f"left as they are, because the sparse checkout was changed since: {name_paths(sparse)}")
     outside = dict.fromkeys(each.path for each in records if isinstance(each, FileWrite) and each.path.startswith("/"))
     if outside:
         notes.append(f"outside of {store.top}, so not restored: {name_paths(list(outside))}")

@@ -17,9 +17,10 @@ from msgspec import Struct
 
 from retinue.core.errors import RetinueError, quote
 from retinue.features.checkpoint.records import GIT_LINK, FileVersion, Versions
+from retinue.features.worktree.pointers import find_filtered
 from retinue.sandbox.gitdirs import read_git_dirs
 from retinue.sessions.files import make_private
-from retinue.tools.git import GitGuard, GitResult, list_config, run_git
+from retinue.tools.git import GitGuard, GitResult, list_config, load_guard, run_git
 
 GIT_S = 60.0
 MAX_FILE_BYTES = 16 * 1024 * 1024
@@ -30,6 +31,7 @@ _CHUNK = 100
 # These outrank every .gitattributes. An encoding can only be left unspecified.
 _RAW = "* -text -filter -ident !eol !working-tree-encoding\n"
 _COPIED = ("core.filemode", "core.ignorecase", "core.symlinks", "core.precomposeunicode", "extensions.objectformat")
+_SYSTEM_ATTRIBUTES = "/etc/gitattributes"
 _CONVERTS = ("core.attributesfile", "core.autocrlf")
 
 
@@ -65,6 +67,11 @@ class WorkspaceTrees:
     def is_possible(self) -> bool:
         """Whether there is a repository that really belongs to this checkout."""
         return bool(self._dirs.common) and (self._dirs.is_plain or self._dirs.is_known)
+
+    @property
+    def _is_sparse(self) -> bool:
+        """Whether some files are not checked out, or were not."""
+        return os.path.exists(os.path.join(self._dirs.own, "info", "sparse-checkout"))
 
     async def take(self) -> Snapshot:
         """Store all files. Raises RetinueError."""
@@ -111,6 +118,34 @@ class WorkspaceTrees:
         await self._prepare()
         found = await self._own("check-ignore", "--no-index", "-z", "--stdin", names=paths, may_fail=True)
         return set(found.fields)
+
+    async def spare(
+        self, targets: dict[str, FileVersion | None], head: str
+    ) -> tuple[dict[str, FileVersion | None], list[str]]:
+        """Return the versions that files are to get, and those that only a change of the sparse checkout explains.
+
+        A file of the commit `head` that was not checked out is never removed: if it was changed, it gets that version.
+        """
+        if not targets or not self._is_sparse:
+            return targets, []
+        rows = (await self._own("ls-tree", "-r", "-z", "--full-tree", head)).fields if head else []
+        known = {path: facts.split() for facts, _, path in (row.partition("\t") for row in rows)}
+        guard = await load_guard(self._top)
+        if not isinstance(guard, GitGuard):
+            raise RetinueError(f"git cannot read the configuration of {quote(self._top, 200)}: {guard.problem}")
+        listed = await run_git(["ls-files", "-z", "--modified"], self._top, timeout_s=GIT_S, guard=guard)
+        changed = [path for path in listed.fields if path in known and path in targets and targets[path] is None]
+        filtered = await find_filtered(self.ask, guard.filters, changed)
+        back = {path: FileVersion(known[path][0], known[path][2]) for path in changed if path not in filtered}
+        skipped = await self.list_skipped()
+        left = [path for path, version in targets.items() if path in (known if version is None else skipped)]
+        left = [path for path in left if path not in back]
+        return {**{path: version for path, version in targets.items() if path not in left}, **back}, left
+
+    async def list_skipped(self) -> set[str]:
+        """Return the files that a sparse checkout leaves out."""
+        rows = (await self._user("ls-files", "-z", "-t", "--cached")).fields
+        return {row[2:] for row in rows if row.startswith("S ")}
 
     async def read(self, ids: Iterable[str]) -> dict[str, bytes]:
         """Return contents by their names; what is missing or damaged is left out."""
@@ -215,7 +250,7 @@ class WorkspaceTrees:
         home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
         return (
             told
-            or any(map(os.path.exists, (*places, os.path.join(home, "git", "attributes"))))
+            or any(map(os.path.exists, (*places, _SYSTEM_ATTRIBUTES, os.path.join(home, "git", "attributes"))))
             or any(name.endswith(".gitattributes") for name in names)
         )
 

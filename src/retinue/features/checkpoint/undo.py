@@ -9,6 +9,7 @@ from retinue.features.checkpoint.merge import Side, merge_lines
 from retinue.features.checkpoint.records import (
     LINK,
     SOMEBODY,
+    Checkpoint,
     FileStep,
     FileVersion,
     Record,
@@ -19,6 +20,8 @@ from retinue.features.checkpoint.records import (
 from retinue.features.checkpoint.restore import restore_files
 from retinue.features.checkpoint.rewind import check_idle, name_paths
 from retinue.features.checkpoint.store import CheckpointStore
+from retinue.features.worktree.pointers import find_filtered
+from retinue.tools.git import GitGuard, load_guard
 
 ASIDE = "refs/retinue/undone"
 
@@ -72,6 +75,12 @@ async def undo_run(
         for path, others in changes.unclear.items():
             found.conflicts[path] = f"changed by this run or by {_name_runs(records, others)}: it is not known by which"
     notes = [f"outside of {store.top}, so not undone: {name_paths(changes.outside)}"] if changes.outside else []
+    heads = [each.head for each in records if isinstance(each, Checkpoint) and each.run == note.run and each.head]
+    if heads and store.has_trees:
+        found.versions, sparse = await store.trees.spare(found.versions, heads[0])
+        notes += (
+            [f"left as they are, because the sparse checkout was changed since: {name_paths(sparse)}"] if sparse else []
+        )
     branches = [record for record in records if isinstance(record, SavedBranch) and record.run == note.run]
     merged = await _leave_out_branches(store, branches, records, prefer)
     if merged is not None:
@@ -163,12 +172,32 @@ async def _leave_out_branches(
     for branch in branches:
         for path, (before, after) in (await store.trees.compare(branch.before, branch.after)).items():
             files.setdefault(path, []).append(FileStep(before, after, is_own=True))
+    blocked = await _find_blocked(store, files, branches[0].before)
+    files = {path: steps for path, steps in files.items() if path not in blocked}
     if (await store.trees.ask("merge-base", "--is-ancestor", branches[-1].tip, "HEAD")).ok:
-        return await _leave_out(store, files, records, prefer)
+        found = await _leave_out(store, files, records, prefer)
+        found.conflicts |= {} if prefer == "ours" else blocked
+        return found
     # The commits may have been merged as other ones.
     found = await _leave_out(store, files, records, None)
     is_there = any(store.read_file(path).version != each for path, each in found.versions.items())
-    return found if is_there and not found.conflicts else None
+    return found if is_there and not found.conflicts and not blocked else None
+
+
+async def _find_blocked(store: CheckpointStore, files: Mapping[str, Sequence[FileStep]], before: str) -> dict[str, str]:
+    """Return the files of a branch whose content here is not what git stores, and what the person can do."""
+    skipped = await store.trees.list_skipped()
+    blocked = {path: "the sparse checkout leaves it out: first add its folder" for path in files if path in skipped}
+    guard = await load_guard(store.top)
+    if isinstance(guard, GitGuard):
+        for path in await find_filtered(store.trees.ask, guard.filters, list(files)):
+            now = store.read_file(path)
+            if (now.version or now.problem) and now.version != files[path][-1].after:
+                how = (
+                    f"git checkout {before[:12]} -- {quote(path)}" if files[path][0].before else f"git rm {quote(path)}"
+                )
+                blocked[path] = f"its git filter is not run here: first {how}, then use --ours"
+    return blocked
 
 
 async def _put_aside(store: CheckpointStore, branch: SavedBranch, *, dry_run: bool) -> str:

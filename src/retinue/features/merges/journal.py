@@ -194,6 +194,11 @@ class QueueState(Struct):
     def waiting(self) -> list[str]:
         return [name for name in self.branches if name not in self.landed and name not in self.left]
 
+    @property
+    def open(self) -> list[str]:
+        """The branches about which an unfinished queue has not decided."""
+        return [*self.waiting, *([self.asking.branch] if self.asking is not None else [])]
+
 
 class MergeJournal:
     """The journal, held by one queue."""

@@ -53,6 +53,8 @@ class Plea:
 
     branch: str
     target: str
+    merge: str
+    """That commit."""
     refused: Refused
     paths: tuple[str, ...]
     """Files with conflict marks."""
@@ -68,6 +70,7 @@ class Authors(Protocol):
     async def ask(self, plea: Plea) -> str:
         """Let the author work on its branch until it ends; return what went wrong, or an empty string.
 
+        The queue asks again if it was killed meanwhile; an author that works on it, or has done so, goes on or is done.
         Raises RetinueError if the author cannot work here.
         """
         ...
@@ -151,10 +154,12 @@ class MergeQueue:
         if state.is_unfinished and began is not None:
             if state.asking is not None:
                 await target.clear_locks(self._journal.written_s, f"refs/heads/{state.asking.branch}")
+            place = state.moving.checkout if state.moving else await target.find_checkout(began.target)
+            if place:
+                await target.clear_locks(self._journal.written_s, "index", "HEAD", cwd=place)
             await self._settle_move(began.target)
             is_same = (began.target, began.verify) == (target.name, self._verify)
-            open_names = {*state.waiting, *([state.asking.branch] if state.asking else [])}
-            if is_same and open_names <= set(names or open_names):
+            if is_same and set(state.open) <= set(names):
                 new = [name for name in names if await self._is_new(name)]
                 if new:
                     self._journal.write(Joined(tuple(new)))
@@ -328,16 +333,14 @@ class MergeQueue:
         if move is None:
             return
         target = replace(self._target, name=name)
-        tip, when_s = await target.read(name), self._journal.written_s
-        await target.clear_locks(when_s, target.ref)
+        tip = await target.read(name)
+        await target.clear_locks(self._journal.written_s, target.ref)
         if tip == move.before:
             # The user may have changed to another branch since then, or the checkout was detached already.
             if move.checkout and await target.find_checkout(name) != move.checkout:
                 self._state.moving = structs.replace(move, checkout="")
-            elif move.checkout:
-                await target.clear_locks(when_s, "index", "HEAD", cwd=move.checkout)
-                if not move.stays:
-                    await mend(target, move.checkout, move.before, move.after)
+            elif move.checkout and not move.stays:
+                await mend(target, move.checkout, move.before, move.after)
             moved = await self._make_move(target)
         else:
             moved = bool(tip) and await target.contains(tip, move.after)
@@ -355,14 +358,16 @@ class MergeQueue:
     async def _refuse_failed(
         self, name: str, commit: str, verdict: Verdict, text: str = "", *, is_flaky: bool = False
     ) -> None:
+        """Leave a branch behind; with a text, for another reason than its own, so that its author is not asked."""
         reason: RefusalReason = "flaky" if is_flaky else "verify"
+        is_final = bool(text)
         with_ = tuple(self._state.landed) if not text else ()
         if is_flaky:
             text = f"`{verdict.command}` had different results on the same tree and failed in two of three checks"
         elif not text:
             text = f"`{verdict.command}` fails when it is merged onto {self._target.name}"
             text += f", where {list_some(with_)} landed before it" if with_ else ""
-        self._leave(Left(Refused(name, reason, with_, verdict.output, text), commit))
+        self._leave(Left(Refused(name, reason, with_, verdict.output, text), commit, is_final))
 
     def _leave(self, left: Left) -> None:
         self._journal.write(left)
@@ -412,7 +417,8 @@ class MergeQueue:
             self._tell(MergeStep("asking", (name,), left.refused.reason))
             try:
                 problem = await self._authors.find_obstacle(name)
-                problem = problem or await self._authors.ask(Plea(name, target.name, left.refused, asking.paths))
+                plea = Plea(name, target.name, asking.merge, left.refused, asking.paths)
+                problem = problem or await self._authors.ask(plea)
             except RetinueError as error:
                 problem, is_final = str(error), True
             tip = await target.read(name)

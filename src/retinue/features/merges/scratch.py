@@ -47,7 +47,8 @@ class Scratch:
     async def check(self, commit: str) -> Verdict:
         """Return whether the commands succeed on a commit. Raises GitFailed if there can be no copy."""
         name = f"{_PREFIX}{secrets.token_hex(6)}"
-        request = CopyRequest(name, self._place, keeps_place=True, options=replace(self._options, base=commit))
+        options = replace(self._options, base=commit)
+        request = CopyRequest(name, self._place, keeps_place=True, options=options, is_whole=True)
         try:
             copy = await create_copy(request, self._records)
         except IsolationFailed as error:

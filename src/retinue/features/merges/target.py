@@ -73,7 +73,9 @@ class MergeTarget:
         if done.code not in (0, 1) or not done.out:
             if "unrelated histories" in done.error:
                 return Merged("", "", (".",), "the two branches have no common commit")
-            raise GitFailed(f"git merge-tree {onto[:12]} {commit[:12]}: {done.problem}")
+            names = f"{onto[:12]} {commit[:12]}"
+            hint = f"; `git merge-tree --write-tree {names}` fetches what this partial clone lacks"
+            raise GitFailed(f"git merge-tree {names}: {done.problem}{hint if self.guard.is_partial else ''}")
         tree, *rest = done.fields
         if not done.code:
             return Merged(await self._commit(tree, (onto, commit), title), tree)
@@ -136,9 +138,9 @@ class MergeTarget:
                 with suppress(OSError):
                     os.unlink(found.text)
 
-    async def git(self, *arguments: str, cwd: str = "") -> GitResult:
+    async def git(self, *arguments: str, cwd: str = "", env: Mapping[str, str] | None = None) -> GitResult:
         """Run git. Raises GitFailed."""
-        done = await self.try_git(*arguments, cwd=cwd)
+        done = await self.try_git(*arguments, cwd=cwd, env=env)
         if not done.ok:
             raise GitFailed(f"git {arguments[0]}: {done.problem}")
         return done
@@ -176,14 +178,13 @@ async def open_target(cwd: Path, onto: str = "") -> MergeTarget:
     guard = await load_guard(top)
     if not isinstance(guard, GitGuard):
         raise UsageError(f"git config: {guard.problem}")
-    if not onto:
-        head = await run_git(["symbolic-ref", "--quiet", "--short", "HEAD"], top)
-        if not head.ok:
-            raise UsageError(f"no branch is checked out in {quote(top, 200)}; name the branch to land on with --onto")
-        onto = head.text
-    target = MergeTarget(top, common, onto.removeprefix(_HEADS), guard)
+    head = await run_git(["symbolic-ref", "--quiet", "HEAD"], top)
+    if not onto and not head.ok:
+        raise UsageError(f"no branch is checked out in {quote(top, 200)}; name the branch to land on with --onto")
+    target = MergeTarget(top, common, (onto or head.text).removeprefix(_HEADS), guard)
     if not await target.read(target.name):
-        raise UsageError(f"--onto {quote(onto)}: there is no such branch in {quote(top, 200)}")
+        option = "--onto: " if onto else ""
+        raise UsageError(f"{option}there is no branch {quote(target.name)} with a commit in {quote(top, 200)}")
     version = _VERSION.search((await run_git(["version"], top)).text)
     if version is not None and tuple(map(int, version.groups())) < _NEEDED:
         raise UsageError(f"git {version[0]} cannot merge without a checkout; the merge queue needs git 2.38 or newer")

@@ -43,6 +43,8 @@ class CopyRequest:
     branch: str = ""
     """The branch to continue after a resume; empty starts at the base of the options."""
     options: WorktreeOptions = field(default_factory=WorktreeOptions)
+    is_whole: bool = False
+    """All files, also of a sparse checkout; of a partial clone only those that are checked out can be had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,7 @@ async def _commit_changes(top: str) -> str:
         index = os.path.join(folder, "index")
         with suppress(FileNotFoundError):
             shutil.copyfile(await git("rev-parse", "--path-format=absolute", "--git-path", "index"), index)
-        await git("add", "--all", GIT_INDEX_FILE=index)
+        await git("add", "--all", "--sparse", GIT_INDEX_FILE=index)
         tree = await git("write-tree", GIT_INDEX_FILE=index)
     if tree == await git("rev-parse", f"{head}^{{tree}}"):
         return head
@@ -240,6 +242,8 @@ async def _check_out(
     guard = await load_guard(record.top)
     if not isinstance(guard, GitGuard):
         refuse(guard.problem)
+    if request.is_whole and not guard.is_partial:
+        guard = msgspec.structs.replace(guard, settings=(*guard.settings, ("core.sparseCheckout", "false")))
     os.mkdir(record.path, 0o700)
     await _register(record, records, guard)
     git_dir = _read_link(record)

@@ -82,7 +82,7 @@ def _write(folder: str, name: str, data: bytes) -> None:
 def read_file(root: str, path: str, most: int = _MAX_TEXT) -> bytes:
     """Read the end of a file below a directory; empty if it is missing, a link, or not a regular file."""
     try:
-        handle = _open_file(root, path)
+        handle = open_file(root, path)
     except OSError:
         return b""
     with os.fdopen(handle, "rb") as file:
@@ -92,11 +92,12 @@ def read_file(root: str, path: str, most: int = _MAX_TEXT) -> bytes:
 
 def copy_file(root: str, path: str, target: str) -> None:
     """Copy a regular file below a directory. Raises OSError."""
-    with os.fdopen(_open_file(root, path), "rb") as file, open(target, "wb") as copy:
+    with os.fdopen(open_file(root, path), "rb") as file, open(target, "wb") as copy:
         shutil.copyfileobj(file, copy)
 
 
-def _open_file(root: str, path: str) -> int:
+def open_file(root: str, path: str) -> int:
+    """Open a regular file below a directory without following links. Raises OSError."""
     folder, name = os.path.split(path)
     parent = open_beneath(root, folder)
     try:

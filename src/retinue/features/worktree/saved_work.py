@@ -24,6 +24,7 @@ from retinue.features.worktree.copies import (
     is_file,
     is_link,
 )
+from retinue.features.worktree.pointers import copy_contents, find_filtered, restore_pointers
 from retinue.features.worktree.records import CopyRecord, Records
 from retinue.features.worktree.repository import (
     WORK_TIMEOUT_S,
@@ -101,6 +102,8 @@ class _Saver:
         self._records = records
         self._guard = GitGuard()
         self._store: ObjectStore | None = None
+        self._pointers: set[str] = set()
+        """Files with the content of a Git LFS pointer that was saved in their place."""
         own = records.repository_path(record.run_id)
         self._own = own if is_directory(own) else ""
         """The repository that the run writes; empty for worktrees of earlier versions, which wrote to the user's."""
@@ -136,6 +139,8 @@ class _Saver:
         self._guard = loaded
         self._store = ObjectStore(record.run_id, record.common, self._records, loaded)
         await self._store.fill()
+        if self._own:
+            await asyncio.to_thread(copy_contents, self._own, record.common)
         head = await self._find_head()
         commit, unsafe = await self._save_files(head) if has_files else (head, [])
         left = await self._find_abandoned(commit)
@@ -179,9 +184,16 @@ class _Saver:
         await self._begin_index(head)
         await self._git("add", "--all", "--sparse", *scope)
         tree = (await self._git("write-tree")).text
+        filtered = await self._find_filtered(head, tree)
+        store = "" if head == record.base else record.common
+        self._pointers = await restore_pointers(self._git, head, record.path, filtered, store)
+        tree = (await self._git("write-tree")).text if self._pointers else tree
         if tree != (await self._git("rev-parse", "--verify", f"{head}^{{tree}}")).text:
             head = await self._commit(tree, [head, *read_shas(self._own or record.git_dir, "MERGE_HEAD")])
-            await self._note_filters(head)
+        if found := [path for path in filtered if path not in self._pointers]:
+            self.notes.append(
+                f"Saved as they are, without the git filter that is configured for them: {list_some(found)}"
+            )
         if lost := [path for path in ignored if not _CACHE.search(path)]:
             self.notes.append(f"Files that git ignores were not kept: {list_some(lost)}")
         unsafe = [path for path in nested if not await self._is_untouched(path)]
@@ -217,20 +229,12 @@ class _Saver:
                     return done.text
         raise StepFailed(f"git commit-tree: {done.problem}")
 
-    async def _note_filters(self, commit: str) -> None:
-        """Note changed files for which the user has configured a filter, which was not run."""
+    async def _find_filtered(self, head: str, tree: str) -> list[str]:
+        """Return changed files for which the user has configured a filter, which was not run."""
         if not self._guard.filters:
-            return
-        changed = await self._git("diff", "--name-only", "-z", "--no-renames", "--diff-filter=d", f"{commit}^", commit)
-        found = []
-        for start in range(0, len(changed.fields), 500):
-            asked = await self._git("check-attr", "-z", "filter", "--", *changed.fields[start : start + 500])
-            rows = zip(asked.fields[::3], asked.fields[2::3], strict=False)
-            found += [path for path, name in rows if name in self._guard.filters]
-        if found:
-            self.notes.append(
-                f"Saved as they are, without the git filter that is configured for them: {list_some(found)}"
-            )
+            return []
+        changed = await self._git("diff", "--name-only", "-z", "--no-renames", "--diff-filter=d", head, tree)
+        return list(await find_filtered(self._git, self._guard.filters, changed.fields))
 
     async def _find_abandoned(self, commit: str) -> list[str]:
         """Return commits that the agent made but no branch contains, and that would be lost with the worktree."""
@@ -291,9 +295,13 @@ class _Saver:
         if unsafe:
             raise StepFailed(f"git repositories inside of it cannot be put on a branch: {list_some(sorted(unsafe))}")
         asked = ("--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
-        left = await self._git("status", *asked, is_kept=True)
-        if left.fields:
-            raise StepFailed(f"not all files could be saved: {list_some(left.fields)}")
+        left = (await self._git("status", *asked, is_kept=True)).fields
+        if left and self._pointers:
+            changed = {row.split(" ", 8)[-1]: row for row in left if row.startswith("1 .M ")}
+            same = await restore_pointers(self._git, commit, self._record.path, changed.keys() & self._pointers)
+            left = [row for row in left if row not in {changed[path] for path in same}]
+        if left:
+            raise StepFailed(f"not all files could be saved: {list_some(left)}")
         head = (await self._git("rev-parse", "--verify", "HEAD^{commit}", is_kept=True)).text
         if head != commit or (self._own and read_head(self._own) != commit):
             raise StepFailed("another process is still changing it")

@@ -1,0 +1,119 @@
+"""`retinue land` with branches of runs that were executed on workers: they land, and a conflict goes back to one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.flows.worktree_world import git
+
+pytestmark = pytest.mark.timeout(120)
+CHECK = "! grep -q '<<<<<<<' README.md"
+
+
+def to(words, **reply):
+    return {"match": {"last_user": words}, **reply}
+
+
+def bash(command):
+    return [{"name": "bash", "arguments": {"command": command}}]
+
+
+def start(world, *words):
+    return subprocess.Popen(
+        [sys.executable, "-m", "retinue", *words],
+        env={**os.environ, "RETINUE_DATABASE": world.database},
+        cwd=world.project,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def start_agents(world, *commands, solve):
+    """Let a session's agents run one command each on workers; returns their branches, the oldest first."""
+    asked = {"description": "a file", "subagent_type": "general-purpose"}
+    calls = [{"name": "Agent", "arguments": {**asked, "prompt": f"Do {each}."}} for each in range(len(commands))]
+    replies = [to("^Start", calls=calls), to("^Start", text="Waiting.")]
+    for number, command in enumerate(commands):
+        replies += [to(f"^Do {number}", calls=bash(command)), to(f"^Do {number}", text="Made it.")]
+    replies += [to("could not land", **world.act(1, after=solve)), to("could not land", text="Solved.")]
+    world.settings["landing"] = {"verify": CHECK}
+    world.play(*replies, *[to("task-notification", text="I was told.")] * len(commands))
+    world.start_worker()
+    _, errors = start(world, "-p", "--model", "mock/mock-1", "Start.").communicate(timeout=60)
+    names = git(world.project, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/pi-agent-*").split()
+    assert len(names) == len(commands), errors
+    assert world.ask("SELECT count(*), count(finished) FROM retinue.runs") == [(len(commands), len(commands))]
+    said = {git(world.project, "diff", "--name-only", "main", name): name for name in names}
+    return [said[files] for files in sorted(said)]
+
+
+def land(world, *words):
+    said, errors = start(world, "land", "--json", *words).communicate(timeout=90)
+    assert said, errors
+    return json.loads(said)
+
+
+def read_attempts(world):
+    return world.ask("SELECT attempt FROM retinue.runs WHERE attempt > 1 AND finished IS NOT NULL AND epoch > 0")
+
+
+def test_branches_of_workers_land(world):
+    branches = start_agents(world, "echo 1 > one.txt", "echo 2 > two.txt", "echo '<<<<<<<' > README.md", solve="true")
+    by_file = [git(world.project, "diff", "--name-only", "main", name) for name in branches]
+    assert by_file == ["README.md", "one.txt", "two.txt"]
+    report = land(world, *branches[1:])
+    assert (report["landed"], report["refused"]) == (branches[1:], [])
+    assert [(world.project / name).read_text() for name in ("one.txt", "two.txt")] == ["1\n", "2\n"]
+    assert len(git(world.project, "rev-list", "--merges", "main").split()) == 2
+    assert git(world.project, "status", "--porcelain") == ""
+
+
+CLASH = "echo one > README.md; echo 1 > one.txt", "echo two > README.md; echo 2 > two.txt"
+SOLVE = "grep -c '^<<<<<<< ' README.md && printf 'one\\ntwo\\n' > README.md"
+
+
+def test_conflict_goes_back_to_worker(world):
+    branches = start_agents(world, *CLASH, solve=SOLVE)
+    report = land(world, *branches)
+    assert (report["landed"], report["refused"]) == (branches, [])
+    assert (world.project / "README.md").read_text() == "one\ntwo\n"
+    assert (read_attempts(world), len(world.effects)) == ([(2,)], 1)
+    # The author worked on a merge of its branch with main.
+    assert len(git(world.project, "rev-list", "--merges", "main").split()) == 3
+    assert git(world.project, "for-each-ref", "refs/retinue/sent", "refs/retinue/landing", "refs/pi-agent") == ""
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["it-works", "it-has-ended"])
+def test_killed_queue_finds_its_author(world, waits):
+    gate = world.shared / "gate"
+    branches = start_agents(world, *CLASH, solve=f"until test -e {gate}; do sleep 0.1; done; {SOLVE}")
+    queue = start(world, "land", *branches)
+    world.wait_until(lambda: world.effects, "the author works")
+    queue.send_signal(signal.SIGKILL)
+    queue.communicate(timeout=20)
+    gate.touch()
+    if waits:
+        world.wait_until(lambda: read_attempts(world), "the author is done")
+    report = land(world)
+    assert (sorted(report["landed"]), report["refused"]) == (sorted(branches), [])
+    assert (read_attempts(world), len(world.effects)) == ([(2,)], 1)
+    assert (world.project / "README.md").read_text() == "one\ntwo\n"
+
+
+def test_author_without_worker_is_left(world):
+    branches = start_agents(world, *CLASH, solve=SOLVE)
+    world.kill(world._workers[0])
+    queue = start(world, "land", "--json", *branches)
+    world.wait_until(lambda: world.ask("SELECT 1 FROM retinue.runs WHERE attempt > 1"), "the author is asked")
+    queue.send_signal(signal.SIGINT)
+    said, errors = queue.communicate(timeout=30)
+    assert queue.returncode == 130, (said, errors)
+    world.start_worker()
+    report = land(world)
+    assert (report["landed"], report["refused"], read_attempts(world)) == (branches, [], [(2,)])
