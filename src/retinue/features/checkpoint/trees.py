@@ -53,6 +53,8 @@ class WorkspaceTrees:
         self._is_hidden = is_hidden
         self._folder = folder
         self._index = folder / "index"
+        self._objects = ""
+        """Where objects are written, if not into the user's repository."""
         self._dirs = read_git_dirs(top)
         self._guard = GitGuard()
         self._config: Mapping[str, str] | None = None
@@ -99,6 +101,28 @@ class WorkspaceTrees:
             if GIT_LINK not in (mode, new_mode):
                 changed[path] = _to_version(mode, name), _to_version(new_mode, new_name)
         return changed
+
+    async def render_patch(self, tree: str, left_out: Sequence[str], *, most: int) -> tuple[str, bool, list[str]]:
+        """Return a patch from a tree to the files as they are now, whether it is whole, and what is left out.
+
+        Nothing is stored. Above `most` bytes it is a summary. Raises RetinueError.
+        """
+        await self._prepare()
+        with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
+            other = WorkspaceTrees(self._top, Path(scratch), self._is_hidden)
+            other._objects = os.path.join(scratch, "objects")
+            with suppress(FileNotFoundError):
+                # With its time: git reads the content of files that are newer.
+                await asyncio.to_thread(shutil.copy2, self._index, other._index)
+            now = await other.take()
+            gone = list(dict.fromkeys((*left_out, *now.left_out)))
+            where = (tree, now.tree, "--", ".", *(f":(exclude,literal){name}" for name in gone))
+            words = ("diff", "--no-color", "--no-renames")
+            shown = await other._own(*words, *where, may_fail=True, most=most)
+            is_whole = shown.code != 125
+            if not is_whole:
+                shown = await other._own("diff", "--stat=100", *where, most=most)
+        return _check("diff", shown).text, is_whole, gone
 
     async def list_files(self, tree: str, paths: Sequence[str]) -> set[str]:
         """Return which of these paths are files of a tree. Raises RetinueError."""
@@ -266,11 +290,13 @@ class WorkspaceTrees:
     async def _own(
         self, *words: str, names: Sequence[str] = (), data: bytes = b"", may_fail: bool = False, most: int = 2**28
     ) -> GitResult:
+        objects = os.path.join(self._dirs.common, "objects")
         env = {
             "GIT_DIR": str(self._folder),
             "GIT_WORK_TREE": self._top,
             "GIT_INDEX_FILE": str(self._index),
-            "GIT_OBJECT_DIRECTORY": os.path.join(self._dirs.common, "objects"),
+            "GIT_OBJECT_DIRECTORY": self._objects or objects,
+            **({"GIT_ALTERNATE_OBJECT_DIRECTORIES": objects} if self._objects else {}),
             "GIT_NO_REPLACE_OBJECTS": "1",
         }
         data += b"".join(os.fsencode(name) + b"\0" for name in names)
