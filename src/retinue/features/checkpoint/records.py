@@ -30,13 +30,15 @@ class _Record(Struct, frozen=True, kw_only=True, tag_field="type", rename="camel
 
 
 CheckpointKind: TypeAlias = Literal["prompt", "begin", "end", "call", "restore"]
-"""Before a prompt, before and after a run, around a call, around what we restore."""
+"""Before a prompt, before and after a run, around a call, around what a person does."""
 
 
 class Checkpoint(_Record, frozen=True, tag="checkpoint"):
     """The state of the workspace at one moment."""
 
     kind: CheckpointKind
+    asked: int = 0
+    """When it was asked for; `at` is when it was complete."""
     session: str = ""
     run: str = ""
     tree: str = ""
@@ -60,6 +62,8 @@ class RunNote(_Record, frozen=True, tag="run"):
     run: str
     agent: str = ""
     """Empty for a main agent."""
+    process: str = ""
+    """Empty if it changes nothing in the workspace."""
 
 
 class FileWrite(_Record, frozen=True, tag="write"):
@@ -225,6 +229,8 @@ class Interval:
     def apply(self, record: Record) -> None:
         if isinstance(record, FileWrite | VoidWrite):
             self.writes = [each for each in drop_void([*self.writes, record]) if isinstance(each, FileWrite)]
+        elif isinstance(record, RunNote) and record.process:
+            self.runs[record.run] = record.process
         elif isinstance(record, Checkpoint):
             if record.tree or self.last is None or not self.last.tree:
                 self.last, self.writes = record, []
