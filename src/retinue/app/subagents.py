@@ -251,7 +251,7 @@ def _build_config(tools: DelegationTools) -> RunConfig:
         own = ChildTools(lambda setup: tools.make(setup.run_id))
         from retinue.settings.verification import build_verification
 
-        verified = build_verification(config, plan, parts.warn)
+        verified = build_verification(config, plan, parts.warn, parts.checkpoints)
         every = [*asked(plan), own, *guards.surround(plan), *plan.additions.features, verified]
         if parts.checkpoints is None:
             return every

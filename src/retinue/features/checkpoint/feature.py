@@ -3,23 +3,28 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from retinue.core.errors import RetinueError
 from retinue.core.messages import ToolCall
+from retinue.core.receipt import Receipts
 from retinue.core.run import Outcome, Status
 from retinue.core.tool import Effect, Tool, ToolResult
 from retinue.engine.calls import Answer
 from retinue.engine.scope import start_beside
 from retinue.engine.setup import Feature, RunSetup
 from retinue.features.checkpoint.records import (
+    SOMEBODY,
     Checkpoint,
     CheckpointKind,
     RunNote,
     SavedBranch,
+    attribute_files,
 )
 from retinue.features.checkpoint.store import CheckpointStore
 from retinue.tools.file_changes import FileChanges
@@ -27,6 +32,7 @@ from retinue.tools.file_changes import FileChanges
 LEAVE_S = 4.0
 _STOP_S = 0.3
 """Time to end a checkpoint that is being taken when a person stops the main agent."""
+_UNSURE = "Others may have changed some of these files: finding out took too long."
 _CHANGING = (Effect.WRITE, Effect.EXECUTE)
 _HARMLESS = frozenset((
     "approvals", "call checkpoints", "deferred tools", "delegation", "finalising", "lsp-diagnostics", "sandbox",
@@ -102,6 +108,28 @@ class Checkpoints:
                 self._tell(error)
         if kind == "end":
             self.end_run(run)
+
+    @asynccontextmanager
+    async def open_verification(self, run: str, *, is_elsewhere: bool) -> AsyncIterator[None]:
+        """In the body, commands verify the result of a run: what they change was not changed by the run."""
+        call = f"{run}/verify"
+        await self.take("call", SOMEBODY, opens=call, closes=run if is_elsewhere else "")
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):  # a person may wait
+                self.store.append(Checkpoint(at=time.time_ns(), kind="call", closes=call))
+            raise
+        await self.take("call", SOMEBODY, closes=call)
+        if is_elsewhere:
+            await self.take("call", run, opens=run)
+
+    async def attribute(self, run: str, receipts: Receipts | None) -> Receipts | None:
+        """Leave out files that others changed while a run worked, and mark those of which it is not known."""
+        if self._is_broken or receipts is None or not receipts.files:
+            return receipts
+        records = await asyncio.to_thread(self.store.read_records)
+        return attribute_files(receipts, records, run, has_trees=self.store.has_trees)
 
     def end_run(self, run: str) -> None:
         """Record that a run has ended, without looking at the files."""
@@ -192,18 +220,25 @@ class RunCheckpoints(Feature):
                 if is_stopped:
                     self._checkpoints.end_run(self._run)  # a person waits
                 else:
-                    await self._finish(outcome)
+                    outcome = await self._finish(outcome)
         except TimeoutError:
             self._checkpoints.end_run(self._run)
+            if self._is_taken and outcome.receipts is not None and outcome.receipts.files:
+                notes = (*outcome.receipts.notes, _UNSURE)
+                outcome = structs.replace(outcome, receipts=structs.replace(outcome.receipts, notes=notes))
         return outcome
 
-    async def _finish(self, outcome: Outcome) -> None:
+    async def _finish(self, outcome: Outcome) -> Outcome:
         base = getattr(self._worktree, "base", "")
         if outcome.branch and base:
             await self._checkpoints.note_branch(self._run, outcome.branch, base)
         if self._is_taken:
             await self._checkpoints.take("end", self._run)
+        if self._is_taken and self._worktree is None:
+            receipts = await self._checkpoints.attribute(self._run, outcome.receipts)
+            outcome = structs.replace(outcome, receipts=receipts)
         await self._checkpoints.keep()
+        return outcome
 
 
 class CallCheckpoints(Feature):
