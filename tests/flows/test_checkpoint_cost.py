@@ -8,6 +8,7 @@ from retinue.testing import make_repo
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 async def test_checkpoint_of_many_files_costs_little(tmp_path):
     """At most twice the time of `git status` on 50,000 files: the first one, and later ones with some changes."""
     files = {f"d{number // 500}/e{number % 500 // 50}/f{number}": f"{number}\n" * 40 for number in range(50_000)}

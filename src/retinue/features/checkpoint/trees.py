@@ -225,14 +225,16 @@ class WorkspaceTrees:
             ignored = (await self._user("ls-files", "-z", "--cached", "--ignored", "--exclude-standard")).fields
             self._seen = signature
             return ignored, set(ignored)
-        rows = (await self._user("ls-files", "-z", "-v", "--cached")).fields
-        names = list(dict.fromkeys(row[2:] for row in rows))
+        draft = await asyncio.to_thread(self._copy_index, user)
+        listed, read = await asyncio.gather(
+            self._user("ls-files", "-z", "-v", "--cached"),
+            self._own("ls-files", "-z", "--", ".git", may_fail=True, index=draft),
+        )
+        names = list(dict.fromkeys(row[2:] for row in listed.fields))
         self._seen = signature
-        if all(row.startswith("H ") for row in rows) and not self._converts(names):
-            await asyncio.to_thread(self._copy_index, user)
-            if (await self._own("ls-files", "-z", "--", ".git", may_fail=True)).ok:
-                return [], set()
-            self._index.unlink()
+        if read.ok and all(row.startswith("H ") for row in listed.fields) and not self._converts(names):
+            draft.replace(self._index)
+            return [], set()
         return names, set(names)
 
     def _converts(self, names: Iterable[str]) -> bool:
@@ -247,13 +249,13 @@ class WorkspaceTrees:
             or any(name.endswith(".gitattributes") for name in names)
         )
 
-    def _copy_index(self, user: str) -> None:
+    def _copy_index(self, user: str) -> Path:
         draft = self._index.with_name("index.draft")
         draft.write_bytes(Path(user).read_bytes())
         # The stored times must not look newer than the files: git compares them with the time of the index.
         status = os.stat(user)
         os.utime(draft, ns=(status.st_atime_ns, status.st_mtime_ns))
-        draft.replace(self._index)
+        return draft
 
     def _sort_out(self, names: Sequence[str], tracked: set[str]) -> _Sorted:
         """Sort files into those to store, those that are no files any more, and those that are left out."""
@@ -292,13 +294,19 @@ class WorkspaceTrees:
         return found
 
     async def _own(
-        self, *words: str, names: Sequence[str] = (), data: bytes = b"", may_fail: bool = False, most: int = 2**28
+        self,
+        *words: str,
+        names: Sequence[str] = (),
+        data: bytes = b"",
+        may_fail: bool = False,
+        most: int = 2**28,
+        index: Path | None = None,
     ) -> GitResult:
         objects = os.path.join(self._dirs.common, "objects")
         env = {
             "GIT_DIR": str(self._folder),
             "GIT_WORK_TREE": self._top,
-            "GIT_INDEX_FILE": str(self._index),
+            "GIT_INDEX_FILE": str(index or self._index),
             "GIT_OBJECT_DIRECTORY": self._objects or objects,
             **({"GIT_ALTERNATE_OBJECT_DIRECTORIES": objects} if self._objects else {}),
             "GIT_NO_REPLACE_OBJECTS": "1",
