@@ -296,3 +296,13 @@ def test_killed_command_is_not_blamed_later(place):
     run = next(line["id"] for line in lines if line["type"] == "subagents:completed")
     undone = place.run("undo", run)
     assert (undone.status, "child.txt" in read_all(place)) == (0, False), undone
+
+
+def test_run_of_the_command_line_is_undone(place):
+    make_repo(place.work, FILES)
+    model = place.script({"calls": [call("write", path="a.txt", content="two\n")]}, {"text": "Done."})
+    done = place.run("run", "--write", "--model", model, "general-purpose", "do it", "--json")
+    run = json.loads(done.stdout)["details"]["runId"]
+    assert read_all(place)["a.txt"] == (b"two\n", False)
+    assert place.run("undo", run).status == 0
+    assert read_all(place)["a.txt"] == (b"one\n", False)

@@ -255,8 +255,9 @@ def _build_config(tools: DelegationTools) -> RunConfig:
         every = [*asked(plan), own, *guards.surround(plan), *plan.additions.features, verified]
         if parts.checkpoints is None:
             return every
-        is_elsewhere = plan.runner in ("process", "pi", REMOTE)
-        name, is_readonly = plan.definition.name, plan.rights.readonly
+        is_elsewhere = plan.runner in ("process", "pi")
+        # A run on a worker changes nothing here.
+        name, is_readonly = plan.definition.name, plan.rights.readonly or plan.runner == REMOTE
         return parts.checkpoints.surround(every, agent=name, is_elsewhere=is_elsewhere, is_readonly=is_readonly)
 
     run_config = build_run_config(
