@@ -1,10 +1,11 @@
 import json
 import os
 import subprocess
+import time
 
 import pytest
 
-from retinue.testing import make_repo
+from retinue.testing import make_repo, open_cli
 
 FILES = {"a.txt": "one\n", "b.txt": "b\n", "crlf.txt": "x\r\ny\r\n", ".gitignore": "secret*\n", "gone.txt": "stays\n"}
 
@@ -271,3 +272,37 @@ def test_long_log_loses_its_older_half(place, worked):
     assert (done.status, log.stat().st_size < size * 0.6) == (0, True), done
     assert place.run("rewind", "--to", "2").status == 0
     assert {**read_all(place), "secret.txt": None} == {**worked[1], "secret.txt": None}
+
+
+def test_killed_command_is_not_blamed_later(place):
+    """What a process that was killed might have changed ends with the next checkpoint."""
+    make_repo(place.work, FILES)
+    model = place.script(to("^one", calls=[call("bash", command="echo k > killed.txt; sleep 60")]))
+    with open_cli(["--model", model, "-p", "one"], place.work, home=place.home) as process:
+        deadline_s = time.monotonic() + 20
+        while not (place.work / "killed.txt").exists() and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        process.kill()
+    start = agent("child")
+    replies = [
+        to("^two", calls=[start]),
+        to("^two", text="Started."),
+        to("^child", calls=[call("bash", command="echo c > child.txt")]),
+        to("^child", text="Child."),
+        to("completed|finished|notification", text="Noted."),
+    ]
+    done = place.run("-p", "--mode", "json", "two", replies=replies)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    run = next(line["id"] for line in lines if line["type"] == "subagents:completed")
+    undone = place.run("undo", run)
+    assert (undone.status, "child.txt" in read_all(place)) == (0, False), undone
+
+
+def test_run_of_the_command_line_is_undone(place):
+    make_repo(place.work, FILES)
+    model = place.script({"calls": [call("write", path="a.txt", content="two\n")]}, {"text": "Done."})
+    done = place.run("run", "--write", "--model", model, "general-purpose", "do it", "--json")
+    run = json.loads(done.stdout)["details"]["runId"]
+    assert read_all(place)["a.txt"] == (b"two\n", False)
+    assert place.run("undo", run).status == 0
+    assert read_all(place)["a.txt"] == (b"one\n", False)

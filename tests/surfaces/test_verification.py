@@ -1,6 +1,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 from retinue import Reason, Status
 from retinue.core.errors import UsageError
 from retinue.core.tool import ToolContext
+from retinue.settings.request import SessionWish
 from retinue.testing import make_repo
 from tests.surfaces.subagent_world import World, ask, to
 
@@ -79,6 +81,71 @@ async def test_third_failure_is_final(world, runner):
     assert "failed (exit status 1, after 2 corrections)" in entry["error"] and "done 3" in entry["output"]
 
 
+# In place with checkpoints and without (no session, no repository), in a worktree, and in a process of its own.
+@pytest.mark.everywhere
+@pytest.mark.parametrize("where", ["in place", "no session", "no repository", "worktree", "process"])
+async def test_changes_of_the_commands_are_not_the_agents(world, where):
+    more = {"worktree": "isolation: worktree\n", "process": "runner: process\n"}.get(where, "")
+    world.add(WORKER.format(more=more))
+    if where == "no repository":
+        shutil.rmtree(world.work / ".git")
+    options = {"session": SessionWish("none")} if where == "no session" else {}
+    verify = ["echo log >> log.txt; rm -f gone.txt; echo formatted >> both.txt", CHECK]
+    first = [write("both.txt"), write("gone.txt"), write(content="bad\n"), {"text": "done"}]
+    replies = [*first, to("verifies it, failed", **write()), to("verifies it, failed", text="really done")]
+    async with world.open(*replies, **options) as crew:
+        result = await crew.call_subagent("worker", "do it", write=True, verify=verify)
+    [entry] = result["details"]["results"]
+    seen = entry["receipts"]
+    both = hashlib.sha256(b"good\nformatted\nformatted\n").hexdigest()
+    files = [("both.txt", "created", both), ("done.txt", "created", SUM["good\n"])]
+    if seen["commit"] is None:  # a branch has only what is left
+        files.append(("gone.txt", "created", None))
+    assert (entry["verification"], short(seen)["files"], seen["verifyFiles"]) == ("verified", files, ["log.txt"])
+    assert "Changed by commands that verify the result: log.txt." in result["content"][-1]["text"]
+
+
+async def test_agents_in_one_place_have_receipts_of_their_own(world):
+    """One writes while commands of two others run at the same time."""
+    world.set(surfaces=["fleet"])
+    meet = "touch {0}.here; until [ -e {1}.here ]; do sleep 0.01; done; echo {0} > {0}.txt; touch {0}.done; "
+    meet += "until [ -e {1}.done ]; do sleep 0.01; done"
+    replies = [
+        to("^alone", **write("alone.txt")),
+        to("^left", **shell(meet.format("left", "right"))),
+        to("^right", **shell(meet.format("right", "left"))),
+        to("", text="done"),
+    ]
+    async with world.open(*replies) as crew:
+        await (await crew.spawn("worker", "alone")).wait()
+        runs = [await crew.spawn("worker", word) for word in ("left", "right")]
+        left, right = [(await run.wait()).receipts for run in runs]
+        again = await (await crew.spawn("worker", "alone")).wait()
+    names = [f"{side}.{end}" for side in ("left", "right") for end in ("done", "here", "txt")]
+    assert [(file.path, file.maybe_by) for file in left.files] == [(name, (runs[1].id,)) for name in names]
+    assert [(file.path, file.maybe_by) for file in right.files] == [(name, (runs[0].id,)) for name in names]
+    assert any("by this agent or by another one" in note and "left.done" in note for note in left.notes)
+    assert again.receipts is None or again.receipts.files == ()
+
+
+async def test_files_of_others_are_left_out(world):
+    """A person and another agent change files while an agent's command runs."""
+    world.set(surfaces=["fleet"])
+    replies = [
+        to("^slow", **write("slow.txt")),
+        to("^slow", **shell("until [ -e quick.txt ]; do sleep 0.01; done")),
+        to("^slow", **write("slow2.txt")),
+        to("^quick", **write("quick.txt")),
+        to("", text="done"),
+    ]
+    async with world.open(*replies) as crew:
+        slow = await crew.spawn("worker", "slow")
+        quick = await crew.spawn("worker", "quick")
+        outcomes = [await each.wait() for each in (slow, quick)]
+    files = [[(file.path, file.maybe_by) for file in outcome.receipts.files] for outcome in outcomes]
+    assert files == [[("slow.txt", ()), ("slow2.txt", ())], [("quick.txt", ())]]
+
+
 async def test_worktree_has_its_commit(world):
     world.add(FIXER.format(verify=f"{CHECK}\nisolation: worktree"))
     script = shell("rm a.txt; mkdir build; echo x > build/o; echo b > b.txt")
@@ -105,6 +172,7 @@ async def test_nothing_is_verified_without_commands(world):
         "commands": [],
         "files": [],
         "verification": [],
+        "verifyFiles": [],
         "commit": None,
         "notes": [],
     }

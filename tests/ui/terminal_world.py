@@ -26,6 +26,7 @@ class World:
     """A home, a folder to work in, and a terminal there."""
 
     def __init__(self, root: Path, server=None):
+        self.server = server
         self.home = fresh_home(root, None if server is None else server.models_json())
         self.agent_dir = self.home / ".pi" / "agent"
         self.work = root / "work"

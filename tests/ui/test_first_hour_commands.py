@@ -41,7 +41,6 @@ def test_commands_show_the_state(mocked):
         make_checkout(world.work)
         with world.tmux(rows=40) as tmux:
             tmux.see(" (trunk) ")
-            tmux.wait(lambda screen: any(world.agent_dir.parent.rglob("start.json")), "there is no snapshot")
             tmux.say("!git checkout -qb other; echo later >>kept.txt; echo changed >loose.txt")
             tmux.see(" (other) ")
             tmux.say("/init be brief")
@@ -49,7 +48,7 @@ def test_commands_show_the_state(mocked):
             tmux.see("cache 75%")
             tmux.say("/diff")
             screen = tmux.see("+later")
-            assert "Changes since this session was started" in screen and "+Read the README." in screen
+            assert "Changes since the first checkpoint of this session" in screen and "+Read the README." in screen
             assert "-loose" in screen and "+changed" in screen and "+earlier" not in screen
             tmux.keys("Escape")
             tmux.miss("+later")
@@ -64,22 +63,23 @@ def test_commands_show_the_state(mocked):
             tmux.see("What should I work on?")
 
 
-def test_first_edit_is_not_part_of_the_start(mocked):
+def test_first_edit_waits_for_the_start(mocked):
     written = {"name": "write", "arguments": {"path": "kept.txt", "content": "rewritten"}}
     with mocked({"calls": [written]}, {"text": "Written."}) as world:
         make_checkout(world.work)
-        pipe = world.work / ".git" / "info" / "exclude"
-        pipe.unlink()
-        os.mkfifo(pipe)  # git waits for what is written to it before it lists the files for the snapshot
+        pipe = world.work / "slow" / ".gitignore"
+        pipe.parent.mkdir()
+        os.mkfifo(pipe)  # git waits for what is written to it before it lists the files for the checkpoint
         with world.tmux() as tmux:
             tmux.say("rewrite it")
-            tmux.see("Written.")
+            tmux.wait(lambda screen: world.server.requests, "there is no request")
             writer = os.open(pipe, os.O_RDWR)
             pipe.unlink()
-            pipe.touch()
             os.close(writer)
+            tmux.see("Written.")
             tmux.say("/diff")
-            assert "+rewritten" in tmux.see("Edits in this session (git has no snapshot of its start)")
+            screen = tmux.see("+rewritten")
+            assert "Changes since the first checkpoint" in screen and "-earlier" in screen
 
 
 def test_init_without_a_language_model_says_what_it_found(world):

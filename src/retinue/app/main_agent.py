@@ -278,7 +278,7 @@ class _MainBuilder:
         if plan.definition.verify:
             from retinue.settings.verification import build_verification
 
-            verified = [build_verification(parts.config, plan, parts.warn)]
+            verified = [build_verification(parts.config, plan, parts.warn, parts.checkpoints)]
         every = [*own, *guards, *parts.languages.surround_main(), *early, *self._host.sent.features, *verified, *late]
         return every if parts.checkpoints is None else parts.checkpoints.surround(every)
 

@@ -443,16 +443,12 @@ class Retinue:
         return SessionHistory(self._main)
 
     @property
-    def working_tree(self) -> "WorkingTree | None":
-        """The working tree, to be compared with the start of the session; None if the session is not saved."""
-        from retinue.features.sandbox import find_workspace
+    def working_tree(self) -> "WorkingTree":
+        """The working tree, to be compared with the start of the session."""
         from retinue.views.working_tree import WorkingTree
 
-        session, paths = self._main.session, self._here.config.paths
-        if session.path is None:
-            return None
-        top = find_workspace(paths.cwd, paths.home)
-        return WorkingTree(top, paths.own_dir / "snapshots", session.id, is_begun=session.leaf_id is not None)
+        checkpoints = self._here.parts.checkpoints
+        return WorkingTree(None if checkpoints is None else checkpoints.store, self._main.session.id)
 
     @property
     def rewinds(self) -> "SessionRewinds":

@@ -155,7 +155,8 @@ def _open_checkpoints(
     host: Host, session: Session, config: Config, options: ToolOptions, run_id: str, warn: Callable[[str], None]
 ) -> "Checkpoints | None":
     options.file_changes.recorder = None  # of another session in this process
-    if host.is_child or session.path is None or host.sent.features or not config.crew.settings.checkpoints:
+    is_saved = session.path is not None or host.request.session.kind == "children"
+    if host.is_child or not is_saved or host.sent.features or not config.crew.settings.checkpoints:
         return None
     trust = config.loaded.trust
     if not (trust.trusted or trust.is_open):

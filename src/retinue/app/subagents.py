@@ -257,12 +257,13 @@ def _build_config(tools: DelegationTools) -> RunConfig:
         own = ChildTools(lambda setup: tools.make(setup.run_id))
         from retinue.settings.verification import build_verification
 
-        verified = build_verification(config, plan, parts.warn)
+        verified = build_verification(config, plan, parts.warn, parts.checkpoints)
         every = [*asked(plan), own, *guards.surround(plan), *plan.additions.features, verified]
         if parts.checkpoints is None:
             return every
-        is_elsewhere = plan.runner in ("process", "pi", REMOTE)
-        name, is_readonly = plan.definition.name, plan.rights.readonly
+        is_elsewhere = plan.runner in ("process", "pi")
+        # A run on a worker changes nothing here.
+        name, is_readonly = plan.definition.name, plan.rights.readonly or plan.runner == REMOTE
         return parts.checkpoints.surround(every, agent=name, is_elsewhere=is_elsewhere, is_readonly=is_readonly)
 
     run_config = build_run_config(

@@ -3,7 +3,7 @@
 Nothing here is reported by the model.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -35,7 +35,7 @@ class CommandResult(Struct, frozen=True, rename="camel", omit_defaults=True):
         return self.exit_code == 0
 
 
-class FileReceipt(Struct, frozen=True):
+class FileReceipt(Struct, frozen=True, rename="camel", omit_defaults=True):
     """A file that changed while a run worked."""
 
     path: str
@@ -43,9 +43,11 @@ class FileReceipt(Struct, frozen=True):
     change: Literal["created", "changed", "deleted"]
     sha256: str | None
     """Of its content at the end; None if there is none, or if it could not be read."""
+    maybe_by: tuple[str, ...] = ()
+    """Other runs, one of which may have changed it instead; empty text for somebody else."""
 
 
-class Receipts(Struct, frozen=True):
+class Receipts(Struct, frozen=True, rename="camel"):
     """What the host saw of one run."""
 
     commands: tuple[CommandResult, ...] = ()
@@ -53,6 +55,8 @@ class Receipts(Struct, frozen=True):
     files: tuple[FileReceipt, ...] = ()
     verification: tuple[CommandResult, ...] = ()
     """The last run of the commands that verify the result."""
+    verify_files: tuple[str, ...] = ()
+    """Files that these commands changed, and the agent did not."""
     commit: str | None = None
     """The commit with the changes."""
     notes: tuple[str, ...] = ()
@@ -75,9 +79,16 @@ def render_receipts(verification: Verification, receipts: Receipts | None) -> st
         lines = [f"Verified by the host: {_list_commands(receipts.verification)} succeeded."]
     if receipts.files:
         files = [file.path if file.change == "changed" else f"{file.path} ({file.change})" for file in receipts.files]
-        more = f" and {len(files) - _SHOWN_FILES} more" if len(files) > _SHOWN_FILES else ""
-        lines.append(f"Files that the host saw change: {', '.join(files[:_SHOWN_FILES])}{more}.")
+        lines.append(f"Files that the host saw change: {list_paths(files)}.")
+    if receipts.verify_files:
+        lines.append(f"Changed by commands that verify the result: {list_paths(receipts.verify_files)}.")
     return "\n".join((*lines, *receipts.notes))
+
+
+def list_paths(paths: Sequence[str]) -> str:
+    """Return the first paths, and how many more there are."""
+    more = f" and {len(paths) - _SHOWN_FILES} more" if len(paths) > _SHOWN_FILES else ""
+    return ", ".join(paths[:_SHOWN_FILES]) + more
 
 
 def describe_verdict(verification: Verification) -> str:

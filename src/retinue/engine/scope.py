@@ -191,6 +191,12 @@ async def run_shielded(work: Coroutine[Any, Any, None], limit_s: float) -> None:
         raise cancel
 
 
+def start_beside(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start work beside the caller, who MUST await it or cancel it before a run ends."""
+    # Not in a group: that has to be left in the task that entered it, and features are not.
+    return asyncio.get_running_loop().create_task(work)
+
+
 async def run_together(
     works: Sequence[Coroutine[Any, Any, T]], on_straggler: Callable[[int], None] | None = None
 ) -> list[T]:

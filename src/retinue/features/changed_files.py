@@ -23,6 +23,7 @@ from retinue.core.jsonline import clean_text
 from retinue.core.pattern import late_pattern
 from retinue.core.receipt import FileReceipt
 from retinue.sandbox.open_beneath import open_beneath
+from retinue.sandbox.stubs import is_stub
 from retinue.tools.git import GitGuard, GitResult, load_guard, run_git
 
 MAX_FILES = 50_000
@@ -38,7 +39,7 @@ _LIST = ("ls-files", "-z", "--others", "--exclude-standard")
 _CHANGED = (*_LIST, "-t", "--modified", "--deleted")
 """Lists the files that are not in the copied index, or differ from it, each after a mark."""
 _IGNORED = (*_LIST, "--ignored", "--directory")
-_STORED = "listing.json"
+_STORED, _INDEX = "listing.json", "index"
 _OTHER, _CLEAN = "?", "H"
 """The marks of git for a file that is not in the index, and for one that is."""
 Change = Literal["created", "changed", "deleted"]
@@ -63,8 +64,12 @@ class FileListing(Struct, frozen=True):
     """Why the files are not known."""
 
     def close(self) -> None:
+        """Remove what is stored, and its folder if nothing else is in it."""
         if self.folder:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            with suppress(OSError):
+                for name in (_STORED, _INDEX):
+                    Path(self.folder, name).unlink(missing_ok=True)
+                os.rmdir(self.folder)
 
 
 class Changes(Struct, frozen=True):
@@ -82,7 +87,8 @@ async def list_files(root: str, folder: Path | None = None) -> FileListing:
     if folder is not None and (stored := await asyncio.to_thread(_read, folder)) is not None:
         return stored
     try:
-        if not os.path.lexists(os.path.join(root, ".git")):  # noqa: ASYNC240 - fast
+        git = os.path.join(root, ".git")
+        if not os.path.lexists(git) or is_stub(git):  # noqa: ASYNC240 - fast
             listing = await asyncio.to_thread(_list_folder, root, "" if folder is None else str(folder))
         else:
             listing = await _list_repository(root, _make_folder(folder))
@@ -230,7 +236,7 @@ def _make_folder(folder: Path | None) -> str:
 
 
 def _find_index(folder: str) -> str:
-    return os.path.join(folder, "index")
+    return os.path.join(folder, _INDEX)
 
 
 def has_listing(folder: Path) -> bool:

@@ -7,8 +7,8 @@ sandbox. If one fails, the run gets the output and may correct itself at most tw
 import asyncio
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import msgspec
 from retinue.core.errors import quote
 from retinue.core.events import Event, ToolFinished, ToolStarted
 from retinue.core.messages import TextContent, ToolCall
-from retinue.core.receipt import VERIFICATION_FAILED, CommandResult, Receipts, Verification
+from retinue.core.receipt import VERIFICATION_FAILED, CommandResult, FileReceipt, Receipts, Verification
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Amendment, Effect, Tool, ToolResult, list_aliases
 from retinue.engine.calls import ask_hooks
@@ -33,7 +33,7 @@ MAX_CORRECTIONS = 2
 MAX_KEPT = 1_000
 """Maximum number of commands of the agent that are kept; the last ones."""
 MAX_KEPT_CHARS = 500
-_FILE = "commands.jsonl"
+_FILE, _FILES = "commands.jsonl", "files.json"
 _SHOWN_CHARS = 4_000
 _ERROR_CHARS = 1_000
 _SHELL = list_aliases(("bash",))
@@ -59,6 +59,18 @@ class VerifyOptions:
         return tuple(dict.fromkeys((*self.commands, *self.asked)))
 
 
+class _SeenFiles(msgspec.Struct):
+    """The files that changed before the listing that is compared next."""
+
+    own: dict[str, FileReceipt] = {}
+    others: dict[str, FileReceipt] = {}
+    """Those that commands changed which verify the result."""
+    commit: str | None = None
+    notes: tuple[str, ...] = ()
+    is_verifying: bool = False
+    """Whether such commands are running."""
+
+
 class VerificationFeature(ListeningFeature):
     """The commands, the changed files and the verification of one run."""
 
@@ -73,12 +85,12 @@ class VerificationFeature(ListeningFeature):
         is_elsewhere: bool = False,
         home: Path | None = None,
         folder: Path | None = None,
+        open_verification: Callable[[str], AbstractAsyncContextManager[None]] = lambda run: nullcontext(),
     ) -> None:
-        """`watches`: it may change files in place, which are compared; in a copy, its branch tells. `is_elsewhere`: its
-        calls are made in another process.
+        """`watches`: it may change files here, which are compared; `is_elsewhere`: its calls run in another process.
 
         `shell` runs the commands, by default the builtin one. `folder` keeps, for each run, what must survive this
-        process.
+        process. The commands run in the context manager that `open_verification` returns.
         """
         self.options = options
         self._shell = shell
@@ -86,6 +98,7 @@ class VerificationFeature(ListeningFeature):
         self._is_elsewhere = is_elsewhere
         self._home = home
         self._beginning = asyncio.Lock()
+        self._open_verification = open_verification
         self._parent = folder
         self._folder: Path | None = None
         self._began: dict[str, int] = {}
@@ -96,6 +109,7 @@ class VerificationFeature(ListeningFeature):
         self._refusals: list[str] = []
         self._left = MAX_CORRECTIONS
         self._before: FileListing | None = None
+        self._seen = _SeenFiles()
         self._receipts: Receipts | None = None
         self._setup: RunSetup | None = None
 
@@ -104,9 +118,11 @@ class VerificationFeature(ListeningFeature):
         self._folder = None if self._parent is None else self._parent / setup.run_id
         self._commands, self._results, self._verification = self._read_commands(), (), "not verified"
         self._left, self._receipts, self._setup = MAX_CORRECTIONS, None, setup
-        self._before = None
+        self._before, self._seen = None, self._read_files()
         if self._watches and (self._is_elsewhere or (self._folder is not None and has_listing(self._folder))):
             await self._begin()
+        if self._seen.is_verifying:
+            await self._count(is_own=False)
         is_asked = self._watches or self.options.all or self.options.refused
         reviewers = (*setup.reviewers, self) if is_asked else setup.reviewers
         # After the other hooks: a call that is refused is no call.
@@ -136,6 +152,35 @@ class VerificationFeature(ListeningFeature):
             if self._before is None and self._setup is not None:
                 root = find_workspace(self._setup.cwd, self._home)
                 self._before = await list_files(str(root), self._folder)
+
+    async def _count(self, *, is_own: bool, goes_on: bool = True) -> None:
+        """Count what has changed since the last listing as the agent's or not, and list the files again."""
+        seen = self._seen
+        if self._before is not None:
+            changes = await find_changed_files(self._before)
+            for file in changes.files:
+                _add(seen, file, is_own=is_own)
+            seen.notes = tuple(dict.fromkeys((*seen.notes, *changes.notes)))
+            seen.commit = (changes.commit if is_own else None) or seen.commit
+        seen.is_verifying = is_own and goes_on
+        self._write_files()
+        if self._before is not None:
+            self._before.close()
+            self._before = None
+        if goes_on and self._watches:
+            await self._begin()
+
+    def _read_files(self) -> _SeenFiles:
+        """Return the files that changed before the process ended."""
+        with suppress(OSError, msgspec.MsgspecError):
+            if self._folder is not None:
+                return msgspec.json.decode((self._folder / _FILES).read_bytes(), type=_SeenFiles)
+        return _SeenFiles()
+
+    def _write_files(self) -> None:
+        if self._folder is not None:
+            with suppress(OSError):
+                (self._folder / _FILES).write_bytes(msgspec.json.encode(self._seen))
 
     def hear(self, event: Event) -> None:
         """Keep the exit status of a command, and the commands of a run in another process."""
@@ -175,8 +220,12 @@ class VerificationFeature(ListeningFeature):
 
     async def review(self, outcome: Outcome) -> str | Outcome | None:
         """Run the commands: return what failed while the run may correct it, then its final outcome."""
-        if self.options.all:
-            await self._verify()
+        if self.options.all and self._setup is not None:
+            await self._count(is_own=True)
+            async with self._open_verification(self._setup.run_id):
+                await self._verify()
+            is_last = self._verification != "failed" or not self._left
+            await self._count(is_own=False, goes_on=not is_last)
         if self._verification == "failed" and self._left > 0:
             self._left -= 1
             return self._tell_failure()
@@ -192,7 +241,7 @@ class VerificationFeature(ListeningFeature):
                     async with asyncio.timeout(_LEAVE_S):
                         self._receipts = await self._close()
             if self._receipts is None:
-                self._receipts = self._collect(notes=("Changed files are not known: finding them took too long.",))
+                self._receipts = self._collect("Changed files are not known: finding them took too long.")
             return self._apply(outcome)
         finally:
             if self._folder is None or outcome.status is not Status.INTERRUPTED:
@@ -209,15 +258,20 @@ class VerificationFeature(ListeningFeature):
         return msgspec.structs.replace(outcome, verification=self._verification, receipts=receipts)
 
     async def _close(self) -> Receipts:
-        if self._before is None:
-            return self._collect()
-        changes = await find_changed_files(self._before)
-        return self._collect(files=changes.files, commit=changes.commit, notes=changes.notes)
+        await self._count(is_own=not self._seen.is_verifying, goes_on=False)
+        return self._collect()
 
-    def _collect(self, notes: Sequence[str] = (), **facts: Any) -> Receipts:
+    def _collect(self, *notes: str) -> Receipts:
+        seen = self._seen
         why = [f"Not verified by the host: {text}." for text in (*self.options.refused, *self._refusals)]
-        commands = tuple(self._commands[-MAX_KEPT:])
-        return Receipts(commands=commands, verification=self._results, notes=(*why, *notes), **facts)
+        return Receipts(
+            commands=tuple(self._commands[-MAX_KEPT:]),
+            files=tuple(sorted(seen.own.values(), key=lambda file: file.path)),
+            verification=self._results,
+            verify_files=tuple(sorted(seen.others.keys() - seen.own.keys())),
+            commit=seen.commit,
+            notes=(*why, *seen.notes, *notes),
+        )
 
     async def _verify(self) -> None:
         """Run the commands until one fails."""
@@ -261,6 +315,21 @@ class VerificationFeature(ListeningFeature):
         error += f"after {MAX_CORRECTIONS - self._left} corrections). The end of its output:\n{end}"
         change: dict[str, Any] = {"error": error, "finalized": None, "structured": None}
         return msgspec.structs.replace(outcome, status=Status.FAILED, reason=Reason.VERIFICATION_FAILED, **change)
+
+
+def _add(seen: _SeenFiles, file: FileReceipt, *, is_own: bool) -> None:
+    """Add a file that has changed to those that changed earlier."""
+    known = seen.own.pop(file.path, None)
+    if not is_own:
+        if known is None:
+            seen.others[file.path] = file
+        else:
+            seen.own[file.path] = msgspec.structs.replace(known, sha256=file.sha256)
+    elif known is None:
+        seen.own[file.path] = file
+    elif (known.change, file.change) != ("created", "deleted"):
+        change = "created" if known.change == "created" else "changed" if known.change == "deleted" else file.change
+        seen.own[file.path] = msgspec.structs.replace(file, change=change)
 
 
 async def _judge(command: str, shell: Tool, setup: RunSetup) -> str | ToolResult:

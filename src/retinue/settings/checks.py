@@ -11,7 +11,8 @@ from msgspec import Struct, structs
 
 from retinue.core.amounts import MOST as _LARGEST
 from retinue.core.amounts import is_amount, is_count
-from retinue.core.errors import quote
+from retinue.core.errors import UsageError, quote
+from retinue.core.receipt import to_commands
 
 T = TypeVar("T", bound=Struct)
 
@@ -198,12 +199,10 @@ def commands() -> Check:
     """Accept one shell command or a list of them; a list with anything else is dropped, since it would check less."""
 
     def convert(value: Any, report: Report) -> tuple[str, ...]:
-        found = [value] if isinstance(value, str) else value
-        if not isinstance(found, list) or not all(isinstance(each, str) and each.strip() for each in found):
-            raise ValueError
-        if any("\0" in each for each in found):
-            raise ValueError
-        return tuple(each.strip() for each in found)
+        try:
+            return to_commands(value)
+        except UsageError as error:
+            raise ValueError from error
 
     return Check("a shell command, or a list of them", convert)
 

@@ -5,12 +5,17 @@ they are run.
 """
 
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from retinue.engine.run_config import HERE, REMOTE, RunPlan
 from retinue.features.verification import VerificationFeature, VerifyOptions
 from retinue.settings.config import Config
 from retinue.settings.consent import Consents, tell_waiting
 from retinue.tools.policy import reads_only
+
+if TYPE_CHECKING:
+    from retinue.features.checkpoint.feature import Checkpoints
 
 KEY = "verify"
 
@@ -46,17 +51,25 @@ def _judge(config: Config, name: str, commands: tuple[str, ...]) -> str:
     return f"{name} of this project {waiting}. To approve it: retinue trust --command {name} --yes"
 
 
-def build_verification(config: Config, plan: RunPlan, warn: Callable[[str], None]) -> VerificationFeature:
+def build_verification(
+    config: Config, plan: RunPlan, warn: Callable[[str], None], checkpoints: "Checkpoints | None"
+) -> VerificationFeature:
     """Return the feature that verifies a run and records what the host sees of it."""
     options = choose_verification(config, plan)
     for refusal in options.refused:
         warn(f"the result is not verified: {refusal}")
-    in_place = plan.request.isolation != "worktree" and plan.runner != REMOTE
+    is_copy, is_elsewhere = plan.request.isolation == "worktree", plan.runner not in HERE
+    around: dict[str, Any] = {}
+    if checkpoints is not None and not is_copy:
+        around = {"open_verification": partial(checkpoints.open_verification, is_elsewhere=is_elsewhere)}
+    # What changes in a copy is told by its branch, but not whether a command did it that verifies the result.
+    is_listed = bool(options.all) if is_copy else plan.runner != REMOTE
     return VerificationFeature(
         options,
         plan.tools.get("bash"),
-        watches=in_place and not reads_only(plan.rights),
-        is_elsewhere=plan.runner not in HERE,
+        watches=is_listed and plan.runner != REMOTE and not reads_only(plan.rights),
+        is_elsewhere=is_elsewhere,
         home=config.paths.home,
         folder=config.paths.own_dir / "receipts" if plan.runner == "durable" else None,
+        **around,
     )

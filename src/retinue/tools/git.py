@@ -23,15 +23,29 @@ _MAX_ERROR = 16 * 1024
 _COMMANDS = frozenset(
     {
         *("add", "branch", "bundle", "cat-file", "check-attr", "check-ignore", "commit-tree", "config", "diff"),
-        *("diff-tree", "for-each-ref", "index-pack", "init", "log", "ls-files", "ls-tree", "merge-base", "merge-tree"),
-        *("mktree", "pack-objects", "read-tree", "repack", "reset", "rev-list", "rev-parse", "show", "status"),
+        *("diff-files", "diff-tree", "for-each-ref", "index-pack", "init", "log", "ls-files", "ls-tree", "merge-base"),
+        *(
+            "merge-tree",
+            "mktree",
+            "pack-objects",
+            "read-tree",
+            "repack",
+            "reset",
+            "rev-list",
+            "rev-parse",
+            "show",
+            "status",
+        ),
         *("symbolic-ref", "unpack-objects", "update-index", "update-ref", "version", "worktree", "write-tree"),
     }
 )
 # These commands read file contents, so filters would run, merge them, so a driver would, or show diffs, so a diff
 # program could run.
 _TOUCHING = frozenset(
-    {"add", "diff", "log", "ls-files", "merge-tree", "read-tree", "reset", "show", "status", "update-index", "worktree"}
+    {
+        *("add", "diff", "diff-files", "log", "ls-files", "merge-tree", "read-tree", "reset", "show", "status"),
+        *("update-index", "worktree"),
+    }
 )
 _SHOWING = frozenset({"diff", "log", "show"})
 _ENVIRONMENT = {

@@ -84,7 +84,6 @@ class RetinueApp(App[int], inherit_bindings=False):
         """The clock for everything on screen that moves or counts; tests that compare screens freeze it."""
         self.link = ScreenLink(request)
         self.speech = UserInput(self)
-        self.link.on_reload = self.speech.keep_start
         self.departure = Departure(self)
         self._first_words = first_words
         self._is_resumed = is_resumed

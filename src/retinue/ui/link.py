@@ -4,7 +4,6 @@ Widgets read changing state from the link, never from the session. The link must
 """
 
 import asyncio
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -44,8 +43,6 @@ class ScreenLink:
         self.subagent_streams = SubagentStreams(self._count_turn)
         self.branch = ""
         """The git branch, read after each turn."""
-        self.on_reload: Callable[[], None] = lambda: None
-        """Called when a session or another branch of it was opened."""
 
     async def open(self) -> None:
         """Open the session. Raises RetinueError."""
@@ -102,7 +99,6 @@ class ScreenLink:
             self._read_later(self.state, crew.history.open_backlog(), len(messages))
         self._show_notes()
         self.read_branch()
-        self.on_reload()
         self.version += 1
 
     def read_branch(self) -> None:

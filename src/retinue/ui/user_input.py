@@ -10,12 +10,7 @@ from retinue.core.events import AttemptStarted, Event
 from retinue.core.messages import UserContent
 
 if TYPE_CHECKING:
-    from textual.worker import Worker
-
     from retinue.ui.app import RetinueApp
-
-SNAPSHOT_S = 2.0
-"""Seconds that a first prompt or command waits for the snapshot."""
 
 
 class UserInput:
@@ -27,10 +22,6 @@ class UserInput:
         """Input from before the agent was ready."""
         self._is_starting = False
         """Whether a prompt was sent to the idle agent that has not started to work on it."""
-        self._is_kept = asyncio.Event()
-        """Set when the snapshot of the working tree, with which `/diff` compares, was taken."""
-        self._is_kept.set()
-        self._keeper: Worker[None] | None = None
 
     def take(self, text: str, *, is_follow_up: bool = False) -> None:
         """Run or send a text."""
@@ -92,7 +83,6 @@ class UserInput:
 
         stop_listening = crew.listen(hear)
         try:
-            await self.settle_start()
             await crew.prompt(content)
         finally:
             stop_listening()
@@ -108,28 +98,6 @@ class UserInput:
         """Run the work of a command in the background; its error is shown."""
         self._app.run_worker(self._guard(work), group="command")
 
-    def keep_start(self) -> None:
-        """Take the snapshot in the background, if the session has none."""
-        self._is_kept = is_kept = asyncio.Event()
-
-        async def keep() -> None:
-            try:
-                if (tree := self._app.link.crew.working_tree) is not None:
-                    await tree.keep_start()
-            finally:
-                is_kept.set()
-
-        self._keeper = self._app.run_worker(keep(), group="snapshot", exclusive=True)
-
-    async def settle_start(self, *, is_change_next: bool = True) -> None:
-        """Wait for the snapshot; give it up if it is late and would contain what the agent is about to change."""
-        try:
-            async with asyncio.timeout(SNAPSHOT_S):
-                await self._is_kept.wait()
-        except TimeoutError:
-            if is_change_next and self._keeper is not None:
-                self._keeper.cancel()
-
     async def _run_shell(self, text: str) -> None:
         is_private = text.startswith("!!")
         command, link = text.lstrip("!").strip(), self._app.link
@@ -141,7 +109,7 @@ class UserInput:
             link.version += 1
 
         link.version += 1
-        await self.settle_start()
+        await link.crew.working_tree.keep_start()
         begun_s = time.monotonic()
         done = await link.crew.shell.run(command, show, exclude=is_private)
         block.exit_code = done.exit_code if isinstance(done.exit_code, int) else None

@@ -107,7 +107,7 @@ def list_points(session: Session, store: CheckpointStore) -> list[RewindPoint]:
         if not isinstance(message, UserMessage):
             continue
         earliest = points[-1].at_ms if points else 0
-        found = [each for each in taken if earliest <= each.at // 1_000_000 <= message.timestamp]
+        found = [each for each in taken if earliest <= (each.asked or each.at) // 1_000_000 <= message.timestamp]
         before = session.read_entry(entry.id)["parentId"]
         checkpoint = found[-1] if found else None
         text, number = " ".join(to_text(entry).split()), len(points) + 1

@@ -133,7 +133,7 @@ class HostedRun:
         if assignment.finalises or assignment.output_schema is not None:
             features.insert(0, FinalizeFeature(assignment.output_schema, finalises=assignment.finalises))
         # In the folder of the run nothing is compared: its changes come home as a branch.
-        features.append(VerificationFeature(assignment.verify))
+        features.append(VerificationFeature(assignment.verify, watches=bool(assignment.verify.all)))
         budget = SharedBudget(lambda keys: job.budget.join(cluster.find_shared(keys)), is_limit=bool(assignment.leases))
         self._retinue = open_agent(job, cluster, self._appeals, features, self._tell_missing, budget)
         self._relay: ChildEvents | None = None

@@ -3,22 +3,42 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from msgspec import structs
 
 from retinue.core.errors import RetinueError
 from retinue.core.messages import ToolCall
+from retinue.core.receipt import Receipts
 from retinue.core.run import Outcome, Status
 from retinue.core.tool import Effect, Tool, ToolResult
 from retinue.engine.calls import Answer
+from retinue.engine.scope import start_beside
 from retinue.engine.setup import Feature, RunSetup
-from retinue.features.checkpoint.records import Checkpoint, CheckpointKind, RunNote, SavedBranch
+from retinue.features.checkpoint.records import (
+    SOMEBODY,
+    Checkpoint,
+    CheckpointKind,
+    RunNote,
+    SavedBranch,
+    attribute_files,
+)
 from retinue.features.checkpoint.store import CheckpointStore
 from retinue.tools.file_changes import FileChanges
 
 LEAVE_S = 4.0
+_STOP_S = 0.3
+"""Time to end a checkpoint that is being taken when a person stops the main agent."""
+_UNSURE = "Others may have changed some of these files: finding out took too long."
 _CHANGING = (Effect.WRITE, Effect.EXECUTE)
+_HARMLESS = frozenset((
+    "approvals", "call checkpoints", "deferred tools", "delegation", "finalising", "lsp-diagnostics", "sandbox",
+    "skills", "verification", "worktree leftovers",
+))  # fmt: skip
+"""Features that change no files of the workspace before the first call of a tool."""
 
 
 class Checkpoints:
@@ -43,6 +63,7 @@ class Checkpoints:
         """
         worktree = next((each for each in features if each.name == "worktree"), None)
         outer = RunCheckpoints(self, agent, worktree, is_elsewhere=is_elsewhere, is_readonly=is_readonly)
+        outer.is_beside = not is_elsewhere and all(each.name in _HARMLESS for each in features)
         is_apart = worktree is not None or is_elsewhere or is_readonly
         return [outer, *features, *([] if is_apart else [CallCheckpoints(self)])]
 
@@ -56,11 +77,12 @@ class Checkpoints:
             self._places[cwd] = Path(os.path.realpath(cwd)).is_relative_to(self.store.top)
         return self._places[cwd]
 
-    def note_run(self, run: str, agent: str, *, is_here: bool) -> None:
+    def note_run(self, run: str, agent: str, *, is_here: bool, may_change: bool) -> None:
         """Record that a run begins. What it does elsewhere is not recorded, except for its branch."""
         (self._elsewhere.discard if is_here else self._elsewhere.add)(run)
+        process = self.store.process if may_change and not self._is_broken else ""
         with suppress(OSError):
-            self.store.append(RunNote(at=time.time_ns(), session=self._session, run=run, agent=agent))
+            self.store.append(RunNote(at=time.time_ns(), session=self._session, run=run, agent=agent, process=process))
 
     def record(self, changes: FileChanges) -> None:
         """Record what tools write from now on."""
@@ -81,12 +103,37 @@ class Checkpoints:
 
         return try_withdraw
 
-    async def take(self, kind: CheckpointKind, run: str, **facts: str) -> None:
+    async def take(self, kind: CheckpointKind, run: str, **facts: Any) -> None:
         if not self._is_broken:
             try:
                 await self.store.take(kind, session=self._session, run=run, **facts)
+                return
             except (RetinueError, OSError, ValueError) as error:
                 self._tell(error)
+        if kind == "end":
+            self.end_run(run)
+
+    @asynccontextmanager
+    async def open_verification(self, run: str, *, is_elsewhere: bool) -> AsyncIterator[None]:
+        """In the body, commands verify the result of a run: what they change was not changed by the run."""
+        call = f"{run}/verify"
+        await self.take("call", SOMEBODY, opens=call, closes=run if is_elsewhere else "")
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):  # a person may wait
+                self.store.append(Checkpoint(at=time.time_ns(), kind="call", closes=call))
+            raise
+        await self.take("call", SOMEBODY, closes=call)
+        if is_elsewhere:
+            await self.take("call", run, opens=run)
+
+    async def attribute(self, run: str, receipts: Receipts | None) -> Receipts | None:
+        """Leave out files that others changed while a run worked, and mark those of which it is not known."""
+        if self._is_broken or receipts is None or not receipts.files:
+            return receipts
+        records = await asyncio.to_thread(self.store.read_records)
+        return attribute_files(receipts, records, run, has_trees=self.store.has_trees)
 
     def end_run(self, run: str) -> None:
         """Record that a run has ended, without looking at the files."""
@@ -133,37 +180,68 @@ class RunCheckpoints(Feature):
         self._worktree = worktree
         self._is_elsewhere = is_elsewhere
         self._is_readonly = is_readonly
+        self.is_beside = False
+        """Whether the first checkpoint may be taken beside the first request."""
         self._run = ""
         self._is_taken = False
+        self._begun: asyncio.Task[None] | None = None
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        checkpoints, self._run = self._checkpoints, setup.run_id
+        """Begin the checkpoint; the first call that can change files waits for it, the first request need not."""
+        checkpoints, self._run, self._begun = self._checkpoints, setup.run_id, None
         is_main = checkpoints.is_main(self._run)
         is_here = self._worktree is None and checkpoints.has_place(setup)
         can_write = not self._is_readonly and any(tool.effect in _CHANGING for tool in setup.tools.values())
         self._is_taken = is_main or (is_here and can_write)
-        checkpoints.note_run(self._run, self._agent, is_here=is_here)
-        if self._is_taken:
-            with setup.patience():
-                opens = self._run if self._is_elsewhere else ""
-                await checkpoints.take("prompt" if is_main else "begin", self._run, opens=opens)
+        checkpoints.note_run(self._run, self._agent, is_here=is_here, may_change=self._is_taken)
+        if not self._is_taken:
+            return setup
+        opens = self._run if self._is_elsewhere else ""
+        kind: CheckpointKind = "prompt" if is_main else "begin"
+        taking = checkpoints.take(kind, self._run, opens=opens, asked=time.time_ns())
+        if self.is_beside:
+            self._begun = start_beside(taking)
+            return setup.change(hooks=(self, *setup.hooks))
+        with setup.patience():
+            await taking
         return setup
+
+    async def before(self, call: ToolCall, tool: Tool) -> Answer:
+        if self._begun is not None and tool.effect in _CHANGING:
+            await asyncio.shield(self._begun)
+        return None
+
+    async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
+        return result
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """Take the last checkpoint. If there is no time for it, the next one of the session has what is missing."""
-        if outcome.status in (Status.STOPPED, Status.INTERRUPTED) and self._checkpoints.is_main(self._run):
-            self._checkpoints.end_run(self._run)  # a person waits
-            return outcome
-        base = getattr(self._worktree, "base", "")
+        is_stopped = outcome.status in (Status.STOPPED, Status.INTERRUPTED) and self._checkpoints.is_main(self._run)
         try:
-            async with asyncio.timeout(LEAVE_S):
-                if outcome.branch and base:
-                    await self._checkpoints.note_branch(self._run, outcome.branch, base)
-                if self._is_taken:
-                    await self._checkpoints.take("end", self._run)
-                await self._checkpoints.keep()
+            async with asyncio.timeout(_STOP_S if is_stopped else LEAVE_S):
+                if self._begun is not None:
+                    await self._begun
+                if is_stopped:
+                    self._checkpoints.end_run(self._run)  # a person waits
+                else:
+                    outcome = await self._finish(outcome)
         except TimeoutError:
             self._checkpoints.end_run(self._run)
+            if self._is_taken and outcome.receipts is not None and outcome.receipts.files:
+                notes = (*outcome.receipts.notes, _UNSURE)
+                outcome = structs.replace(outcome, receipts=structs.replace(outcome.receipts, notes=notes))
+        return outcome
+
+    async def _finish(self, outcome: Outcome) -> Outcome:
+        base = getattr(self._worktree, "base", "")
+        if outcome.branch and base:
+            await self._checkpoints.note_branch(self._run, outcome.branch, base)
+        if self._is_taken:
+            await self._checkpoints.take("end", self._run)
+        if self._is_taken and self._worktree is None:
+            receipts = await self._checkpoints.attribute(self._run, outcome.receipts)
+            outcome = structs.replace(outcome, receipts=receipts)
+        await self._checkpoints.keep()
         return outcome
 
 

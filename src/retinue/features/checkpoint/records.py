@@ -3,7 +3,10 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
+
+from retinue.core.jsonline import clean_text
+from retinue.core.receipt import FileReceipt, Receipts, list_paths
 
 SOMEBODY = ""
 """In a list of runs: a person or another program."""
@@ -30,13 +33,15 @@ class _Record(Struct, frozen=True, kw_only=True, tag_field="type", rename="camel
 
 
 CheckpointKind: TypeAlias = Literal["prompt", "begin", "end", "call", "restore"]
-"""Before a prompt, before and after a run, around a call, around what we restore."""
+"""Before a prompt, before and after a run, around a call, around what a person does."""
 
 
 class Checkpoint(_Record, frozen=True, tag="checkpoint"):
     """The state of the workspace at one moment."""
 
     kind: CheckpointKind
+    asked: int = 0
+    """When it was asked for; `at` is when it was complete."""
     session: str = ""
     run: str = ""
     tree: str = ""
@@ -60,6 +65,8 @@ class RunNote(_Record, frozen=True, tag="run"):
     run: str
     agent: str = ""
     """Empty for a main agent."""
+    process: str = ""
+    """Empty if it changes nothing in the workspace."""
 
 
 class FileWrite(_Record, frozen=True, tag="write"):
@@ -211,6 +218,51 @@ def attribute(
     return found
 
 
+def attribute_files(receipts: Receipts, records: Sequence[Record], run: str, *, has_trees: bool) -> Receipts:
+    """Leave out the files that others changed while a run worked, and mark those of which it is not known.
+
+    Without trees only what `edit` and `write` changed is recorded.
+    """
+    records = _find_last(records, run)
+    by: dict[str, list[list[str]]] = {}
+    for record in drop_void(records):
+        if isinstance(record, FileWrite | FoundChange):
+            names = [record.run] if isinstance(record, FileWrite) else record.by
+            by.setdefault(clean_text(record.path, None), []).append(names)
+    others = {each.run for each in records if isinstance(each, Checkpoint | FileWrite)} - {run, SOMEBODY}
+    files, notes, foreign = list[FileReceipt](), list(receipts.notes), list[str]()
+    for file in receipts.files:
+        steps = by.get(file.path, [])
+        unclear = [names for names in steps if run in names]
+        if steps and not unclear and has_trees:
+            foreign += [] if any(map(any, steps)) else [file.path]
+            continue
+        maybe = others if not steps else {name for names in unclear or steps for name in names} - {run}
+        files.append(structs.replace(file, maybe_by=() if [run] in steps else tuple(sorted(maybe))))
+    if marked := [file.path for file in files if file.maybe_by]:
+        notes.append(f"Changed by this agent or by another one at the same time: {list_paths(marked)}.")
+    if foreign:
+        notes.append(f"Changed meanwhile by somebody else, not by this agent: {list_paths(foreign)}.")
+    if receipts.commit and others:
+        notes.append("Other agents worked here, too: the commit may be one of theirs.")
+    known = {
+        path for path, steps in by.items() if has_trees and all(names and SOMEBODY not in names for names in steps)
+    }
+    verify_files = tuple(path for path in receipts.verify_files if path not in known)
+    return structs.replace(receipts, files=tuple(files), verify_files=verify_files, notes=tuple(notes))
+
+
+def _find_last(records: Sequence[Record], run: str) -> Sequence[Record]:
+    """Return the records since a run began that has just ended, also if a killed process began it."""
+    begun, is_over = 0, True
+    for index, record in enumerate(records):
+        if isinstance(record, RunNote) and record.run == run and is_over:
+            begun, is_over = index, False
+        elif isinstance(record, Checkpoint) and (record.kind, record.run) == ("end", run):
+            is_over = True
+    return records[begun:]
+
+
 class Interval:
     """What has happened since the last checkpoint, folded from the log."""
 
@@ -225,6 +277,8 @@ class Interval:
     def apply(self, record: Record) -> None:
         if isinstance(record, FileWrite | VoidWrite):
             self.writes = [each for each in drop_void([*self.writes, record]) if isinstance(each, FileWrite)]
+        elif isinstance(record, RunNote) and record.process:
+            self.runs[record.run] = record.process
         elif isinstance(record, Checkpoint):
             if record.tree or self.last is None or not self.last.tree:
                 self.last, self.writes = record, []

@@ -87,7 +87,7 @@ class CheckpointStore:
         self._locks = locks or PathLocks()
         self.trees = WorkspaceTrees(self.top, self._folder / "git", self._is_hidden)
         self._list_hidden = list_hidden
-        self._process = f"{os.getpid()}-{read_start_time(os.getpid())}"
+        self.process = f"{os.getpid()}-{read_start_time(os.getpid())}"
         self._interval = Interval()
         self._offset = -1
         """Up to where the log was read; -1: not yet."""
@@ -159,7 +159,7 @@ class CheckpointStore:
         """Return what has changed since the last checkpoint, and what the next one consists of."""
         await asyncio.to_thread(self._read_new)
         interval = self._interval
-        facts: dict[str, Any] = {"process": self._process}
+        facts: dict[str, Any] = {"process": self.process}
         found: list[Record] = []
         if self.has_trees:
             snapshot = await self.trees.take()
@@ -169,6 +169,9 @@ class CheckpointStore:
             if interval.last is not None and interval.last.tree:
                 changed = await self.trees.compare(interval.last.tree, snapshot.tree)
                 found += attribute(changed, interval.writes, interval.list_runs(_is_alive), time.time_ns())
+            # What changes from now on was not changed by calls of a process that is dead.
+            lost = {name: call for name, call in interval.calls.items() if not _is_alive(call.process)}
+            found += [Checkpoint(at=time.time_ns(), kind="call", run=lost[name].run, closes=name) for name in lost]
         return found, facts
 
     async def keep(self, session: str) -> None:

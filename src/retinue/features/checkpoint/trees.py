@@ -55,6 +55,8 @@ class WorkspaceTrees:
         self._is_hidden = is_hidden
         self._folder = folder
         self._index = folder / "index"
+        self._objects = ""
+        """Where objects are written, if not into the user's repository."""
         self._dirs = read_git_dirs(top)
         self._guard = GitGuard()
         self._config: Mapping[str, str] | None = None
@@ -78,8 +80,12 @@ class WorkspaceTrees:
         await self._prepare()
         self._index.with_name("index.lock").unlink(missing_ok=True)  # of a process that was killed
         names, tracked = await self._list_tracked()
-        listed = await self._own("ls-files", "-z", "--modified", "--others", "--exclude-standard")
-        names += listed.fields
+        # Beside each other, and the first one with threads of its own: this is nearly all that a checkpoint costs.
+        modified, others = await asyncio.gather(
+            self._own("diff-files", "-z", "--name-only", "--ignore-submodules=dirty"),
+            self._own("ls-files", "-z", "--others", "--exclude-standard"),
+        )
+        names, tracked = [*names, *modified.fields, *others.fields], tracked | set(modified.fields)
         found = await asyncio.to_thread(self._sort_out, list(dict.fromkeys(names)), tracked)
         known = set() if self._last is None else set(self._last.left_out)
         gone = [*found.gone, *(name for name in found.left_out if name not in known)]
@@ -106,6 +112,28 @@ class WorkspaceTrees:
             if GIT_LINK not in (mode, new_mode):
                 changed[path] = _to_version(mode, name), _to_version(new_mode, new_name)
         return changed
+
+    async def render_patch(self, tree: str, left_out: Sequence[str], *, most: int) -> tuple[str, bool, list[str]]:
+        """Return a patch from a tree to the files as they are now, whether it is whole, and what is left out.
+
+        Nothing is stored. Above `most` bytes it is a summary. Raises RetinueError.
+        """
+        await self._prepare()
+        with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
+            other = WorkspaceTrees(self._top, Path(scratch), self._is_hidden)
+            other._objects = os.path.join(scratch, "objects")
+            with suppress(FileNotFoundError):
+                # With its time: git reads the content of files that are newer.
+                await asyncio.to_thread(shutil.copy2, self._index, other._index)
+            now = await other.take()
+            gone = list(dict.fromkeys((*left_out, *now.left_out)))
+            where = (tree, now.tree, "--", ".", *(f":(exclude,literal){name}" for name in gone))
+            words = ("diff", "--no-color", "--no-renames")
+            shown = await other._own(*words, *where, may_fail=True, most=most)
+            is_whole = shown.code != 125
+            if not is_whole:
+                shown = await other._own("diff", "--stat=100", *where, most=most)
+        return _check("diff", shown).text, is_whole, gone
 
     async def list_files(self, tree: str, paths: Sequence[str]) -> set[str]:
         """Return which of these paths are files of a tree. Raises RetinueError."""
@@ -232,14 +260,16 @@ class WorkspaceTrees:
             ignored = (await self._user("ls-files", "-z", "--cached", "--ignored", "--exclude-standard")).fields
             self._seen = signature
             return ignored, set(ignored)
-        rows = (await self._user("ls-files", "-z", "-v", "--cached")).fields
-        names = list(dict.fromkeys(row[2:] for row in rows))
+        draft = await asyncio.to_thread(self._copy_index, user)
+        listed, read = await asyncio.gather(
+            self._user("ls-files", "-z", "-v", "--cached"),
+            self._own("ls-files", "-z", "--", ".git", may_fail=True, index=draft),
+        )
+        names = list(dict.fromkeys(row[2:] for row in listed.fields))
         self._seen = signature
-        if all(row.startswith("H ") for row in rows) and not self._converts(names):
-            await asyncio.to_thread(self._copy_index, user)
-            if (await self._own("ls-files", "-z", "--", ".git", may_fail=True)).ok:
-                return [], set()
-            self._index.unlink()
+        if read.ok and all(row.startswith("H ") for row in listed.fields) and not self._converts(names):
+            draft.replace(self._index)
+            return [], set()
         return names, set(names)
 
     def _converts(self, names: Iterable[str]) -> bool:
@@ -254,13 +284,13 @@ class WorkspaceTrees:
             or any(name.endswith(".gitattributes") for name in names)
         )
 
-    def _copy_index(self, user: str) -> None:
+    def _copy_index(self, user: str) -> Path:
         draft = self._index.with_name("index.draft")
         draft.write_bytes(Path(user).read_bytes())
         # The stored times must not look newer than the files: git compares them with the time of the index.
         status = os.stat(user)
         os.utime(draft, ns=(status.st_atime_ns, status.st_mtime_ns))
-        draft.replace(self._index)
+        return draft
 
     def _sort_out(self, names: Sequence[str], tracked: set[str]) -> _Sorted:
         """Sort files into those to store, those that are no files any more, and those that are left out."""
@@ -299,13 +329,21 @@ class WorkspaceTrees:
         return found
 
     async def _own(
-        self, *words: str, names: Sequence[str] = (), data: bytes = b"", may_fail: bool = False, most: int = 2**28
+        self,
+        *words: str,
+        names: Sequence[str] = (),
+        data: bytes = b"",
+        may_fail: bool = False,
+        most: int = 2**28,
+        index: Path | None = None,
     ) -> GitResult:
+        objects = os.path.join(self._dirs.common, "objects")
         env = {
             "GIT_DIR": str(self._folder),
             "GIT_WORK_TREE": self._top,
-            "GIT_INDEX_FILE": str(self._index),
-            "GIT_OBJECT_DIRECTORY": os.path.join(self._dirs.common, "objects"),
+            "GIT_INDEX_FILE": str(index or self._index),
+            "GIT_OBJECT_DIRECTORY": self._objects or objects,
+            **({"GIT_ALTERNATE_OBJECT_DIRECTORIES": objects} if self._objects else {}),
             "GIT_NO_REPLACE_OBJECTS": "1",
         }
         data += b"".join(os.fsencode(name) + b"\0" for name in names)

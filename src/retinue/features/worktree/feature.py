@@ -83,12 +83,13 @@ class Worktree:
 
 
 async def add_commit(receipts: Receipts | None, top: str, base: str, branch: str) -> Receipts | None:
-    """Add the commit of a branch, and the files that changed in it since its base."""
+    """Add the commit of a branch, and the files that changed in it since its base, without those of `verify_files`."""
     if not branch:
         return receipts
     receipts = receipts or Receipts()
     files, commit, problem = await list_committed(top, base, branch)
     notes = (*receipts.notes, *([problem] if problem else []))
+    files = tuple(file for file in files if file.path not in receipts.verify_files)
     return msgspec.structs.replace(receipts, files=files, commit=commit or None, notes=notes)
 
 

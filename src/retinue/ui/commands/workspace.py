@@ -45,20 +45,13 @@ OFFLINE = "What does this project do? How do I build it? How do I run the tests?
 
 async def show_diff(app: "RetinueApp", words: str) -> None:
     """Show what has changed in the working tree since the session began."""
-    await app.speech.settle_start(is_change_next=False)
     crew = app.link.crew
     messages: list[Message] = [*crew.history.list_messages()]
     for run in crew.session_runs.runs:
         messages += crew.session_runs.read_messages(run.id)
-    tree = crew.working_tree
-    if tree is None:
-        from retinue.views.working_tree import collect_edits
-
-        title, patch, note = "Edits in this session", collect_edits(messages), "the session is not saved"
-    else:
-        changes = await tree.compare(messages)
-        title, patch, note = changes.title, changes.patch, changes.note
-    title = f"{title} ({note})" if note else title
+    changes = await crew.working_tree.compare(messages)
+    title, patch = changes.title, changes.patch
+    title = f"{title} ({changes.note})" if changes.note else title
     app.show_panel(title, draw_patch(app, patch) if patch.strip() else "Nothing has changed.")
 
 

@@ -16,6 +16,12 @@ def make_job(job_id: str, **more: Any) -> Job:
     return Job(id=job_id, subagent_type="Explore", interval_ms=300_000, enabled=True, **{**base, **more})
 
 
+def read_stamp(path: Path) -> tuple[int, ...]:
+    """What changes when a file or folder is written, but not when it is read."""
+    found = os.stat(path)
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def count_run(job: Job) -> Job:
     return msgspec.structs.replace(job, run_count=job.runs + 1)
 
@@ -53,16 +59,16 @@ def test_taken_name_is_refused(tmp_path: Path, store: ScheduleStore) -> None:
 
 def test_unknown_id_touches_nothing(store: ScheduleStore) -> None:
     store.add(make_job("a"))
-    before = (os.stat(store.path), os.stat(store.path.parent))
+    before = (read_stamp(store.path), read_stamp(store.path.parent))
     assert (store.update({"x": count_run}), store.remove("x")) == ({}, None)
-    assert (os.stat(store.path), os.stat(store.path.parent)) == before
+    assert (read_stamp(store.path), read_stamp(store.path.parent)) == before
 
 
 def test_equal_job_is_not_written(store: ScheduleStore) -> None:
     store.add(make_job("a"))
-    before = os.stat(store.path)
+    before = read_stamp(store.path)
     assert store.update({"a": lambda job: job}) == {}
-    assert os.stat(store.path) == before
+    assert read_stamp(store.path) == before
 
 
 def test_changes_of_others_are_kept(tmp_path: Path, store: ScheduleStore) -> None:
