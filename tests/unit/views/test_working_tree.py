@@ -96,7 +96,7 @@ async def test_files_outside_of_sparse_checkout_count(checkout, tmp_path):
     (checkout / "out").mkdir()
     (checkout / "out" / "b.txt").write_text("two\n")
     patch = (await open_tree(checkout, tmp_path).compare(())).patch
-    assert "-one\n+two" in patch and "a.txt" not in patch
+    assert "+++ b/out/b.txt" in patch and "+two" in patch and "a.txt" not in patch
 
 
 async def test_repository_without_commits_is_compared(tmp_path):
