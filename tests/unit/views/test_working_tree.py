@@ -91,11 +91,11 @@ async def test_files_outside_of_sparse_checkout_count(checkout, tmp_path):
     run(checkout, "add", ".")
     run(checkout, "commit", "-qm", "second")
     run(checkout, "sparse-checkout", "set", "--cone")
-    await open_tree(checkout, tmp_path).keep_start()
+    await open_tree(checkout, tmp_path)[0].keep_start()
     assert not (checkout / "out").exists()
     (checkout / "out").mkdir()
     (checkout / "out" / "b.txt").write_text("two\n")
-    patch = (await open_tree(checkout, tmp_path).compare(())).patch
+    patch = (await open_tree(checkout, tmp_path)[0].compare(())).patch
     assert "+++ b/out/b.txt" in patch and "+two" in patch and "a.txt" not in patch
 
 
