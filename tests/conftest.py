@@ -103,7 +103,10 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if not has_room or explain_lack("bwrap") or os.environ.get("KEEP") == "1":
         yield tmp_path_factory.getbasetemp()
         return
-    folder = Path(tempfile.mkdtemp(prefix="retinue-tests-", dir=MEMORY))
+    for left in Path(MEMORY).glob("retinue-tests-*"):  # by runs that were killed
+        if not Path("/proc", left.name.split("-")[2]).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"retinue-tests-{os.getpid()}-", dir=MEMORY))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 
