@@ -110,8 +110,8 @@ class Clone:
 
 
 @pytest.fixture(scope="session")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
-    return Clone(tmp_path_factory.mktemp("clone") / "retinue")
+def clone(memory: Path) -> Clone:
+    return Clone(memory / "clone" / "retinue")  # beside the folders of tests, for hard links
 
 
 @pytest.fixture
