@@ -13,6 +13,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from hypothesis import settings
 from retinue.testing import process
 from tests import terminal
 from tests.farm import Farm, open_yard
+from tests.needs import explain_lack
 from tests.postgres import Postgres, find_postgres, open_postgres
 from tests.runners import PROGRAM, use_runner
 from tests.standby import Standby, open_standby
@@ -48,6 +50,8 @@ BOTH = (
 )
 # How often a failed test is tried again, and how many reruns a whole run may have.
 RERUNS, MOST_RERUNS = int(os.environ.get("RERUNS", "2")), 3
+MEMORY, MEMORY_BYTES = "/dev/shm", 6 << 30
+"""A file system in memory, and how much must be free there."""
 KEPT = {"RETINUE_PI", "RETINUE_PI_DIR"}
 FOREIGN = ("PI_", "RETINUE_", "XDG_", "GIT_", "NPM_CONFIG_", "OLLAMA_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_")
 SECRET = ("_API_KEY", "_AUTH_TOKEN", "_ACCESS_TOKEN", "_OAUTH_TOKEN")
@@ -91,22 +95,49 @@ def no_network() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where most tests have their folders, which take a third of all time on a disk. KEEP=1 keeps them on it."""
+    has_room = os.path.isdir(MEMORY) and shutil.disk_usage(MEMORY).free > MEMORY_BYTES
+    # Landlock, which is used without bubblewrap, hides what is below /dev.
+    if not has_room or explain_lack("bwrap") or os.environ.get("KEEP") == "1":
+        yield tmp_path_factory.getbasetemp()
+        return
+    for left in Path(MEMORY).glob("retinue-tests-*"):  # by runs that were killed
+        if not Path("/proc", left.name.split("-")[2]).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"retinue-tests-{os.getpid()}-", dir=MEMORY))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 @pytest.fixture
-def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, memory: Path) -> Path:
+    """The folder in which this test has its folders."""
+    return tmp_path_factory.getbasetemp() if knows_sandbox(request.path) else memory
+
+
+@cache
+def knows_sandbox(test: Path) -> bool:
+    return re.search("sandbox|landlock|bwrap|/dev/shm", test.read_text(), re.IGNORECASE) is not None
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, root_folder: Path) -> Path:
     """A folder for this test. Pytest's own looks through the folders of all earlier tests for a free number."""
     name = re.sub(r"\W", "_", request.node.name)[:30]
-    folder = tmp_path_factory.getbasetemp() / f"{name}-{next(_numbers)}"
+    folder = root_folder / f"{name}-{next(_numbers)}"
     folder.mkdir(mode=0o700)
     return folder
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(root_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home directory; nothing of the person who runs the tests is seen by them."""
     for name in list(os.environ):
         if name not in KEPT and (name.startswith(FOREIGN) or name.endswith(SECRET) or name in PLAIN):
             monkeypatch.delenv(name)
-    folder = tmp_path_factory.getbasetemp() / f"home{next(_numbers)}"
+    folder = root_folder / f"home{next(_numbers)}"
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("PI_CODING_AGENT_DIR", str(folder / ".pi" / "agent"))
@@ -259,12 +290,16 @@ def measure(record_property: Callable[[str, object], None]) -> Callable[..., Non
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collecting makes a million objects that all stay: the garbage collector looks at none of them, now or later."""
+    """Collecting makes a million objects that all stay: the garbage collector looks at none of them, now or later.
+
+    It looks as seldom as in the programs: a third of the time of the terminal UI's tests would else be its own.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 20, 50)
         gc.enable()
 
 

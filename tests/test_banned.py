@@ -1,7 +1,8 @@
 """What our own code never does: calls that run or unpack what others wrote, and servers anybody could talk to."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,11 +36,14 @@ def name_of(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def find_calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            yield name_of(node.func), node
+@cache
+def list_nodes(path: Path) -> Sequence[ast.AST]:
+    wanted = (ast.Call, ast.Import, ast.ImportFrom)
+    return [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, wanted)]
+
+
+def find_calls(path: Path) -> list[tuple[str, ast.Call]]:
+    return [(name_of(node.func), node) for node in list_nodes(path) if isinstance(node, ast.Call)]
 
 
 @pytest.mark.attack("H10", "C9")
@@ -59,7 +63,7 @@ def test_dangerous_calls_are_not_made() -> None:
 def test_dangerous_modules_are_not_imported() -> None:
     found = []
     for path in SHIPPED:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in list_nodes(path):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names = [name for name in names if name in BANNED_MODULES and OPENS_PAGES.get(path.name) != name]

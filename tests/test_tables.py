@@ -31,10 +31,22 @@ def test_second_time(name):
 """
 
 
-def run(folder: Path, text: str, *flags: str, **environment: str) -> tuple[int, str, list[str]]:
+def run(folder: Path, text: str, *flags: str, workers: int = 0, **environment: str) -> tuple[int, str, list[str]]:
     """The exit status of these tests, what was printed, and what they have logged."""
     (folder / "test_sample.py").write_text(text)
-    flags = ("-n", "2", "-p", "tests.conftest", "-p", "no:cacheprovider", "--rootdir", ".", "-c", os.devnull, *flags)
+    flags = (
+        "-n",
+        str(workers),
+        "-p",
+        "tests.conftest",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        ".",
+        "-c",
+        os.devnull,
+        *flags,
+    )
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **environment}
     command = [sys.executable, "-m", "pytest", *flags, "test_sample.py"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -42,21 +54,21 @@ def run(folder: Path, text: str, *flags: str, **environment: str) -> tuple[int, 
 
 
 @pytest.mark.parametrize(
-    ("body", "has_row", "status", "word"),
+    ("body", "has_row", "workers", "status", "word"),
     [
-        ("pass", True, 0, ""),
-        ("pass", False, 1, {"attack": "missing", "conformance": "open"}),
-        ("assert id not in {ids!r}", True, 1, "failed"),
-        ("if id in {ids!r}: pytest.skip('-')", True, 1, "skipped"),
+        ("pass", True, 0, 0, ""),
+        ("pass", False, 0, 1, {"attack": "missing", "conformance": "open"}),
+        ("assert id not in {ids!r}", True, 2, 1, "failed"),
+        ("if id in {ids!r}: pytest.skip('-')", True, 0, 1, "skipped"),
     ],
 )
 def test_run_judges_every_row(
-    tmp_path: Path, body: str, has_row: bool, status: int, word: str | dict[str, str]
+    tmp_path: Path, body: str, has_row: bool, workers: int, status: int, word: str | dict[str, str]
 ) -> None:
     firsts = [ids[0] for ids in IDS.values()]
     ids = {marker: [id for id in ids if has_row or id not in firsts] for marker, ids in IDS.items()}
     text = MARKED.format(ids=ids, body=body.format(ids=firsts))
-    found, output, log = run(tmp_path, text, "--tables", "told", CI="true")
+    found, output, log = run(tmp_path, text, "--tables", "told", workers=workers, CI="true")
     assert found == status, output
     for table in TABLES:
         count, told = len(IDS[table.marker]), word[table.name] if isinstance(word, dict) else word
@@ -88,7 +100,7 @@ def test_unknown_ids_fail_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("count", "status"), [(3, 0), (4, 1)])
 def test_reruns_are_listed_and_few(tmp_path: Path, count: int, status: int) -> None:
     names = "abcd"[:count]
-    found, output, log = run(tmp_path, UNSTEADY.format(names=list(names)))
+    found, output, log = run(tmp_path, UNSTEADY.format(names=list(names)), workers=2)
     told = sorted(line for line in output.splitlines() if line.startswith("tried again: "))
     assert (found, sorted(log)) == (status, sorted(names * 2))
     assert told == [f"tried again: test_sample.py::test_second_time[{name}]" for name in names]

@@ -110,8 +110,8 @@ class Clone:
 
 
 @pytest.fixture(scope="session")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
-    return Clone(tmp_path_factory.mktemp("clone") / "retinue")
+def clone(memory: Path) -> Clone:
+    return Clone(memory / "clone" / "retinue")  # beside the folders of tests, for hard links
 
 
 @pytest.fixture
@@ -132,8 +132,8 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-# All of them run in `make docs`, too.
-@pytest.mark.sample(11)
+# All of them run in `make docs`.
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("example", pick("console"))
 def test_console_example_runs(example: Example, project: Path) -> None:
     for command in parse_console(example.text):
@@ -143,6 +143,7 @@ def test_console_example_runs(example: Example, project: Path) -> None:
         assert (done.returncode, find_missing(expected, done.stdout)) == (command.status, []), done.stdout
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("example", pick("python"))
 def test_python_example_runs(example: Example, project: Path) -> None:
     done = run([sys.executable, "-W", "error", "-c", example.text], project)

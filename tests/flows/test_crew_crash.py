@@ -35,7 +35,7 @@ from retinue.sessions.log import Session
 from retinue.surfaces.fleet.records import LifecycleRecords
 from tests.run_setup import build_setup
 
-SAMPLE = 2
+SAMPLE = 1
 REQUEST = store_request(RunRequest(agent="a", task="child-00", description="d", surface="fleet"))
 DONE = Outcome(Status.COMPLETED, Reason.DONE, "done")
 

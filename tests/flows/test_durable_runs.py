@@ -16,7 +16,7 @@ from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.testing import EventCollector, open_cli
 from tests.flows.crew_world import SESSION, call, git, repository, script, to
 
-SAMPLE = 2
+SAMPLE = 1
 """Crews of twenty runs each."""
 WAIT = {"text": "late", "delay_ms": 60_000}
 

@@ -264,7 +264,8 @@ def test_readonly_run_takes_no_checkpoint(place):
 def test_long_log_loses_its_older_half(place, worked):
     (log,) = (place.agent_dir / "retinue" / "checkpoints").glob("*/log.jsonl")
     records = log.read_text().splitlines(keepends=True)
-    old = [json.dumps({**json.loads(records[0]), "session": f"old{number}"}) + "\n" for number in range(100_000)]
+    large = {"session": "old", "left_out": ["x" * 999]}
+    old = [json.dumps({**json.loads(line), **large}) + "\n" for line in records] * (10_000 // len(records))
     log.write_text("".join([*old, *records]))
     size = log.stat().st_size
     assert size > 8 * 1024 * 1024

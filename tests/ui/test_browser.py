@@ -135,8 +135,8 @@ async def test_browser_paints_and_is_answered(mocked, tmp_path):
             asked = [url.partition(":")[2] for url in page.asked if not url.startswith("data:")]
             assert asked and [url for url in asked if not url.startswith(here.removeprefix(":"))] == []
             assert page.complaints == []
-            told = await page.evaluate("document.title + document.cookie + location.search + location.hash")
-            assert told == "what is it? · retinue"
+            await wait_until(page, "document.title === 'what is it? · retinue'")
+            assert await page.evaluate("document.cookie + location.search + location.hash") == ""
     background, accent, words = "#16161e", "#dfaf68", "#c0caf5"
     assert after[background] > 100_000 and after[accent] > 1000 and 0 < before[words] < after[words]
 

@@ -205,6 +205,7 @@ async def test_undecided_folder_asks_where(place, home, tmp_path, chosen):
         await answer(stage, "7")
         await enter(stage, chosen)
         await stage.wait(lambda: stage.app.link.crew.crew_settings.max_concurrent == 7)
+        await stage.wait(lambda: read_title(stage) == "Settings")
         files = [place / ".pi" / "subagents.json", home / ".pi" / "agent" / "subagents.json"]
         assert [file.exists() for file in files] == [chosen == "For this folder", chosen == "For all folders"]
 

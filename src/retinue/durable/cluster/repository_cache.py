@@ -110,8 +110,9 @@ class RepositoryCache:
         if not _read(self._place / _BLANK / "config"):
             # Determined once, because file systems differ: case sensitivity, executable bits.
             draft = blank.with_name("blank.draft")
+            # At once: a thread would go on when this is cancelled, and remove the draft of whoever has the lock next.
             for half in (draft, blank):
-                remove_tree(str(half))  # not in a thread, which would go on after a cancel and remove the next one
+                remove_tree(str(half))
             own = Repository(str(draft / ".git"), str(draft))
             await make_repository(own, id_length=len(self._bundle_info.commit))
             draft.rename(blank)
