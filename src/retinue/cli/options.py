@@ -435,8 +435,9 @@ def _describe_unknown(name: str, command: str, flags: dict[str, tuple[str, str]]
     from difflib import get_close_matches
 
     # Compare without the dashes, which make short flags look similar.
-    words = {flag.lstrip("-"): flag for flag in flags}
-    close = get_close_matches(name.lstrip("-"), words, 1, 0.6)
+    words, bare = {flag.lstrip("-"): flag for flag in flags}, name.lstrip("-")
+    # Exchanged letters first: `--modle` is nearer to --model than to --mode.
+    close = [word for word in words if sorted(word) == sorted(bare)] or get_close_matches(bare, words, 1, 0.6)
     place = f"retinue {command}".rstrip()
     hint = f"; did you mean {words[close[0]]}?" if close else f"; see {place} --help"
     return f"unknown option {quote(name)}{hint}"
