@@ -166,7 +166,7 @@ def find_problem(config: Config) -> str:
     verify = config.crew.settings.landing.verify
     if not verify:
         return (
-            f"{KEY} is not set: name the shell commands that must pass before a branch lands in subagents.json, "
+            f"{KEY} is not set: set it in subagents.json to the shell commands that must pass before a branch lands, "
             "or use --no-verify to land what merges cleanly"
         )
     return find_refusal(config, KEY, list(verify), "nothing lands without it")

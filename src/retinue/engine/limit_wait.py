@@ -160,7 +160,7 @@ class LimitWait:
         self._substitute = ref
         provider, _, model_id = (ref or own.info.ref).partition("/")
         self._publish(ModelChanged(run_id=self._run_id, provider=provider, model_id=model_id))
-        again = f"{own.info.ref} can be asked again" if not ref else f"{own.info.provider}: limit reached"
+        again = f"{own.info.ref} is available again" if not ref else f"{own.info.provider}: limit reached"
         self._publish(Warned(run_id=self._run_id, text=f"{again}; continuing with {ref or own.info.ref}"))
 
     def _begin(self, pause: LimitPause) -> None:

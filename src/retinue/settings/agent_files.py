@@ -125,7 +125,8 @@ class AgentFiles:
         from retinue.definitions.convert import TARGETS, convert_agent
 
         if target not in TARGETS:
-            raise UsageError(f"unknown dialect {quote(target)}; give --to one of {', '.join(TARGETS)}")
+            problem = f"unknown dialect {quote(target)}" if target else "the dialect to convert to is missing"
+            raise UsageError(f"{problem}; give --to one of {', '.join(TARGETS)}")
         definition = self._roster.find(name)
         made = convert_agent(definition, target)
         folder = self._find_foreign(target, in_project=in_project)

@@ -194,7 +194,7 @@ def _check_config(paths: Paths, loaded: LoadedSettings, crew: LoadedSubagents) -
         files += [paths.project_settings, find_project_file(paths)]
     present = [str(path) for path in files if path.exists()]
     problems = [item for item in (*loaded.diagnostics, *crew.diagnostics) if item not in loaded.trust.diagnostics]
-    yield from _to_items("config", problems, "Configuration error", "Configuration remark")
+    yield from _to_items("config", problems, "Configuration error", "Configuration warning")
     if not any(item.severity == "error" for item in problems):
         if present:
             yield Item("pass", "config", "Configuration loaded", ", ".join(present))
@@ -205,7 +205,7 @@ def _check_config(paths: Paths, loaded: LoadedSettings, crew: LoadedSubagents) -
 def _check_trust(paths: Paths, loaded: LoadedSettings) -> Iterable[Item]:
     decisions, problems = load_decisions(paths.trust_file)
     more = load_bindings(find_bindings_file(paths), paths.project)[2]
-    yield from _to_items("trust", [*problems, *more], "Trust file not usable", "Trust file remark")
+    yield from _to_items("trust", [*problems, *more], "Trust file not usable", "Trust file warning")
     if not problems and not more and decisions:
         yield Item("pass", "trust", f"{len(decisions)} saved decisions about folders", str(paths.trust_file))
     trust = loaded.trust
@@ -226,7 +226,7 @@ def _check_models(
 ) -> Iterable[Item]:
     settings = loaded.settings
     registry, problems = load_registry(paths, environment, offline=offline)
-    yield from _to_items("models", problems, "Model configuration error", "Model configuration remark")
+    yield from _to_items("models", problems, "Model configuration error", "Model configuration warning")
     usable = [info for info in registry.candidates if info.api != "offline"]
     if usable:
         providers = ", ".join(dict.fromkeys(info.provider for info in usable))
@@ -271,7 +271,7 @@ def _check_agents(paths: Paths, loaded: LoadedSettings, crew: SubagentsConfig) -
     for problem in found.diagnostics:
         # A skipped file disables only itself, so it is a warning.
         is_skipped = problem.severity == "error" and problem.path not in {item.path for item in found.definitions}
-        yield Item("warn", "agents", "Agent file skipped" if is_skipped else "Agent file remark", problem.message)
+        yield Item("warn", "agents", "Agent file skipped" if is_skipped else "Agent file warning", problem.message)
     for item in found.definitions:
         if item.hooks:
             yield from _describe_hooks(load_profile(paths, item, trusted=loaded.trust.trusted))
@@ -296,11 +296,11 @@ def _check_hooks(paths: Paths, loaded: LoadedSettings) -> Iterable[Item]:
 
 
 def _describe_hooks(hooks: LoadedHooks) -> Iterable[Item]:
-    yield from _to_items("hooks", hooks.diagnostics, "Mistake in a hook", "hook remark")
+    yield from _to_items("hooks", hooks.diagnostics, "Mistake in a hook", "Hook warning")
     for item in hooks.found:
         text = item.spec.describe()
         if item.spec.fault not in ("", item.notice) and (item.state == "ready" or item.is_guarding):
-            told = f"{quote(item.spec.name)} refuses everything it may guard"
+            told = f"{quote(item.spec.name)} refuses every call that it guards"
             yield Item("fail", "hooks", told, item.spec.fault)
         elif item.notice:
             yield Item("warn", "hooks", f"{quote(item.spec.name)} waits for approval", item.notice)
@@ -318,7 +318,7 @@ def _check_servers(paths: Paths, loaded: LoadedSettings, environment: Mapping[st
     from retinue.settings.mcp import load_servers
 
     servers = load_servers(paths, environment, trusted=loaded.trust.trusted)
-    yield from _to_items("mcp", servers.diagnostics, "MCP server skipped", "MCP server remark")
+    yield from _to_items("mcp", servers.diagnostics, "MCP server skipped", "MCP server warning")
     for item in servers.found:
         server = item.server
         place = f"{server.place} ({server.path})"

@@ -302,7 +302,7 @@ class ProcessStarter:
         info = setup.model.info
         if remote_request.runner == "pi" and wanted in ("", info.ref) and info.api in OURS:
             raise RetinueError(
-                f"agent {remote_request.definition.name}: runner pi cannot ask {quote(info.ref)}, a model of retinue; "
+                f"agent {remote_request.definition.name}: runner pi cannot use {quote(info.ref)}, a model of retinue; "
                 "name a model in the agent's file that pi knows, or choose another runner"
             )
         said = (remote_request.request.thinking, remote_request.definition.thinking, level)
