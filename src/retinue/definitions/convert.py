@@ -137,7 +137,11 @@ def _render_pi(wanted: _Wanted) -> str:
     definition = wanted.definition
     fields: dict[str, FieldValue | None] = {}
     for field in [name for name in wanted.values if name not in _NOT_IN_PI]:
-        note = "the original only prefers this model; the new file requires it" if field == "model" and definition.is_model_wish else ""
+        note = (
+            "the original only prefers this model; the new file requires it"
+            if field == "model" and definition.is_model_wish
+            else ""
+        )
         value = wanted.take(field, "approximated" if note else "kept", note)
         fields[field] = list(value) if isinstance(value, tuple) else value
     for field in ("tools", "allowed_subagents", "fallback_models"):
@@ -210,7 +214,9 @@ def _take_all_tools(wanted: _Wanted, tool: str) -> bool:
     if denied := [word for word in definition.tools.denied if ":" in word or word.startswith("mcp__")]:
         wanted.refuse("disallowed_tools", f"{tool} cannot deny {denied[0]}")
     for field in ("tools", "disallowed_tools"):
-        wanted.take(field, "approximated", f"{tool} has no lists of tools; the agent gets no more tools than it has here")
+        wanted.take(
+            field, "approximated", f"{tool} has no lists of tools; the agent gets no more tools than it has here"
+        )
     wanted.take("mcp_servers", "approximated", f"servers are configured in {tool}")
     return readonly
 

@@ -176,8 +176,8 @@ class LandingSettings(Struct, frozen=True):
     """Whether the main agent has the tool `land_branches`, and asks you before it lands anything. It has the tool only
     if `landing.verify` is set. Only the user may choose `auto`."""
     verify: Annotated[tuple[str, ...], commands()] = ()
-    """Shell commands, as text or a list, that must succeed on a commit before it lands; run in a copy of that commit, in
-    a sandbox. A project's commands need your consent: `retinue trust --command landing.verify --yes`."""
+    """Shell commands, as text or a list, that must succeed on a commit before it lands; run in a copy of that commit,
+    in a sandbox. A project's commands need your consent: `retinue trust --command landing.verify --yes`."""
     max_attempts: Annotated[int, between(0, 20)] = 2
     """How often the author of a branch is resumed because of a conflict or a failed check."""
 
@@ -191,8 +191,8 @@ class SubagentsConfig(Struct, frozen=True):
     fallback_after_seconds: Annotated[int, between(0, 604_800)] = 300
     """How long a run waits for the end of a usage limit before it asks a fallback model."""
     warm_first: Annotated[bool, flag()] = False
-    """Whether the first of several subagents that begin alike sends its request alone, until its reply begins. The others
-    then read the beginning from the provider's prompt cache. Not for subagents in processes of their own."""
+    """Whether the first of several subagents that begin alike sends its request alone, until its reply begins. The
+    others then read the beginning from the provider's prompt cache. Not for subagents in processes of their own."""
     surfaces: Annotated[tuple[Surface, ...], some_of(*SURFACES)] = ("fleet",)
     """The surfaces whose delegation tools the main agent has."""
     fallback_subagent: Annotated[str | None, optional(trimmed(), False, "none")] = None

@@ -43,9 +43,7 @@ class TodoTool:
             {"content": " ".join(str(item["content"]).split()), "status": item["status"]} for item in arguments["todos"]
         ]
         if len(items) > MAX_ITEMS:
-            raise ToolRetry(
-                f"The list has {len(items)} items; at most {MAX_ITEMS} are kept. Combine some of them."
-            )
+            raise ToolRetry(f"The list has {len(items)} items; at most {MAX_ITEMS} are kept. Combine some of them.")
         for number, item in enumerate(items, 1):
             if not 0 < len(item["content"]) <= MAX_ITEM_CHARS:
                 raise ToolRetry(f"Item {number} needs a content of 1 to {MAX_ITEM_CHARS} characters.")

@@ -327,7 +327,9 @@ class Inflater:
                     break
                 self._parts += 1
                 if self._parts > MAX_PARTS:
-                    raise RequestFailed("bomb", f"the body is compressed in more than {MAX_PARTS} parts; it was not read")
+                    raise RequestFailed(
+                        "bomb", f"the body is compressed in more than {MAX_PARTS} parts; it was not read"
+                    )
                 self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
             found += self._inflate_part(data, most - len(found))
             data = b""
