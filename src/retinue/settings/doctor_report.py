@@ -35,7 +35,7 @@ from retinue.settings.subagents import (
     find_devkit_file,
     find_project_file,
     find_user_file,
-    load_crew,
+    load_subagents,
 )
 from retinue.settings.trust import find_bindings_file, load_bindings, load_decisions
 from retinue.settings.web import describe_outside
@@ -70,13 +70,13 @@ def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bo
             (*_check_programs(environment, os.path.curdir), Item("fail", "files", "No home directory", str(error)))
         )
     loaded = load_settings(paths, environment, approve=approve)
-    loaded_crew = load_crew(paths, environment, trusted=loaded.trust.trusted)
-    crew = loaded_crew.settings
+    loaded_subagents = load_subagents(paths, environment, trusted=loaded.trust.trusted)
+    crew = loaded_subagents.settings
     items: list[Item] = [
         *_check_programs(environment, str(paths.project)),
         *_check_sandbox(paths, crew.sandbox),
         *_check_places(paths, loaded, environment),
-        *_check_config(paths, loaded, loaded_crew),
+        *_check_config(paths, loaded, loaded_subagents),
         *_check_trust(paths, loaded),
         *_check_models(paths, loaded, environment, offline=offline),
         *_check_agents(paths, loaded, crew),
@@ -170,7 +170,7 @@ def _check_places(paths: Paths, loaded: LoadedSettings, environment: Mapping[str
 def wants_runner(runner: str, paths: Paths, environment: Mapping[str, str], *, approve: bool | None) -> bool:
     """Return whether the settings or an agent use this runner. Raises RetinueError."""
     loaded = load_settings(paths, environment, approve=approve)
-    settings = load_crew(paths, environment, trusted=loaded.trust.trusted).settings
+    settings = load_subagents(paths, environment, trusted=loaded.trust.trusted).settings
     if settings.runner == runner:
         return True
     return any(definition.runner == runner for definition in Roster(paths, loaded, settings).read().definitions)

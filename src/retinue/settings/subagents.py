@@ -305,7 +305,7 @@ class LoadedSubagents(Struct, frozen=True):
     layers: tuple[Layer, ...] = ()
 
 
-CREW_SETTINGS = tuple(list_settings(SubagentsConfig))
+SUBAGENT_SETTINGS = tuple(list_settings(SubagentsConfig))
 """Every setting, in the order of the reference page."""
 # fmt: off
 IGNORED = frozenset((
@@ -319,19 +319,19 @@ _LOCKS = ("denyTools", "approval", "sandbox")
 """Keys with which only the user can restrict agents."""
 _DEVKIT_TABLE = tuple(
     item
-    for item in CREW_SETTINGS
+    for item in SUBAGENT_SETTINGS
     if item.key.partition(".")[0] in ("enabled", "subagents", "web", "convertContent", "lsp", "commands")
 )
 
 
-def load_crew(
+def load_subagents(
     paths: Paths, environment: Mapping[str, str], *, trusted: bool, flags: Mapping[str, Any] | None = None
 ) -> LoadedSubagents:
     """Read all layers: devkit-pi's own file, the user's, the trusted project's, the environment; `flags` win."""
     layers: list[Layer] = []
     diagnostics: list[Diagnostic] = []
 
-    def add_file(path: Path, scope: Scope, table: tuple[Setting, ...] = CREW_SETTINGS, *, sha256: str = "") -> None:
+    def add_file(path: Path, scope: Scope, table: tuple[Setting, ...] = SUBAGENT_SETTINGS, *, sha256: str = "") -> None:
         raw, problems = load_json(path, bound=bind_project(paths) if scope == "project" else None, sha256=sha256)
         if problems and scope == "user" and may_mention(path, _LOCKS):
             # The file may have denied any tool.
@@ -354,7 +354,7 @@ def load_crew(
         add_file(find_project_file(paths), "project", sha256=sha256)
     layers.append(Layer("environment", _read_environment(environment)))
     layers += [Layer("flag", flags)] if flags else []
-    settings = merge_layers(SubagentsConfig(), CREW_SETTINGS, layers)
+    settings = merge_layers(SubagentsConfig(), SUBAGENT_SETTINGS, layers)
     settings = structs.replace(settings, lsp=resolve_hook(settings.lsp))
     return LoadedSubagents(settings, tuple(diagnostics), tuple(layers))
 

@@ -140,7 +140,7 @@ class RunCheckpoints(Feature):
         self._is_taken = is_main or (is_here and can_write)
         checkpoints.note_run(self._run, self._agent, is_here=is_here)
         if self._is_taken:
-            with setup.patience():
+            with setup.pause_idle():
                 opens = self._run if self._is_elsewhere else ""
                 await checkpoints.take("prompt" if is_main else "begin", self._run, opens=opens)
         return setup

@@ -48,7 +48,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Plea:
+class AuthorRequest:
     """What the author of a branch is asked for. The branch is at a merge commit with the target."""
 
     branch: str
@@ -65,7 +65,7 @@ class Authors(Protocol):
         """Return why the author of a branch cannot be asked; empty if it can."""
         ...
 
-    async def ask(self, plea: Plea) -> str:
+    async def ask(self, author_request: AuthorRequest) -> str:
         """Let the author work on its branch until it ends; return what went wrong, or an empty string.
 
         Raises RetinueError if the author cannot work here.
@@ -344,13 +344,14 @@ class MergeQueue:
         self._tell_moved(moved, move.merges)
 
     async def _refuse_conflict(self, name: str, commit: str, paths: tuple[str, ...], text: str) -> None:
-        rivals = []
+        conflicting = []
         for other, landed in self._state.landed.items():
             if (await self._target.merge(landed, commit, "")).conflicts:
-                rivals.append(other)
-        rivals = rivals or [self._target.name]
-        told = f"it conflicts with {list_some(rivals)} in {list_some(paths)}; merge {self._target.name} into it by hand"
-        self._leave(Left(Refused(name, "conflict", tuple(rivals), text[-_OUTPUT_CHARS:], told), commit))
+                conflicting.append(other)
+        conflicting = conflicting or [self._target.name]
+        told = f"it conflicts with {list_some(conflicting)} in {list_some(paths)}; "
+        told += f"merge {self._target.name} into it by hand"
+        self._leave(Left(Refused(name, "conflict", tuple(conflicting), text[-_OUTPUT_CHARS:], told), commit))
 
     async def _refuse_failed(
         self, name: str, commit: str, verdict: Verdict, text: str = "", *, is_flaky: bool = False
@@ -412,7 +413,9 @@ class MergeQueue:
             self._tell(MergeStep("asking", (name,), left.refused.reason))
             try:
                 problem = await self._authors.find_obstacle(name)
-                problem = problem or await self._authors.ask(Plea(name, target.name, left.refused, asking.paths))
+                problem = problem or await self._authors.ask(
+                    AuthorRequest(name, target.name, left.refused, asking.paths)
+                )
             except RetinueError as error:
                 problem, is_final = str(error), True
             tip = await target.read(name)
