@@ -16,12 +16,12 @@ from msgspec import Struct
 
 from retinue.settings.checks import Setting, read_field
 from retinue.settings.schema import SETTINGS, Settings
-from retinue.settings.subagents import CREW_SETTINGS, SubagentsConfig
+from retinue.settings.subagents import SUBAGENT_SETTINGS, SubagentsConfig
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
 TABLES: dict[str, tuple[Struct, Sequence[Setting]]] = {
     "settings": (Settings(), SETTINGS),
-    "subagents": (SubagentsConfig(), CREW_SETTINGS),
+    "subagents": (SubagentsConfig(), SUBAGENT_SETTINGS),
 }
 
 

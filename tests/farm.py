@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 30.0
+WAIT_LIMIT_S = 30.0
 FOLDERS = Path(__file__).parents[1] / ".cache" / "farm"
 """Of workers: not below /tmp, where sandboxes hide what the git of a run reads."""
 
@@ -86,7 +86,7 @@ def fork_program(yard: str, words: list[str], environment: dict[str, str], folde
 def ask_yard(yard: str, wish: dict[str, Any]) -> Any:
     """What comes of a wish."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(PATIENCE_S)
+        connection.settimeout(WAIT_LIMIT_S)
         connection.connect(yard)
         connection.sendall(json.dumps(wish).encode() + b"\n")
         answer = connection.makefile().readline()

@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -210,3 +211,9 @@ def find_subject(test: Path) -> Path | None:
 def test_unit_tests_mirror_the_source() -> None:
     strays = [test for test in UNIT.rglob("test_*.py") if find_subject(test) is None]
     assert [test.relative_to(UNIT).as_posix() for test in strays] == []
+
+
+def test_answers_of_the_guessing_test_are_files() -> None:
+    parts = tomllib.loads((ROOT / "tests/data/guesses.toml").read_text(encoding="utf-8"))
+    names = [name for part in parts.values() for files in part.values() for name in files]
+    assert [name for name in names if not (SOURCE / name).is_file()] == []

@@ -336,4 +336,4 @@ def test_worker_of_another_version_says_so(world):
     world.ask("UPDATE retinue.workers SET version = '9.9' RETURNING 1")
     world.start_worker()
     told = world.read_log(1)
-    assert "others have not (1 of '9.9'): install the same everywhere" in told
+    assert "others have not (1 of '9.9'): install the same version everywhere" in told

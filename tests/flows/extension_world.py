@@ -62,8 +62,8 @@ class World:
 class OpenHandlers(Handlers):
     """Handlers with workers of their own, as an async context manager."""
 
-    def __init__(self, handlers: Iterable[Handler], *, limit_s: float = 60.0, farewell_s: float = 2.0) -> None:
-        self._workers = RunningHandlers(limit_s=limit_s, farewell_s=farewell_s)
+    def __init__(self, handlers: Iterable[Handler], *, limit_s: float = 60.0, drain_s: float = 2.0) -> None:
+        self._workers = RunningHandlers(limit_s=limit_s, drain_s=drain_s)
         self._group = asyncio.TaskGroup()
         super().__init__(handlers, self._workers)
 

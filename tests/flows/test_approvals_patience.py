@@ -31,8 +31,8 @@ async def test_waiting_for_a_person_is_not_idle():
     desk = PendingQuestions(lambda event: waiting.append(event))
     waiting = []
     replies = [{"calls": [{"name": "change", "arguments": {}}]}, {"text": "changed"}]
-    board = HookTable([], print)
-    gate = ApprovalFeature(RunRules(), GatePorts(desk, "", False, board.decide, board.tell))
+    hook_table = HookTable([], print)
+    gate = ApprovalFeature(RunRules(), GatePorts(desk, "", False, hook_table.decide, hook_table.tell))
     run, _ = start(replies, [tool], features=[gate], limits=Limits(idle_s=0.2))
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
         with desk.attend():
@@ -45,7 +45,7 @@ async def test_waiting_for_a_person_is_not_idle():
 
 
 async def test_slow_observer_spoils_no_outcome():
-    board = HookTable([Slow()], str)
-    run, _ = start([{"text": "fine"}], features=[HooksFeature(board, SystemClock())], limits=Limits(cleanup_s=0.5))
+    hook_table = HookTable([Slow()], str)
+    run, _ = start([{"text": "fine"}], features=[HooksFeature(hook_table, SystemClock())], limits=Limits(cleanup_s=0.5))
     outcome = await run.prompt("Begin.")
     assert (outcome.status, outcome.text, outcome.error) == (Status.COMPLETED, "fine", "")

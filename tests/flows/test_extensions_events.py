@@ -64,7 +64,7 @@ async def test_slow_handler_holds_up_nothing(caplog):
         await asyncio.sleep(60)
 
     begun_s = time.monotonic()
-    async with listen(slow, heard.append, farewell_s=0.05) as told:
+    async with listen(slow, heard.append, drain_s=0.05) as told:
         for number in range(handlers.MAX_WAITING + 7):
             told(Warned(run_id="r", text=str(number)))
     assert (len(heard), dict(told.dropped)) == (handlers.MAX_WAITING + 7, {"ops": 7})
@@ -110,7 +110,7 @@ async def test_cancel_ends_the_workers():
             ended.append(event)
 
     async def serve():
-        async with listen(wait, farewell_s=0.05) as told:
+        async with listen(wait, drain_s=0.05) as told:
             told(EVENTS[0])
             await asyncio.sleep(60)
 

@@ -259,8 +259,8 @@ async def test_model_is_told_that_it_hears_nothing(world):
         await handle.wait()
     assert (result.is_error, result.content[0].text) == (
         True,
-        f'Agent "{handle.id}" works in a process of its own, which hears nothing but its task. '
-        "Wait for its result, then resume it with what you have to say.",
+        f'Agent "{handle.id}" works in a process of its own, which accepts no messages. '
+        "Wait for its result, then resume it with your message.",
     )
 
 

@@ -114,4 +114,4 @@ def test_killed_child_is_one_failure(run):
 def test_pi_is_not_told_a_model_of_ours(run, child):
     status, result, error = run(reply("Here."), model="offline/rules")
     assert (status, child.starts, result["exitCode"] != 0) == (1, [], True)
-    assert "runner pi cannot ask 'offline/rules'" in error["message"]
+    assert "runner pi cannot use 'offline/rules'" in error["message"]

@@ -98,10 +98,10 @@ async def test_late_observer_is_told_once(place):
     warnings = []
     spec = python("import time; time.sleep(60)", point="llm.request.before", kind="observer")
     quick = HookContext(place.cwd, place.project, place.environment, limit_s=0.2)
-    board = HookTable([CommandHook(spec, quick)], warnings.append)
+    hook_table = HookTable([CommandHook(spec, quick)], warnings.append)
     begun_s = time.monotonic()
     for _ in range(5):
-        await board.tell("llm.request.before", {})
+        await hook_table.tell("llm.request.before", {})
     assert time.monotonic() - begun_s < 4
     assert warnings == ["hook 'h' at llm.request.before did not finish within 0.2 s"]
 
@@ -125,10 +125,10 @@ class Plain:
 async def test_namesake_does_not_spare_a_guard():
     change = {"modifiedInput": {"path": "b"}}
     guard, namesake = Plain("guard", {"decision": "deny"}), Plain("guard", change, scope="session", is_own=False)
-    board = HookTable([guard, namesake], lambda text: None)
-    first = await board.decide("tool.approval.pre", {}, fit=lambda given: (given, []))
+    hook_table = HookTable([guard, namesake], lambda text: None)
+    first = await hook_table.decide("tool.approval.pre", {}, fit=lambda given: (given, []))
     assert (first.word, first.modified_input, guard.asked) == ("ask", {"path": "b"}, 0)
-    second = await board.decide("tool.approval.pre", {}, leaving_out=first.key)
+    second = await hook_table.decide("tool.approval.pre", {}, leaving_out=first.key)
     assert (second.word, guard.asked, namesake.asked) == ("deny", 1, 1)
 
 

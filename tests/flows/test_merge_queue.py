@@ -8,7 +8,7 @@ import pytest
 
 from retinue.core.merge_report import Refused
 from retinue.features.merges.journal import QueueBusy, hold_queue
-from retinue.features.merges.queue import Plea, Verdict
+from retinue.features.merges.queue import AuthorRequest, Verdict
 from retinue.features.merges.target import MergeTarget
 from tests.flows.merge_world import BASE, Desk, git, make_repository
 
@@ -94,7 +94,7 @@ async def test_second_queue_names_first(tmp_path: Path) -> None:
     common = str(desk.repo / ".git")
     async with hold_queue(desk.home, common, "retinue land"):
         with pytest.raises(QueueBusy, match=r"retinue land \(process \d+ on "):
-            async with hold_queue(desk.home, common, "another", patience_s=0.1):
+            async with hold_queue(desk.home, common, "another", wait_limit_s=0.1):
                 raise AssertionError
         waiting = asyncio.create_task(desk.land("one"))
         await asyncio.sleep(0.2)
@@ -108,12 +108,12 @@ class Author:
     def __init__(self, desk: Desk, *answers: dict[str, str]) -> None:
         self.desk = desk
         self.answers = list(answers)
-        self.pleas: list[Plea] = []
+        self.pleas: list[AuthorRequest] = []
 
     async def find_obstacle(self, branch: str) -> str:
         return ""
 
-    async def ask(self, plea: Plea) -> str:
+    async def ask(self, plea: AuthorRequest) -> str:
         self.pleas.append(plea)
         folder = self.desk.home / f"author-{len(self.pleas)}"
         git(self.desk.repo, "worktree", "add", "-q", str(folder), plea.branch)

@@ -73,7 +73,7 @@ async def test_packed_bodies_are_whole(tmp_path):
         assert (await world.fetch(world.url("/two")))["content"] == "one two"
         assert (await world.fetch(world.url("/padded")))["content"] == "one"
         found = await world.fetch(world.url("/cut"))
-        assert (found["truncated"], "packed body ended too early" in found["parseWarning"]) == (True, True)
+        assert (found["truncated"], "compressed body ended too early" in found["parseWarning"]) == (True, True)
 
 
 @pytest.mark.attack("D8")
@@ -183,7 +183,7 @@ async def test_patience_is_told(tmp_path, header, told):
         found = await world.call("web_search", choose(world, "brave"), query="x")
         assert found["error"] == {
             "code": "PROVIDER_RATE_LIMITED",
-            "message": f"Brave Search wants fewer searches (HTTP 429){told}",
+            "message": f"Brave Search limits the rate of searches (HTTP 429){told}",
         }
 
 
@@ -239,4 +239,4 @@ async def test_stalled_body_ends_early(tmp_path):
 async def test_body_of_many_parts_is_refused(tmp_path):
     parts = gzip.compress(b"") * 5000
     async with open_world(tmp_path, page=reply(parts, "text/plain", Content_Encoding="gzip")) as world:
-        assert "packed in more than 1000 parts" in (await world.fetch(world.url("/page")))["message"]
+        assert "compressed in more than 1000 parts" in (await world.fetch(world.url("/page")))["message"]

@@ -287,7 +287,7 @@ def forge_snapshot(journey: Journey, *refs: str, tree: str = "") -> bytes:
 async def test_broken_commits_get_no_branch(tmp_path: Path, ref: str) -> None:
     journey = await Journey.begin(tmp_path)
     forged = forge_snapshot(journey, ref)
-    with pytest.raises(RetinueError, match="came incomplete"):
+    with pytest.raises(RetinueError, match="is incomplete"):
         await journey.land(forged)
     assert (journey.refs[0], len(journey.refs), git(journey.repo, "fsck", "--no-dangling")) == (
         "refs/heads/main",
@@ -301,6 +301,6 @@ async def test_incomplete_snapshot_moves_no_ref(tmp_path: Path) -> None:
     journey = await Journey.begin(tmp_path)
     ref, begin = "refs/retinue/landing/x", journey.parcel.commit
     git(journey.repo, "update-ref", ref, begin)
-    with pytest.raises(RetinueError, match=r"snapshot 1 of 1: .* came incomplete"):
+    with pytest.raises(RetinueError, match=r"snapshot 1 of 1: .* is incomplete"):
         await apply_chain(Repository(str(journey.repo / ".git")), ref, begin, [forge_snapshot(journey, tree="5" * 40)])
     assert (git(journey.repo, "rev-parse", ref), git(journey.repo, "fsck", "--no-dangling")) == (begin, "")

@@ -70,7 +70,7 @@ async def test_incomplete_bundle_spoils_nothing(tmp_path: Path) -> None:
     packed = subprocess.run(command, cwd=hollow, input=wanted, capture_output=True, check=True).stdout
     data = f"# v2 git bundle\n{journey.parcel.commit} refs/heads/main\n\n".encode() + packed
     parcel = msgspec.structs.replace(journey.parcel, digest=hashlib.sha256(data).hexdigest())
-    with pytest.raises(RetinueError, match=f"commit {parcel.commit} came incomplete: "):
+    with pytest.raises(RetinueError, match=f"commit {parcel.commit} is incomplete: "):
         await Checkout.open(parcel, data, tmp_path / "worker")
     assert read_tree((await journey.open()).root) == read_tree(journey.repo)
 

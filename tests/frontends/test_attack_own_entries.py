@@ -89,7 +89,10 @@ def test_waiting_guard_lets_nothing_pass(own):
     own.configure(**GUARD)
     marks, told = ran(own, [WRITE, {"text": "done"}])
     assert (marks, (own.work / "a.txt").exists()) == ([], False)
-    assert "it does not run and refuses everything it guards (to see and approve it: retinue trust --hook mine)" in told
+    assert (
+        "it does not run, and every call that it guards is refused (to see and approve it: retinue trust --hook mine)"
+        in told
+    )
     own.run("trust", "--hook", "mine", "--yes")
     assert ran(own, [WRITE, {"text": "done"}])[0] == ["good"]
 

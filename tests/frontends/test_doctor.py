@@ -52,7 +52,7 @@ def test_broken_configuration_fails(place, doctor):
     status, items = doctor()
     assert (status, of(items, "config")) == (
         1,
-        [("fail", "Configuration error"), ("fail", "Configuration error"), ("warn", "Configuration remark")],
+        [("fail", "Configuration error"), ("fail", "Configuration error"), ("warn", "Configuration warning")],
     )
     details = [item["details"] for item in items if item["category"] == "config"]
     assert details[0].startswith(f"{place.agent_dir}/settings.json:1:")
@@ -73,7 +73,7 @@ def test_agent_files_are_told_by_line(place, doctor):
     assert (status, "2 user agents found: explorer, typo" in told) == (0, True)
     assert f"Agent file skipped: {folder}/broken.md:" in told
     assert f"Agent file skipped: {folder}/README.md" in told
-    assert f"Agent file remark: {folder}/typo.md:4: tools: there is no tool 'raed'" in told
+    assert f"Agent file warning: {folder}/typo.md:4: tools: there is no tool 'raed'" in told
     assert f"{folder}/typo.md:5:" in told
     assert f"is hidden by {folder}/explorer.md" in told
 

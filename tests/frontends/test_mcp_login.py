@@ -224,7 +224,7 @@ def test_registered_client_is_used(place, site):
     ("entry", "name", "text"),
     [
         ({"url": "http://127.0.0.1:1/mcp"}, "mcp:sit", "there is no MCP server 'sit' (did you mean 'site'?)"),
-        ({"command": "true"}, "mcp:site", "is a program of this machine, so there is nothing to sign in to"),
+        ({"command": "true"}, "mcp:site", "runs on this machine, so there is nothing to sign in to"),
         (
             {"url": "http://127.0.0.1:1/mcp", "headers": {"authorization": "x"}},
             "mcp:site",

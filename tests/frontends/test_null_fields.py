@@ -5,7 +5,7 @@ import json
 import pytest
 
 from retinue.settings.schema import SETTINGS
-from retinue.settings.subagents import CREW_SETTINGS
+from retinue.settings.subagents import SUBAGENT_SETTINGS
 from retinue.testing import MockServer
 from retinue.testing.server import APIS
 
@@ -114,7 +114,7 @@ def test_null_in_any_setting_says_nothing(place):
         "models.json": {"providers": {"p": {**provider, **fields, "models": models}, "q": None}},
         "mcp.json": {"mcpServers": {"s": server, "t": None}},
         "keybindings.json": {"app.exit": None},
-        "subagents.json": {item.key.partition(".")[0]: None for item in CREW_SETTINGS},
+        "subagents.json": {item.key.partition(".")[0]: None for item in SUBAGENT_SETTINGS},
         "auth.json": {"anthropic": None, "openai": {"type": "api_key", "key": "k", "env": None}},
     }
     for name, content in files.items():

@@ -132,7 +132,7 @@ def test_only_edits_are_known_without_a_repository(place):
     assert place.run("-p", "go", replies=replies).status == 0
     done = place.run("rewind")
     assert (done.status, read_all(place)) == (0, {"a.txt": (b"one\n", False), "by-command": (b"made\n", False)})
-    assert "is not in a repository of git" in done.stderr
+    assert "is not in a git repository" in done.stderr
 
 
 def test_ignored_before_is_not_removed(place):
@@ -234,7 +234,7 @@ def test_undo_of_a_worktree_run(place, crowd):
     branch = f"pi-agent-{crowd['copy']}"
     before = read_all(place)
     dry = place.run("undo", crowd["copy"], "--dry-run")
-    assert "would be put aside" in dry.stderr and git(place, "branch", "--list", branch)
+    assert "would be moved to" in dry.stderr and git(place, "branch", "--list", branch)
     put = place.run("undo", crowd["copy"])
     assert (put.status, git(place, "branch", "--list", branch), read_all(place)) == (0, "", before)
     git(place, "branch", branch, f"refs/retinue/undone/{branch}")

@@ -42,7 +42,7 @@ def read(stage, part):
 
 
 async def ask(stage):
-    box(stage).patience_s = 0.0
+    box(stage).wait_limit_s = 0.0
     await stage.write("go")
     await stage.press("enter")
     await stage.wait(lambda: box(stage).question is not None)

@@ -3,7 +3,7 @@
 import json
 import time
 
-from retinue.ui.widgets.question import PATIENCE_S
+from retinue.ui.widgets.question import WAIT_LIMIT_S
 from tests.ui.terminal_world import call
 
 
@@ -13,7 +13,7 @@ def edit(path, old, new):
 
 def answer(tmux, key):
     """Press a key of a question, after the pause in which letters are no answers."""
-    time.sleep(PATIENCE_S + 0.1)
+    time.sleep(WAIT_LIMIT_S + 0.1)
     tmux.keys(key)
 
 

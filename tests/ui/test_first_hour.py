@@ -6,7 +6,7 @@ import time
 import pytest
 
 from retinue.testing import MockServer
-from retinue.ui.widgets.question import PATIENCE_S
+from retinue.ui.widgets.question import WAIT_LIMIT_S
 from tests.ui.hour_world import RIGHT_LINE, ROOT, Album, Hour, build_script
 
 KEY, WRONG = "sk-good-0123456789", "sk-wrong-9876543210"
@@ -92,7 +92,7 @@ def answer_questions(hour, shell, album):
 
 def press(shell, key):
     """Answer a question, after the pause in which letters are no answers."""
-    time.sleep(PATIENCE_S + 0.1)
+    time.sleep(WAIT_LIMIT_S + 0.1)
     shell.keys(key)
 
 

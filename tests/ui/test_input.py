@@ -164,7 +164,7 @@ async def test_history_survives_the_program(tmp_path, work):
         await stage.write("first words")
         await stage.press("enter")
         await stage.rest()
-        await stage.wait(lambda: stage.app.habits.history.load() == ["first words"])
+        await stage.wait(lambda: stage.app.user_state.history.load() == ["first words"])
     async with open_stage(tmp_path) as stage:
         await stage.write("draft")
         await stage.press("up")

@@ -135,7 +135,7 @@ async def test_theme_is_kept(tmp_path, work):
     async with open_stage(tmp_path) as stage:
         await stage.write("/theme retinue-light")
         await stage.press("enter")
-        await stage.wait(lambda: stage.app.habits.theme == "light")
+        await stage.wait(lambda: stage.app.user_state.theme == "light")
     async with open_stage(tmp_path) as stage:
         assert stage.app.theme == "retinue-light"
 

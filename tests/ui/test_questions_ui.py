@@ -32,8 +32,8 @@ def read(stage, part):
     return str(box(stage).query_one(f"#{part}").content)
 
 
-async def ask(stage, *, patience_s=0.0, waiting=1):
-    box(stage).patience_s = patience_s
+async def ask(stage, *, wait_limit_s=0.0, waiting=1):
+    box(stage).wait_limit_s = wait_limit_s
     await stage.write("go")
     await stage.press("enter")
     await stage.wait(lambda: len(stage.app.link.state.questions) == waiting and box(stage).question is not None)
@@ -118,7 +118,7 @@ async def test_command_is_read_line_by_line(tmp_path, work):
 
 async def test_writing_on_is_no_answer(tmp_path, work):
     async with open_stage(tmp_path, call("echo hi"), {"text": "done"}) as stage:
-        await ask(stage, patience_s=60)
+        await ask(stage, wait_limit_s=60)
         await stage.write("yes and no")
         await stage.press("enter")
         assert (len(stage.app.link.state.questions), stage.editor.text) == (1, "yes and no")
@@ -129,7 +129,7 @@ async def test_writing_on_is_no_answer(tmp_path, work):
 
 async def test_choosing_from_a_list_is_no_answer(tmp_path, work):
     async with open_stage(tmp_path, call("echo hi"), {"text": "done"}) as stage:
-        await ask(stage, patience_s=60)
+        await ask(stage, wait_limit_s=60)
         await stage.press("down", "down", "enter")
         assert (len(stage.app.link.state.questions), stage.editor.text) == (1, "")
         await stage.press("escape")
@@ -140,7 +140,7 @@ async def test_choosing_from_a_list_is_no_answer(tmp_path, work):
 async def test_key_pressed_twice_answers_once(tmp_path, work):
     async with open_stage(tmp_path, call("echo 1", "echo 2"), {"text": "done"}) as stage:
         await ask(stage, waiting=2)
-        box(stage).patience_s = 60
+        box(stage).wait_limit_s = 60
         await stage.press("y")
         await stage.wait(lambda: read(stage, "matter") == "echo 2")
         await stage.press("y")
@@ -153,7 +153,7 @@ async def test_key_pressed_twice_answers_once(tmp_path, work):
 async def test_writing_may_begin_at_any_time(tmp_path, work):
     async with open_stage(tmp_path, call("echo hi"), {"text": "done"}) as stage:
         await ask(stage)
-        box(stage).patience_s = 60
+        box(stage).wait_limit_s = 60
         await stage.write("draft any")
         assert (len(stage.app.link.state.questions), stage.editor.text) == (1, "draft any")
         await stage.press("escape")
@@ -188,7 +188,7 @@ async def test_stopping_takes_questions_away(tmp_path, work):
 
 async def test_hidden_questions_are_told_of(tmp_path, work):
     async with open_stage(tmp_path, call("echo hi"), {"text": "done"}) as stage:
-        box(stage).patience_s = 0
+        box(stage).wait_limit_s = 0
         stage.app.show_panel("Report", "text")
         await stage.wait(lambda: isinstance(stage.app.screen, Panel))
         stage.app.speech.say("go")
@@ -202,7 +202,7 @@ async def test_hidden_questions_are_told_of(tmp_path, work):
 
 async def put(stage, question):
     """Let somebody in the crew ask."""
-    box(stage).patience_s = 0
+    box(stage).wait_limit_s = 0
     desk = stage.app.link.crew.questions
     task = asyncio.ensure_future(desk.ask(question))
     await stage.wait(lambda: box(stage).question == question)
@@ -264,7 +264,7 @@ async def test_children_ask_under_their_name(tmp_path, work):
         {"text": "done"},
     )
     async with open_stage(tmp_path, *replies, tools=None) as stage:
-        box(stage).patience_s = 0
+        box(stage).wait_limit_s = 0
         await stage.write("go")
         await stage.press("enter")
         await stage.wait(lambda: stage.app.link.state.questions)

@@ -46,7 +46,7 @@ class DelegationTools(Struct, frozen=True, eq=False):
     find: "Callable[[], Subagents]"
     """Called when a tool is used."""
     retries: FailedCalls
-    workshop: WorktreeFactory
+    worktree_factory: WorktreeFactory
     remote: RemoteRuns | None
     """Sends runs to other machines."""
     keeps_sessions: bool
@@ -85,7 +85,7 @@ class DelegationTools(Struct, frozen=True, eq=False):
             self.read_fleet,
             self.retries,
             schedule=lambda wish: self.find().schedule(wish),
-            check_worktree=self.workshop.check,
+            check_worktree=self.worktree_factory.check,
         )
 
     def open_subagent(self, run_id: str, model: str | None = None) -> "SubagentPorts":
@@ -188,7 +188,7 @@ def make_dispatch(tools: DelegationTools, run_id: str) -> Mapping[str, Tool]:
         is_disabled=lambda name: guards.read_switches().is_agent_off(name),
         find_model=models.find_profile,
         open_model=models.open,
-        board=lambda: guards.board,
+        hook_table=lambda: guards.hook_table,
         max_steps=guards.switches.max_steps,
         base_depth=find_own_depth(tools.parts.host.environment),
     )

@@ -24,7 +24,7 @@ from retinue.engine.runner import LiveRun
 from retinue.features.extensions.candidates import ExtensionFolders, WantedExtensions, find_extensions, to_wanted
 from retinue.settings.config import Config
 from retinue.settings.request import Request
-from retinue.settings.subagents import CREW_SETTINGS, SubagentsConfig
+from retinue.settings.subagents import SUBAGENT_SETTINGS, SubagentsConfig
 from retinue.tools.selectors import Offer, list_extensions, to_extension_name
 
 if TYPE_CHECKING:
@@ -370,5 +370,5 @@ class SubagentChannels:
 
 def _list_settings(settings: SubagentsConfig) -> dict[str, Any]:
     """Return the current top-level settings, by their names in the file."""
-    plain = (setting for setting in CREW_SETTINGS if "." not in setting.key)
+    plain = (setting for setting in SUBAGENT_SETTINGS if "." not in setting.key)
     return {setting.key: getattr(settings, setting.field) for setting in plain}

@@ -165,7 +165,7 @@ class Host:
             redactor.learn(*registry.keys.list_secrets(registry.providers.values()))
         return self.models
 
-    def open_vouchers(self, paths: "Paths", loaded: "LoadedSettings") -> "TrustedSessions":
+    def open_trusted_sessions(self, paths: "Paths", loaded: "LoadedSettings") -> "TrustedSessions":
         """Return what decides which sessions can be trusted."""
         from retinue.sessions.trust import TrustedSessions
 

@@ -200,7 +200,7 @@ async def log_in(
     if found.state != "ready":
         raise UsageError(found.notice or f"MCP server {quote(name)} is disabled")
     if not found.server.can_log_in:
-        what = "has an Authorization header in its entry" if found.server.url else "is a program of this machine"
+        what = "has an Authorization header in its entry" if found.server.url else "runs on this machine"
         raise UsageError(f"MCP server {quote(name)} {what}, so there is nothing to sign in to")
     store = StoredKeys(paths, os.environ)
     around = ServerContext(paths.cwd, os.environ, TreeProbe(), logins=store)

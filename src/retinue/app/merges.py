@@ -21,7 +21,7 @@ from retinue.core.run import BRANCH_PREFIX, Question
 from retinue.engine.clock import make_run_id
 from retinue.features.commands import run_commands_in
 from retinue.features.merges.journal import MergeJournal, hold_queue, read_state
-from retinue.features.merges.queue import MergeQueue, Plea
+from retinue.features.merges.queue import AuthorRequest, MergeQueue
 from retinue.features.merges.scratch import Scratch
 from retinue.features.merges.target import MergeTarget, open_target
 from retinue.features.sandbox import open_machine
@@ -58,10 +58,10 @@ class BranchAuthors:
         known = self.is_here(run_id) or self._find_session(run_id)
         return "" if known else f"run {run_id} is in no session of this folder"
 
-    async def ask(self, plea: Plea) -> str:
-        run_id = find_run_id(plea.branch)
+    async def ask(self, author_request: AuthorRequest) -> str:
+        run_id = find_run_id(author_request.branch)
         path = "" if self.is_here(run_id) else self._find_session(run_id)
-        return await self.resume(path, run_id, render_plea(plea))
+        return await self.resume(path, run_id, render_author_request(author_request))
 
     def _find_session(self, run_id: str) -> str:
         for depth in ("*", "*/*", "*/*/*"):
@@ -76,13 +76,14 @@ def find_run_id(branch: str) -> str:
     return found[1] if found else ""
 
 
-def render_plea(plea: Plea) -> str:
+def render_author_request(author_request: AuthorRequest) -> str:
     """Return the task of an author whose branch stayed behind."""
-    refused = plea.refused
-    text = f"Your branch {plea.branch} could not land on {plea.target}: {refused.text}\n\n{refused.output}\n\n"
-    text += f"Your working copy is now {plea.merge[:12]}, your branch merged with the newest {plea.target}. "
-    if plea.paths:
-        text += "These files have conflict marks (<<<<<<< yours, >>>>>>> theirs): " + ", ".join(plea.paths)
+    refused = author_request.refused
+    text = f"Your branch {author_request.branch} could not land on {author_request.target}: {refused.text}\n\n"
+    text += f"{refused.output}\n\nYour working copy is now {author_request.merge[:12]}, your branch merged with the "
+    text += f"newest {author_request.target}. "
+    if author_request.paths:
+        text += "These files have conflict marks (<<<<<<< yours, >>>>>>> theirs): " + ", ".join(author_request.paths)
         text += ". Edit them so that both changes keep their meaning, and remove the marks. "
     else:
         text += "Change it so that the check passes. "
@@ -173,7 +174,7 @@ def find_problem(config: Config) -> str:
     verify = config.crew.settings.landing.verify
     if not verify:
         return (
-            f"{KEY} is not set: name the shell commands that must pass before a branch lands in subagents.json, "
+            f"{KEY} is not set: set it in subagents.json to the shell commands that must pass before a branch lands, "
             "or use --no-verify to land what merges cleanly"
         )
     return find_refusal(config, KEY, list(verify), "nothing lands without it")

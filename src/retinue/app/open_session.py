@@ -336,8 +336,8 @@ def _leads_away(host: Host, session: Session, paths: Paths, loaded: LoadedSettin
     """Return whether a session continues in another folder; an untrusted session does not, with a note."""
     if not session.cwd or Path(session.cwd) == paths.cwd or host.request.session.is_alone:
         return False
-    vouchers = host.open_vouchers(paths, loaded)
-    if session.path is None or vouchers.believes_folder(session.path, session.id, session.cwd):
+    trusted_sessions = host.open_trusted_sessions(paths, loaded)
+    if session.path is None or trusted_sessions.believes_folder(session.path, session.id, session.cwd):
         return True
     host.say(
         f"session {quote(session.id)} says that it belongs to {quote(session.cwd, 200)}, but it is not from your own "

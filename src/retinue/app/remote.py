@@ -26,7 +26,7 @@ from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
 from retinue.settings.paths import find_agent_dir, find_home, find_paths
 from retinue.settings.request import Request, SessionStart, SessionWish
-from retinue.settings.subagents import SubagentsConfig, find_user_file, load_crew
+from retinue.settings.subagents import SubagentsConfig, find_user_file, load_subagents
 
 if TYPE_CHECKING:
     from retinue.app.retinue import Retinue
@@ -67,7 +67,7 @@ def open_remote(parts: "SessionParts", cluster: "Cluster | None" = None) -> "Rem
     if cluster is None and not find_database(config.crew.settings, environment):
         return None
     from retinue.durable.cluster.backend import ClusterBackend, ClusterPorts
-    from retinue.settings.run_config import build_premises
+    from retinue.settings.run_config import build_process_context
 
     def connect(warn: Callable[[str], None]) -> "Cluster":
         return cluster or open_cluster(config.crew.settings, environment, warn)
@@ -83,7 +83,9 @@ def open_remote(parts: "SessionParts", cluster: "Cluster | None" = None) -> "Rem
         ClusterPorts(
             open_cluster=connect,
             find_width=find_width,
-            build_premises=partial(build_premises, config, parts.child_models, environment, tuple(parts.child_tools)),
+            build_process_context=partial(
+                build_process_context, config, parts.child_models, environment, tuple(parts.child_tools)
+            ),
             find_labels=_find_labels,
             open_below=below.open,
             guards_below=below.has_guards,
@@ -170,7 +172,7 @@ async def start_worker(wish: WorkerOptions, stop: asyncio.Event, say: Callable[[
         return Retinue(
             job.workspace,
             request=to_request(job, job.sessions / assignment.session, approve=wish.approve),
-            environment={**os.environ, **select(assignment.marks, MARKS), **job.surroundings},
+            environment={**os.environ, **select(assignment.marks, MARKS), **job.extra_environment},
             sent=SentRun(
                 features=features,
                 open_remote=partial(open_remote, cluster=cluster),
@@ -278,4 +280,4 @@ def check_remote(environment: Mapping[str, str]) -> list[Item]:
 
 def _load_own(environment: Mapping[str, str]) -> SubagentsConfig:
     # A project's file must not set this.
-    return load_crew(find_paths(".", environment), environment, trusted=False).settings
+    return load_subagents(find_paths(".", environment), environment, trusted=False).settings

@@ -362,7 +362,7 @@ async def change_setting(
 ) -> SettingChange:
     """Write a setting, apply it to the session and notify extensions; None removes it. Raises UsageError."""
     from retinue.settings.preferences import Preferences
-    from retinue.settings.subagents import load_crew
+    from retinue.settings.subagents import load_subagents
 
     config, problem = opened.config, ""
     values = {name: value for name, value in host.settings.crew.items() if name != key}
@@ -376,7 +376,7 @@ async def change_setting(
         problem = str(error)
         values |= {} if text is None else {key: own.read(key, text)[1]}
     host.settings = structs.replace(host.settings, crew=values)
-    crew = load_crew(config.paths, host.environment, trusted=config.is_trusted, flags=values)
+    crew = load_subagents(config.paths, host.environment, trusted=config.is_trusted, flags=values)
     opened.apply_settings(crew, persisted=not problem)
     if key == "approvals":
         opened.parts.guards.choose_mode(crew.settings.approvals)

@@ -154,7 +154,7 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
 
     `rights` are those of the main agent; `watchers` observe every run.
     """
-    parts, workshop = delegation.parts, delegation.workshop
+    parts, worktree_factory = delegation.parts, delegation.worktree_factory
     host, clock, settings = parts.host, parts.host.clock, parts.config.crew.settings
     # Restored runs start before the session has its `subagents`.
     subagents: Subagents
@@ -164,7 +164,7 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
     survey = partial(survey_place, environment=host.environment)
     builder = RunBuilder(RunHost(clock, parts.child_models, survey, host.revoked, host.gates), config, root=rights)
     async with AsyncExitStack() as resources:
-        resources.callback(workshop.close)
+        resources.callback(worktree_factory.close)
         if tools.remote is not None:
             resources.push_async_callback(tools.remote.close)
         backend = await open_backend(
@@ -180,10 +180,10 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
             host.gates.restore(LimitPause(pause.gate, pause.provider, pause.until_ms))
         resources.push_async_callback(backend.close)
         returning = backend.returning | backend.paused
-        copies = await workshop.tidy(returning) if has_left_copies(remains) else {}
-        await find_branches(remains, returning, workshop, main.setup.cwd)
-        aftermath = CrashOutcomes(main.session, clock, remains, copies)
-        remains.drop_used(aftermath.read_words)
+        copies = await worktree_factory.tidy(returning) if has_left_copies(remains) else {}
+        await find_branches(remains, returning, worktree_factory, main.setup.cwd)
+        crash_outcomes = CrashOutcomes(main.session, clock, remains, copies)
+        remains.drop_used(crash_outcomes.read_words)
         main.bus.listen(builder.tree.hear, pieces=False, kinds=builder.tree.hears)
         if parts.extensions.servers is not None:
             parts.extensions.servers.join(builder.tree.rights.admit)
@@ -204,7 +204,7 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
                 answer_s=settings.limits.answer_seconds,
             ),
             open_notifier=lambda manager: open_notifier(
-                manager, backend, partial(_render, tools), clock, reactions.rouse
+                manager, backend, partial(_render, tools), clock, reactions.on_report
             ),
             watchers=[*([] if parts.recorder is None else [parts.recorder.watch]), transcripts.watch, *watchers],
             # In a run that was sent here, questions to the user are about approvals only.
@@ -217,7 +217,7 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
         was_paused, resources = bool(remains.pauses), resources.pop_all()
         subagents = Subagents(tools, manager, builder, reactions, schedules, resources, dismissed, was_paused)
     try:
-        untold = manager.recover(remains, aftermath.judge)
+        untold = manager.recover(remains, crash_outcomes.judge)
         RunCleanup(manager, backend, clock).open(untold)
         if schedules is not None:
             backend.start("scheduler", schedules.run())
@@ -241,14 +241,14 @@ def _is_own_session(parts: SessionParts) -> bool:
     if session.path is None or parts.host.request.session.is_alone:
         return True
     is_fresh = not any(True for _ in session.customs(CREW))
-    vouchers = parts.host.open_vouchers(config.paths, config.loaded)
-    return vouchers.judge(session.path, session.id, config.paths.cwd, is_fresh=is_fresh)
+    trusted_sessions = parts.host.open_trusted_sessions(config.paths, config.loaded)
+    return trusted_sessions.judge(session.path, session.id, config.paths.cwd, is_fresh=is_fresh)
 
 
 def _build_config(tools: DelegationTools) -> RunConfig:
     parts, remote = tools.parts, tools.remote
     config, guards = parts.config, parts.guards
-    asked, is_narrowed = find_features(config.roster, tools.workshop), config.is_narrowed
+    asked, is_narrowed = find_features(config.roster, tools.worktree_factory), config.is_narrowed
     # A dispatched run never dispatches.
     shared = {name: tool for name, tool in tools.make(parts.run_id).items() if name != DISPATCH}
     shared[ASK] = AskParentTool(lambda *asked: tools.find().manager.questions.ask(*asked))
@@ -295,11 +295,13 @@ def _send_out(tools: DelegationTools, setup: RunSetup, remote_request: RemoteReq
     if remote_request.runner == REMOTE and tools.remote is not None:
         return tools.remote.send(setup, remote_request, tools.find().manager)
     from retinue.engine.external.run import ProcessStarter  # slow import: most subagents work in this process
-    from retinue.settings.run_config import build_premises
+    from retinue.settings.run_config import build_process_context
 
     host = parts.host
-    premises = build_premises(parts.config, parts.child_models, host.environment, parts.child_tools, setup.cwd)
-    return ProcessStarter(premises, host.clock, tools.find().manager.questions.ask).send(setup, remote_request)
+    process_context = build_process_context(
+        parts.config, parts.child_models, host.environment, parts.child_tools, setup.cwd
+    )
+    return ProcessStarter(process_context, host.clock, tools.find().manager.questions.ask).send(setup, remote_request)
 
 
 def _find_width(tools: DelegationTools) -> int:

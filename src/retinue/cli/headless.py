@@ -182,7 +182,7 @@ class Headless:
 
     def _follow(self, crew: Retinue, progress: "Progress") -> None:
         """Show the progress of the run on a terminal."""
-        crew.listen(lambda event: progress(event) if event.run_id == crew.run_id else progress.tell_crew(event))
+        crew.listen(lambda event: progress(event) if event.run_id == crew.run_id else progress.tell_subagent(event))
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()

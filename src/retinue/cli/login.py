@@ -10,7 +10,7 @@ from retinue.core.errors import KeyRefused, ModelError, RetinueError, UsageError
 
 _LONGEST = 65_536
 _MCP = "mcp:"
-_PATIENCE_S = 300.0
+_WAIT_LIMIT_S = 300.0
 
 
 def run_login(options: Options) -> int:
@@ -41,7 +41,7 @@ def _log_in(options: Options, name: str) -> int:
 
             await asyncio.to_thread(webbrowser.open, url)
 
-    was_needed, path = asyncio.run(log_in(name, options.approve, show, _PATIENCE_S))
+    was_needed, path = asyncio.run(log_in(name, options.approve, show, _WAIT_LIMIT_S))
     done = f"signed in; the tokens are stored in {path}" if was_needed else "asks for no sign-in; nothing is stored"
     sys.stdout.write(f"{_MCP}{name}: {done}\n")
     return 0

@@ -24,7 +24,7 @@ def run_http(options: Options) -> int:
     """Serve until a signal arrives; returns the exit status."""
     port, host, token = read_port(options.port), options.host.strip("[]") or "127.0.0.1", os.environ.get(VARIABLE, "")
     if options.host and not token:
-        raise UsageError(f"--host lets other machines in, so it needs a token of your own: set {VARIABLE}")
+        raise UsageError(f"--host lets other machines connect, so it needs a token of your own: set {VARIABLE}")
     if token and not _TOKEN.fullmatch(token):
         raise UsageError(f"{VARIABLE} may contain letters, digits and . _ ~ + / - only, and = at its end")
     try:

@@ -74,14 +74,14 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
         (
             (
                 "[SESSION]",
-                "restore files and conversation to before a prompt; default: the last of the newest session",
+                "restore files and conversation as before a prompt; default: the last of the newest session",
             ),
         ),
     ),
     "undo": (
         "rewind.run_undo",
         "--ours --theirs --dry-run",
-        (("RUN", "take out what one agent changed; RUN is its id or the beginning of it"),),
+        (("RUN", "undo what one agent changed; RUN is its id or the start of its id"),),
     ),
     "serve": (
         "serve.run_serve",
@@ -91,7 +91,7 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     "attach": (
         "attach.run_attach",
         "--list --stop --json",
-        (("[SESSION]", "open a session of the background or of retinue serve in this terminal"),),
+        (("[SESSION]", "open a session that runs in the background or in retinue serve"),),
     ),
     "mcp": (
         "line_server.run_mcp",
@@ -101,7 +101,7 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     "acp": (
         "line_server.run_acp",
         f"{_MODEL} --no-session --session-dir",
-        (("", "be the agent of an editor that speaks the Agent Client Protocol"),),
+        (("", "run as the agent of an editor, over the Agent Client Protocol"),),
     ),
     "worker": (
         "worker.run_worker",
@@ -113,7 +113,7 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
         "--json --database --days --unfetched",
         (
             ("[status]", "show workers, queues and runs of the shared database"),
-            ("fetch RUN", "put the changes of a finished run on a branch of this repository"),
+            ("fetch RUN", "save the changes of a finished run as a branch of this repository"),
             ("prune", "delete the data of old runs; needs --days"),
         ),
     ),
@@ -123,7 +123,7 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
         (
             (
                 "[PROVIDER]",
-                "check an API key and store it in auth.json; a key in a pipe is read from there",
+                "check an API key and store it in auth.json; asks for the key, or reads it from a pipe",
             ),
             ("mcp:NAME", "sign in to an MCP server through the browser"),
         ),
@@ -131,7 +131,7 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     "logout": (
         "login.run_logout",
         "",
-        (("[PROVIDER]", "remove an entry of a provider, or of mcp:NAME, from auth.json"),),
+        (("[PROVIDER]", "remove the entry of a provider or of mcp:NAME from auth.json"),),
     ),
     "models": (
         "models.list_models",
@@ -141,7 +141,7 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     "schedules": (
         "schedules.run_schedules",
         "--json",
-        (("", "list the scheduled agents of this project"), ("cancel ID", "cancel one")),
+        (("", "list the scheduled agents of this project"), ("cancel ID", "cancel a scheduled agent")),
     ),
     "sessions": ("sessions.list_sessions", "--json --all --session-dir", (("", "list the sessions of this folder"),)),
     "completion": (
@@ -150,7 +150,7 @@ COMMANDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
         (
             (
                 "bash|zsh|fish [WORD...]",
-                "print a completion script; with words, the completions of the last",
+                "print a completion script; with words, list the completions of the last one",
             ),
         ),
     ),
@@ -222,7 +222,7 @@ FLAGS = {
         "KEY",
         "decide about this command of the project's subagents.json, such as verify, or AGENT/verify",
     ),
-    "--limit": ("", "N", "list at most so many calls (20)"),
+    "--limit": ("", "N", "list at most N calls (20)"),
     "--tool": ("", "NAME", "only calls of this tool"),
     "--run": ("", "ID", "only calls of this run"),
     "--search": ("", "", "only web searches"),
@@ -232,17 +232,17 @@ FLAGS = {
     "--http": ("", "", "serve over HTTP on this machine instead, to hosts that have the printed token"),
     "mcp --host": ("", "NAME", "with --http: the name or address to listen on; needs your own RETINUE_MCP_TOKEN"),
     "--port": ("", "N", "the port on this machine (default: any free port)"),
-    "--host": ("", "NAME", "the name or address to listen on (default: 127.0.0.1); others than loopback need TLS"),
+    "--host": ("", "NAME", "the name or address to listen on (default: 127.0.0.1); any other than loopback needs TLS"),
     "--tls-cert": ("", "FILE", "the server's certificate, as PEM"),
     "--tls-key": ("", "FILE", "the key of the certificate, as PEM"),
-    "rewind --to": ("", "N", "to before the N-th prompt (default: the last)"),
+    "rewind --to": ("", "N", "go back to before the N-th prompt (default: the last)"),
     "--files": ("", "", "only the files"),
     "--conversation": ("", "", "only the conversation"),
     "rewind --list": ("", "", "list the prompts"),
     "--undo": ("", "", "take back the last rewind or undo of this folder"),
     "--ours": ("", "", "where others changed the same lines later, keep what is there now"),
-    "--theirs": ("", "", "where others changed the same lines later, put back what was there before the run"),
-    "undo --dry-run": ("", "", "say what would be done, but change nothing"),
+    "--theirs": ("", "", "where others changed the same lines later, restore what was there before the run"),
+    "undo --dry-run": ("", "", "show what would change, but change nothing"),
     "--list": ("", "", "list the sessions in the background"),
     "--stop": ("", "", "close the session instead; it can be resumed"),
     "--database": ("", "URL", "the shared Postgres (default: RETINUE_DATABASE, else subagents.json)"),
@@ -251,7 +251,7 @@ FLAGS = {
     "--drain": ("", "SECONDS", "how long active runs may take to finish after a stop signal (30)"),
     "--days": ("", "N", "prune: keep runs that finished in the last N days"),
     "--unfetched": ("", "", "prune: also runs whose result no front end has fetched"),
-    "--no-check": ("", "", "store the key without asking the provider whether it is right"),
+    "--no-check": ("", "", "store the key without checking it with the provider"),
     "--refresh": ("", "", "first ask the providers for their models"),
     "land --all": ("", "", "all branches of agents that have not landed"),
     "--onto": ("", "BRANCH", "land on this branch instead of the one that is checked out"),
@@ -435,8 +435,9 @@ def _describe_unknown(name: str, command: str, flags: dict[str, tuple[str, str]]
     from difflib import get_close_matches
 
     # Compare without the dashes, which make short flags look similar.
-    words = {flag.lstrip("-"): flag for flag in flags}
-    close = get_close_matches(name.lstrip("-"), words, 1, 0.6)
+    words, bare = {flag.lstrip("-"): flag for flag in flags}, name.lstrip("-")
+    # Exchanged letters first: `--modle` is nearer to --model than to --mode.
+    close = [word for word in words if sorted(word) == sorted(bare)] or get_close_matches(bare, words, 1, 0.6)
     place = f"retinue {command}".rstrip()
     hint = f"; did you mean {words[close[0]]}?" if close else f"; see {place} --help"
     return f"unknown option {quote(name)}{hint}"

@@ -1,9 +1,9 @@
-"""`retinue rewind` and `retinue undo`: bring files and conversation back, or take out what one agent changed."""
+"""`retinue rewind` and `retinue undo`: bring files and conversation back, or undo what one agent changed."""
 
 import asyncio
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 
 from retinue.cli.options import Options
@@ -59,7 +59,7 @@ def run_rewind(options: Options) -> int:
         _print_paths(f"Rewound to before prompt {point.number}: ", done.paths)
         sys.stdout.write(f"The prompt was: {escape_line(point.text, 200)}\n" if moves else "")
         _tell(done.notes)
-        say("retinue rewind --undo takes this back")
+        say("to take this back: retinue rewind --undo")
         return 0
 
 
@@ -77,20 +77,23 @@ def run_undo(options: Options) -> int:
         for path, why in report.conflicts.items():
             sys.stdout.write(f"{escape_line(path, 300)}: {escape_line(why, 300)}\n")
         say(
-            f"nothing was changed: {len(report.conflicts)} files of {name} conflict. --ours keeps what is there now "
-            "in these places, --theirs puts back what was there before the run"
+            f"nothing was changed: what {name} changed conflicts in {_count(report.conflicts)}. --ours keeps what is "
+            "there now in these places, --theirs restores what was there before the run"
         )
         return 1
-    _print_paths(f"{'Would take' if options.dry_run else 'Took'} out what {name} changed: ", report.paths)
+    _print_paths(f"{'Would undo' if options.dry_run else 'Undid'} what {name} changed: ", report.paths)
     _tell(report.notes)
     if report.paths and not options.dry_run:
-        say("retinue rewind --undo takes this back")
+        say("to take this back: retinue rewind --undo")
     return 0
 
 
 def _print_paths(title: str, paths: list[str]) -> None:
-    count = f"{len(paths)} file{'' if len(paths) == 1 else 's'}" if paths else "no files"
-    sys.stdout.write(f"{title}{count}\n" + "".join(f"  {escape_line(path, 300)}\n" for path in paths))
+    sys.stdout.write(f"{title}{_count(paths)}\n" + "".join(f"  {escape_line(path, 300)}\n" for path in paths))
+
+
+def _count(paths: Collection[str]) -> str:
+    return f"{len(paths)} file{'' if len(paths) == 1 else 's'}" if paths else "no files"
 
 
 def _tell(notes: Iterable[str]) -> int:

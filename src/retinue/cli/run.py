@@ -69,7 +69,7 @@ class _AgentRun(Headless):
         def hear(event: Event) -> None:
             run = crew.session_runs.find(event.run_id)
             if run is None or run.parent_id != crew.run_id:
-                progress.tell_crew(event)
+                progress.tell_subagent(event)
             elif isinstance(event, RunStarted):
                 progress.model = crew.session_runs.find_model(run.id) or progress.model
                 crew.session_runs.overhear(run.id, progress)

@@ -38,7 +38,7 @@ def _check_host(options: Options, host: str) -> None:
             return
     if host != "localhost" and not options.tls_cert:
         raise UsageError(
-            f"--host {quote(host)} is not this machine only, so it needs --tls-cert and --tls-key; "
+            f"--host {quote(host)} lets other machines connect, so it needs --tls-cert and --tls-key; "
             "or omit --host and use a tunnel: ssh -L PORT:127.0.0.1:PORT HOST"
         )
 

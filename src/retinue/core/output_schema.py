@@ -59,7 +59,7 @@ def check_schema(schema: Any, *, patterns: bool = True) -> dict[str, Any]:
 def parse_schema(data: bytes | str) -> Any:
     """Return the JSON value of a schema file. Raises UsageError."""
     if len(data) > MAX_CHARS:
-        raise UsageError(f"larger than {MAX_CHARS} bytes; no schema may be")
+        raise UsageError(f"larger than {MAX_CHARS} bytes, the limit for a schema")
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:

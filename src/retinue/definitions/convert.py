@@ -137,7 +137,11 @@ def _render_pi(wanted: _Wanted) -> str:
     definition = wanted.definition
     fields: dict[str, FieldValue | None] = {}
     for field in [name for name in wanted.values if name not in _NOT_IN_PI]:
-        note = "here the model is a choice, not a wish" if field == "model" and definition.is_model_wish else ""
+        note = (
+            "the original only prefers this model; the new file requires it"
+            if field == "model" and definition.is_model_wish
+            else ""
+        )
         value = wanted.take(field, "approximated" if note else "kept", note)
         fields[field] = list(value) if isinstance(value, tuple) else value
     for field in ("tools", "allowed_subagents", "fallback_models"):
@@ -210,7 +214,9 @@ def _take_all_tools(wanted: _Wanted, tool: str) -> bool:
     if denied := [word for word in definition.tools.denied if ":" in word or word.startswith("mcp__")]:
         wanted.refuse("disallowed_tools", f"{tool} cannot deny {denied[0]}")
     for field in ("tools", "disallowed_tools"):
-        wanted.take(field, "approximated", f"{tool} has no lists of tools; what it gives is not more")
+        wanted.take(
+            field, "approximated", f"{tool} has no lists of tools; the agent gets no more tools than it has here"
+        )
     wanted.take("mcp_servers", "approximated", f"servers are configured in {tool}")
     return readonly
 
@@ -268,10 +274,10 @@ def _render_opencode(wanted: _Wanted) -> str:
             if key not in given and (key not in free or asked & {"*", "all", *(tool.lower() for tool in tools)})
         }
         if denied := [word for word in definition.tools.denied if ":" in word or word.startswith("mcp__")]:
-            wanted.refuse("disallowed_tools", f"OpenCode names {denied[0]} otherwise")
+            wanted.refuse("disallowed_tools", f"OpenCode has another name for {denied[0]}")
         lost = ""
     note = "denied by `permission`; `edit` covers write" if is_lossy else ""
-    note = f"not given: {lost}, since OpenCode names tools of servers otherwise" if lost else note
+    note = f"not given: {lost}, since OpenCode has other names for tools of servers" if lost else note
     wanted.take("tools", "approximated" if note else "kept", note)
     wanted.take("disallowed_tools", "approximated" if note else "kept", note)
     wanted.take("mcp_servers", "ignored", "servers are configured in OpenCode")
@@ -360,7 +366,7 @@ def _render_copilot(wanted: _Wanted) -> str:
 
 def _render_gemini(wanted: _Wanted) -> str:
     definition = wanted.definition
-    wanted.take("allowed_subagents", "approximated", "agents of Gemini CLI start no others")
+    wanted.take("allowed_subagents", "approximated", "agents of Gemini CLI cannot start other agents")
     seconds = wanted.take("max_seconds")
     fields: dict[str, FieldValue | None] = {
         "name": wanted.take("name"),
@@ -382,7 +388,7 @@ def _render_gemini(wanted: _Wanted) -> str:
 def _list_tools(wanted: _Wanted) -> tuple[list[str] | None, list[str]]:
     """The listed and the denied tools; a selector of extensions cannot be held."""
     if selectors := wanted.definition.tools.selectors:
-        wanted.refuse("tools", f"{quote(selectors[0])} has no form in {wanted.target}")
+        wanted.refuse("tools", f"{quote(selectors[0])} cannot be written for {wanted.target}")
     names, denied = wanted.values.get("tools"), list(wanted.values.get("disallowed_tools", ()))
     if {"*", "all"} & {word.lower() for word in denied}:
         return [], []

@@ -239,7 +239,7 @@ def apply_denials(definition: Definition, denials: Collection[Denial]) -> Defini
         elif uses := find_uses(result, rule.some):
             listed = ", ".join(sorted(uses))
             faults.append(
-                f"{rule.path}: {rule.rule}: is about some uses of {listed}, which retinue cannot tell apart; "
+                f"{rule.path}: {rule.rule}: restricts only some uses of {listed}, which retinue cannot tell apart; "
                 "deny the tool to the agent as a whole"
             )
     if not faults:

@@ -437,7 +437,7 @@ def _find_real(descriptor: int, path: str) -> str:
 def decode(data: bytes, path: str) -> tuple[str, Diagnostic | None]:
     """Decode a file; returns the text, or a diagnostic if it is not valid text."""
     if len(data) > MAX_BYTES:
-        return "", _tell(path, f"is larger than {MAX_BYTES} bytes; no agent file is", "too-large")
+        return "", _tell(path, f"is larger than {MAX_BYTES} bytes, the limit for an agent file", "too-large")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "", _tell(path, "is UTF-16; save it as UTF-8", "encoding", 1)
     if (position := data.find(0)) >= 0:

@@ -207,7 +207,10 @@ def check_name(name: str) -> None:
 def delete_definition(definition: Definition) -> None:
     """Delete an agent's file (a link, not its target). Raises UsageError for a packaged agent, else ConfigError."""
     if definition.source == "builtin":
-        raise UsageError(f"{quote(definition.name)} is packaged with retinue; disable it with a file of the same name")
+        raise UsageError(
+            f"{quote(definition.name)} is packaged with retinue; to switch it off: "
+            f"retinue agents disable {definition.name}"
+        )
     try:
         os.unlink(definition.path)
     except OSError as error:

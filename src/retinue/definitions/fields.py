@@ -254,7 +254,7 @@ class AgentFields:
                 plain = None
         if isinstance(plain, list) and all(isinstance(item, dict) for item in plain):
             return tuple(plain)
-        self.reject(field, "a list of objects", "nothing passes until this is fixed")
+        self.reject(field, "a list of objects", "every call is denied until this is fixed")
         return ({},)
 
     def read_schema(self) -> tuple[dict[str, Any] | None, str]:

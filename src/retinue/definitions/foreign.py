@@ -111,7 +111,9 @@ def build_agent(
     )
     for field, rule, tools in draft.patterns:
         if find_uses(definition, tools):
-            fields.block(field, f"{quote(rule, 80)} is about some uses of a tool, which retinue cannot tell apart")
+            fields.block(
+                field, f"{quote(rule, 80)} restricts only some uses of a tool, which retinue cannot tell apart"
+            )
     return replace(
         definition,
         enabled=draft.enabled and not fields.is_disabled,

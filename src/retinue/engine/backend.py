@@ -47,11 +47,11 @@ class LocalBackend:
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._excite: Callable[[], None] = lambda: None
+        self._restore_collector: Callable[[], None] = lambda: None
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
-        self._excite = calm_collector()
+        self._restore_collector = calm_collector()
         return self
 
     async def __aexit__(self, *error: Any) -> None:
@@ -60,7 +60,7 @@ class LocalBackend:
         try:
             await self._group.__aexit__(*error)
         finally:
-            self._excite()
+            self._restore_collector()
 
     def start(self, run_id: str, work: Coroutine[Any, Any, None]) -> None:
         task = self._group.create_task(work)

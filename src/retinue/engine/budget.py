@@ -295,9 +295,9 @@ def _count_bytes(messages: Sequence[Message]) -> int:
 def fit_output(price: Price, size: int, wanted: int, tokens: float, usd: float) -> int:
     """Return how many of the wanted output tokens are covered by these tokens and dollars."""
     output, spare = min(wanted, tokens - size), usd - bound_price(price, size, 0)
-    dearest = bound_price(price, 0, 1)
-    if dearest > 0 and spare != float("inf"):
-        output = min(output, spare / dearest)
+    highest_price = bound_price(price, 0, 1)
+    if highest_price > 0 and spare != float("inf"):
+        output = min(output, spare / highest_price)
     return max(0, int(output)) if spare >= 0 else 0
 
 

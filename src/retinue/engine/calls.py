@@ -296,14 +296,14 @@ async def ask_hooks(call: ToolCall, tool: Tool, hooks: Sequence[CallHook]) -> An
             text = f"{', '.join(map(quote, answer.by))} changed its arguments: {'; '.join(problems[:8])}"
             return ToolResult.of(f"{call.name} was not run: {text}", {}, is_error=True)
         if at in changers:
-            return ToolResult.of(f"{call.name} was not run: {describe_quarrel(by)}", {}, is_error=True)
+            return ToolResult.of(f"{call.name} was not run: {describe_hook_conflict(by)}", {}, is_error=True)
         call, made = structs.replace(call, arguments=arguments), Amendment(arguments, by)
         changers.add(at)
         at, changer = 0, at
     return made
 
 
-def describe_quarrel(by: Sequence[str]) -> str:
+def describe_hook_conflict(by: Sequence[str]) -> str:
     return f"hooks do not agree about its arguments ({', '.join(map(quote, dict.fromkeys(by)))})"
 
 
@@ -343,14 +343,14 @@ def _bound(result: ToolResult, name: str, most: int) -> ToolResult:
 class WaitingHook:
     """Wraps a hook that may wait for a person, so that the run does not look idle."""
 
-    def __init__(self, hook: CallHook, patience: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, hook: CallHook, pause_idle: Callable[[], AbstractContextManager[None]]) -> None:
         self._hook = hook
-        self._patience = patience
+        self._pause_idle = pause_idle
 
     async def before(self, call: ToolCall, tool: Tool) -> Answer:
-        with self._patience():
+        with self._pause_idle():
             return await self._hook.before(call, tool)
 
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
-        with self._patience():
+        with self._pause_idle():
             return await self._hook.after(call, tool, result)

@@ -105,13 +105,13 @@ class LimitWait:
         if self._warm_up is None:
             return await model.reply(request, draft)
         async with AsyncExitStack() as stack:
-            with self._scope.patience():
+            with self._scope.pause_idle():
                 await stack.enter_async_context(self._warm_up.join(model.info, request, draft))
             return await model.reply(request, draft)
 
     async def choose(self, own: Model) -> tuple[Model, Passage]:
         """Wait until the model of the run or a fallback model may be asked."""
-        model, passage = own, await self._enter(own.info, self._measure_patience)
+        model, passage = own, await self._enter(own.info, self._find_longest_wait)
         if passage is None:
             model = self._find_fallback() or own
             passage = await self._enter(model.info) or Passage()
@@ -139,7 +139,7 @@ class LimitWait:
     def give_up(self, passage: Passage) -> None:
         self._gates.give_up(passage)
 
-    def _measure_patience(self, pause: LimitPause) -> float | None:
+    def _find_longest_wait(self, pause: LimitPause) -> float | None:
         """Seconds until the run asks a fallback model; None if there is none that can be asked."""
         if not self._fallbacks.models or self._find_fallback() is None:
             return None
@@ -160,7 +160,7 @@ class LimitWait:
         self._substitute = ref
         provider, _, model_id = (ref or own.info.ref).partition("/")
         self._publish(ModelChanged(run_id=self._run_id, provider=provider, model_id=model_id))
-        again = f"{own.info.ref} can be asked again" if not ref else f"{own.info.provider}: limit reached"
+        again = f"{own.info.ref} is available again" if not ref else f"{own.info.provider}: limit reached"
         self._publish(Warned(run_id=self._run_id, text=f"{again}; continuing with {ref or own.info.ref}"))
 
     def _begin(self, pause: LimitPause) -> None:

@@ -175,9 +175,9 @@ class Manager:
         The run is not idle meanwhile, nor are those that wait for it in a call.
         """
         parent_id, above = run.parent_id, run
-        with ExitStack() as patience:
+        with ExitStack() as pause_idle:
             while (live := self.live(above.id)) is not None:
-                patience.enter_context(live.setup.patience())
+                pause_idle.enter_context(live.setup.pause_idle())
                 parent = self._runs.find(above.parent_id)
                 if above.is_background or parent is None:
                     break

@@ -267,7 +267,7 @@ class IdleWaker:
         """Do not wake the main agent for this run alone: another caller waits for it."""
         self._spared.add(run_id)
 
-    def rouse(self, message: CustomMessage) -> None:
+    def on_report(self, message: CustomMessage) -> None:
         """Wake the main agent: a report is in its inbox."""
         details = message.details or {}
         ids = [details.get("id"), *(other.get("id") for other in details.get("others", ()))]

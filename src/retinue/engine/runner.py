@@ -68,7 +68,7 @@ class LiveRun:
 
     def __init__(self, setup: RunSetup, session: Session, *, clock: Clock) -> None:
         self._scope = Scope()
-        setup = setup.change(session_id=session.id, patience=self._scope.patience)
+        setup = setup.change(session_id=session.id, pause_idle=self._scope.pause_idle)
         self.setup = setup
         self.session = session
         self.journal = Journal(
@@ -397,7 +397,7 @@ class LiveRun:
                 attempts.give_up(failure.message)
                 return replace(ending, error="; ".join(filter(None, (ending.error, plan.reason))))
             attempts.schedule(plan.delay_s, self.setup.retry.max_retries, ending.error)
-            with self._scope.patience():
+            with self._scope.pause_idle():
                 await self._clock.sleep(plan.delay_s)
             self._conversation.omit_last()
 
@@ -474,7 +474,7 @@ class LiveRun:
             ),
             publish=self._publish,
             clock=self._clock,
-            hooks=[WaitingHook(hook, self._scope.patience) for hook in setup.hooks],
+            hooks=[WaitingHook(hook, self._scope.pause_idle) for hook in setup.hooks],
             refusals={**self._refuse_inherited(), **setup.refusals},
             tool_s=setup.limits.tool_s,
             limit=self._scope.limit,

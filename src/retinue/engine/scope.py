@@ -27,7 +27,7 @@ class Scope:
         self._task: asyncio.Task[Any] | None = None
         self._timers: dict[Reason, asyncio.TimerHandle] = {}
         self._last_activity_s = 0.0
-        self._patience = _IdlePause(self)
+        self._pause_idle = _IdlePause(self)
         self._holds = 0
         self._held_s = 0.0
         """How long times have stood still; while they do, minus when that began."""
@@ -49,9 +49,9 @@ class Scope:
         if task is not None:
             self._last_activity_s = task.get_loop().time()
 
-    def patience(self) -> "_IdlePause":
+    def pause_idle(self) -> "_IdlePause":
         """Return a context manager that suspends the idle time, for waits that have a limit of their own."""
-        return self._patience
+        return self._pause_idle
 
     @property
     def is_active(self) -> bool:
@@ -69,7 +69,7 @@ class Scope:
             return
         now_s = asyncio.get_running_loop().time()
         self._held_s -= now_s
-        self._patience.__enter__()
+        self._pause_idle.__enter__()
         if (timer := self._timers.pop(Reason.WALL_TIMEOUT, None)) is not None:
             self._wall_rest_s = timer.when() - now_s
             timer.cancel()
@@ -84,7 +84,7 @@ class Scope:
             return
         now_s = asyncio.get_running_loop().time()
         self._held_s += now_s
-        self._patience.__exit__()
+        self._pause_idle.__exit__()
         if self._wall_rest_s is not None and self._task is not None:
             self._arm_wall(self._wall_rest_s)
         for limit, rest_s in self._tools.items():
@@ -146,7 +146,7 @@ class Scope:
             nonlocal size
             if size != (size := measure()):
                 self.touch()
-            rest_s = idle_s if self._patience.depth else self._last_activity_s + idle_s - loop.time()
+            rest_s = idle_s if self._pause_idle.depth else self._last_activity_s + idle_s - loop.time()
             if rest_s <= 0:
                 self.cancel(Reason.IDLE_TIMEOUT)
             else:

@@ -89,7 +89,7 @@ class RunSetup(Struct, frozen=True):
     """Lets the first of several runs ask alone; None if all may ask at once."""
     gates: Gates | None = None
     """Where it waits for usage limits; None for gates of its own."""
-    patience: Callable[[], AbstractContextManager[None]] = nullcontext
+    pause_idle: Callable[[], AbstractContextManager[None]] = nullcontext
     """Context manager in which waiting does not count as idle time; set by the run."""
 
     def change(self, **parts: Any) -> "RunSetup":

@@ -21,20 +21,20 @@ class ConfigFolders(Struct, frozen=True):
     """The project's trusted configuration folders."""
     has_notes: bool
     """Whether agent notes in the project are used."""
-    workshop: WorktreeFactory | None = None
+    worktree_factory: WorktreeFactory | None = None
     """Creates worktrees for runs; None for a main agent, which works in place."""
     boundaries: Boundaries | None = None
     """Confines the commands of runs; None means no sandbox."""
-    glance: SkillCheck = field(default_factory=SkillCheck)
+    skill_check: SkillCheck = field(default_factory=SkillCheck)
 
 
 def build_features(plan: RunPlan, grounds: ConfigFolders) -> list[Feature]:
     """Build the features of a run; the worktree comes first, and memory comes before skills in the prompt."""
     definition, features = plan.definition, list[Feature]()
-    if grounds.workshop is not None:
-        features.append(Leftovers(grounds.workshop))
-    if plan.request.isolation == "worktree" and grounds.workshop is not None:
-        features.append(grounds.workshop.isolate(plan))
+    if grounds.worktree_factory is not None:
+        features.append(Leftovers(grounds.worktree_factory))
+    if plan.request.isolation == "worktree" and grounds.worktree_factory is not None:
+        features.append(grounds.worktree_factory.isolate(plan))
     if definition.memory is not None:
         from retinue.features.memory import Memory, plan_memory
 
@@ -52,13 +52,13 @@ def build_features(plan: RunPlan, grounds: ConfigFolders) -> list[Feature]:
         )
     if grounds.boundaries is not None:  # must come after the worktree and the notes
         features.append(grounds.boundaries.surround(readonly=plan.rights.readonly))
-    if plan.request.isolation == "worktree" and grounds.workshop is not None:
-        prepared = grounds.workshop.prepare(plan)
+    if plan.request.isolation == "worktree" and grounds.worktree_factory is not None:
+        prepared = grounds.worktree_factory.prepare(plan)
         features += [] if prepared is None else [prepared]
     is_isolated = bool(definition.isolated) or plan.request.isolated
     if definition.skills is not False and not is_isolated:
         roots = find_skill_roots(grounds.project, grounds.agent_dir, grounds.home, configs=grounds.configs)
-        features.append(Skills(definition.skills, roots, grounds.glance))
+        features.append(Skills(definition.skills, roots, grounds.skill_check))
     schema = definition.output_schema or plan.request.output_schema
     if definition.completion == "finalize" or schema is not None:
         from retinue.features.finalise import FinalizeFeature

@@ -76,17 +76,17 @@ class Skills(Feature):
 
     name = "skills"
 
-    def __init__(self, selection: Selection, roots: Sequence[Path], glance: SkillCheck | None = None) -> None:
+    def __init__(self, selection: Selection, roots: Sequence[Path], skill_check: SkillCheck | None = None) -> None:
         self._selection = selection
         self._roots = roots
-        self._glance = glance or SkillCheck()
+        self._skill_check = skill_check or SkillCheck()
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         """Add the selected skills in full, or the list of all skills for an agent that can read files."""
         if self._selection is False:
             return setup
         if self._selection is True:
-            has_any = _can_use(setup) and self._glance.is_any_there(self._roots)
+            has_any = _can_use(setup) and self._skill_check.is_any_there(self._roots)
             sections = await asyncio.to_thread(self._list) if has_any else {}
         else:
             sections = await asyncio.to_thread(self._preload, self._selection)

@@ -202,7 +202,7 @@ class Keys:
         self._flag = flag
         self._flag_provider: str | None = None
         self._auth_file = auth_file
-        self._vault = SecretResolver(environment, timeout_s=timeout_s)
+        self._resolver = SecretResolver(environment, timeout_s=timeout_s)
 
     def find_source(self, provider: Provider) -> str:
         """Where a provider's key comes from: `--api-key`, a file or a variable; empty if there is no key."""
@@ -272,14 +272,14 @@ class Keys:
             key = check_key(self._flag or "", what)
         elif source in (self._auth_file, "models.json"):
             value = stored.key if source == self._auth_file else provider.api_key
-            key = check_key(self._vault.resolve(value or "", what, environment), what)
+            key = check_key(self._resolver.resolve(value or "", what, environment), what)
         elif source == _BEARER:
             headers["Authorization"] = f"Bearer {check_key(environment[source], what)}"
         elif provider.needs_key:
             key = check_key(environment[source], what)
         for name, value in {**provider.headers, **provider.model_headers.get(info.id, {})}.items():
             header = f"header {name} of provider {provider.id} in models.json"
-            headers[name] = _check_line(self._vault.resolve(value, header, environment), header)
+            headers[name] = _check_line(self._resolver.resolve(value, header, environment), header)
         if provider.auth_header and key:
             headers["Authorization"] = f"Bearer {key}"
         return structs.replace(info, headers=headers), key

@@ -163,14 +163,14 @@ class Gates:
                 gate.asking -= 1
                 gate.wake(max(1, gate.width))
                 continue
-            patience_s = None if may_leave is None else may_leave(gate.pause)
-            if patience_s is not None and patience_s <= 0:
+            wait_limit_s = None if may_leave is None else may_leave(gate.pause)
+            if wait_limit_s is not None and wait_limit_s <= 0:
                 gate.wake()
                 return None
             if told != gate.until_ms:
                 told = gate.until_ms
                 tell(gate.pause)
-            await self._wait(gate, patience_s)
+            await self._wait(gate, wait_limit_s)
         return Passage()
 
     def leave(self, passage: Passage, info: ModelInfo, failure: Failure | None, policy: RetryPolicy) -> bool:
@@ -230,11 +230,11 @@ class Gates:
             return
         self._tell()
 
-    async def _wait(self, gate: _Gate, patience_s: float | None) -> None:
+    async def _wait(self, gate: _Gate, wait_limit_s: float | None) -> None:
         """Wait until something about the gate has changed."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         gate.waiters.append(turn)
-        rest_s = [] if patience_s is None else [patience_s]
+        rest_s = [] if wait_limit_s is None else [wait_limit_s]
         if gate.watcher is None and not gate.width and not gate.asking:
             gate.watcher = turn
             rest_s.append(max(0.0, gate.until_ms - self._clock.now_ms()) / 1000)

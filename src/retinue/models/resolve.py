@@ -362,7 +362,7 @@ def choose_model(
     if local:
         return ModelChoice(local[0], reason=f"using {local[0].ref}, which answers at {local[0].base_url}")
     reason = (
-        f"{trouble}using {OFFLINE_MODEL.ref}, a rule-based model and no language model: no provider has a key "
+        f"{trouble}using {OFFLINE_MODEL.ref}, a set of fixed rules and no language model: no provider has a key "
         "(run retinue login, or set ANTHROPIC_API_KEY, OPENAI_API_KEY or another; see retinue models)"
     )
     return ModelChoice(OFFLINE_MODEL, reason=reason)

@@ -45,7 +45,7 @@ def plan_retry(
     told_s = failure.retry_after_s
     if told_s is not None:
         if told_s > cap_s:
-            return GiveUp(f"the provider asks to wait {render_wait(told_s)}; at most {render_wait(cap_s)} are waited")
+            return GiveUp(f"the provider asks to wait {render_wait(told_s)}; the limit is {render_wait(cap_s)}")
         # Never earlier than the provider asks; a little later, so that runs with the same wait do not return together.
         return PlannedRetry(min(told_s * (1 + 0.1 * random()), cap_s))
     return PlannedRetry((0.5 + 0.5 * random()) * backoff_s(attempt, policy))

@@ -199,7 +199,7 @@ def find_proxy(scheme: str, host: str) -> str | None:
 class _Watchdog:
     """Closes a response when no more events arrive, with one timer for the whole stream."""
 
-    __slots__ = ("_deadline_s", "_handle", "_idle_s", "_loop", "_response", "bitten", "seen_s")
+    __slots__ = ("_deadline_s", "_handle", "_idle_s", "_loop", "_response", "seen_s", "timeout_kind")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, response: "ClientResponse", idle_s: float, deadline_s: float | None
@@ -209,7 +209,7 @@ class _Watchdog:
         self._idle_s = idle_s
         self._deadline_s = deadline_s
         self.seen_s = loop.time()
-        self.bitten: FailureKind | None = None
+        self.timeout_kind: FailureKind | None = None
         self._handle: asyncio.TimerHandle | None = None
         self._arm()
 
@@ -235,10 +235,10 @@ class _Watchdog:
     def _check(self) -> None:
         now_s = self._loop.time()
         if self._deadline_s is not None and now_s >= self._deadline_s:
-            self.bitten = "timeout"
+            self.timeout_kind = "timeout"
         elif self._idle_s and now_s >= self.seen_s + self._idle_s:
-            self.bitten = "stalled"
-        if self.bitten is None:
+            self.timeout_kind = "stalled"
+        if self.timeout_kind is None:
             self._arm()
         else:
             # Wakes the pending read with a ClientError.
@@ -273,7 +273,7 @@ async def _read_events(call: HttpCall, response: "ClientResponse", watchdog: _Wa
     except (ClientError, OSError) as error:
         if reader.is_complete:
             return
-        raise ProviderError(_explain_break(call, error, watchdog.bitten)) from error
+        raise ProviderError(_explain_break(call, error, watchdog.timeout_kind)) from error
     except EventTooLong as error:
         raise ProviderError(fail(call.info, "protocol", str(error))) from error
     for payload in parser.flush():
@@ -299,7 +299,7 @@ async def _drain(response: "ClientResponse", watchdog: _Watchdog) -> None:
     watchdog.hurry(_DRAIN_S)
     try:
         while await response.content.readany():
-            if watchdog.bitten:
+            if watchdog.timeout_kind:
                 return
     except (ClientError, OSError):
         return
@@ -360,11 +360,11 @@ def _explain_connection(call: HttpCall, error: "ClientError | OSError | ValueErr
     return fail(call.info, "network", text[:400], advice=advice)
 
 
-def _explain_break(call: HttpCall, error: Exception, bitten: FailureKind | None) -> Failure:
+def _explain_break(call: HttpCall, error: Exception, timeout_kind: FailureKind | None) -> Failure:
     timing = call.timing
-    if bitten == "stalled":
+    if timeout_kind == "stalled":
         return fail(call.info, "stalled", f"the reply stalled for {timing.idle_s:g} s", advice=_MORE_IDLE)
-    if bitten == "timeout":
+    if timeout_kind == "timeout":
         return fail(call.info, "timeout", f"the reply was not finished within {timing.total_s:g} s", advice=_MORE_TOTAL)
     reason = getattr(error, "strerror", None) or type(error).__name__
     return fail(call.info, "network", f"the connection broke while the reply was arriving ({reason})", advice="")

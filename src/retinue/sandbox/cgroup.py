@@ -37,12 +37,12 @@ class ControlGroup:
     def describe(self) -> str:
         """Describe for the user how the number of processes is limited."""
         if not self._is_root:
-            return "processes are bounded by the kernel, for each sandbox"
+            return "the kernel limits the processes of each sandbox"
         if self.takes_threads:
-            return "processes are bounded by a control group"
+            return "a control group limits the number of processes"
         if self.is_useful:
-            return "processes are bounded by a control group of version 2, which our tests have not covered"
-        return "processes are only counted from outside; a fork bomb run by root may be faster"
+            return "a control group of version 2 (untested) limits the number of processes"
+        return "processes are only counted from outside; a fork bomb of root may be faster"
 
     def admit(self, pid: int) -> None:
         """Move a process into the group, so that its later children are limited; failures are ignored."""

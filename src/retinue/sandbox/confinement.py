@@ -330,7 +330,9 @@ class LandlockConfinement(_Boundary):
     def notes(self) -> tuple[str, ...]:
         if self._profile.is_readonly:
             return ()
-        parted = (f"no files are made in {quote(path, 200)} itself" for path in landlock.list_parted(self._profile))
+        parted = (
+            f"files cannot be created directly in {quote(path, 200)}" for path in landlock.list_parted(self._profile)
+        )
         return (*UNGUARDED, "unix sockets are refused", *parted)
 
     def wrap(

@@ -161,47 +161,47 @@ class SandboxSettings(Struct, frozen=True):
     max_memory: int = 0
 
 
-def build_readonly(workspace: str | Path, wishes: SandboxSettings) -> Profile:
+def build_readonly(workspace: str | Path, settings: SandboxSettings) -> Profile:
     """Build the profile of a run that may change nothing; it never has network access."""
     real = os.path.realpath(workspace)
     return Profile(
         real,
         "read_only",
-        secrets=list_secrets(wishes),
-        environment=(*READING, *OWN, *SHELL, *wishes.environment),
-        visible=(*_list_pointed(real, read_git_dirs(real), wishes), *list_own()),
-        exposed=_list_exposed(wishes),
-        max_memory=wishes.max_memory,
+        secrets=list_secrets(settings),
+        environment=(*READING, *OWN, *SHELL, *settings.environment),
+        visible=(*_list_pointed(real, read_git_dirs(real), settings), *list_own()),
+        exposed=_list_exposed(settings),
+        max_memory=settings.max_memory,
     )
 
 
-def build_writing(workspace: str | Path, wishes: SandboxSettings) -> Profile:
+def build_writing(workspace: str | Path, settings: SandboxSettings) -> Profile:
     """Build the profile of a run that may write in one directory only."""
     real = os.path.realpath(workspace)
-    extra = tuple(os.path.realpath(expand(path, wishes.home)) for path in wishes.writable)
+    extra = tuple(os.path.realpath(expand(path, settings.home)) for path in settings.writable)
     git = read_git_dirs(real)
     # The checkout's own part of the repository, so that commits work; hooks and configuration stay protected.
     parts = list_worktree_parts(git) if git.is_linked else ()
-    parts += (git.own,) if is_copy(real, git, wishes) else ()
+    parts += (git.own,) if is_copy(real, git, settings) else ()
     # Where agents can write, they could have replaced a part by a link.
     shared = tuple(path for path in parts if not is_below(path, (real, *extra)) and os.path.realpath(path) == path)
     roots = (real, *extra, *shared)
-    protected = (path for path in list_protected(real, git, wishes) if is_below(path, roots))
+    protected = (path for path in list_protected(real, git, settings) if is_below(path, roots))
     return Profile(
         real,
         "workspace_write",
-        network=wishes.network,
+        network=settings.network,
         writable=(*extra, *shared),
-        secrets=list_secrets(wishes),
+        secrets=list_secrets(settings),
         # A user who lists a protected path itself wants it writable; listing its parent is not enough.
         protected=tuple(path for path in protected if path not in extra),
         grounds=tuple(dict.fromkeys((real, *extra))),
-        forbidden=tuple(path for path in list_forbidden(real, git, wishes) if is_below(path, roots)),
-        environment=(*WRITING, *OWN, *SHELL, *wishes.environment),
-        visible=(*_list_pointed(real, git, wishes), *list_own()),
-        exposed=_list_exposed(wishes),
-        max_memory=wishes.max_memory,
-        home=os.path.realpath(wishes.home) if wishes.home else "",
+        forbidden=tuple(path for path in list_forbidden(real, git, settings) if is_below(path, roots)),
+        environment=(*WRITING, *OWN, *SHELL, *settings.environment),
+        visible=(*_list_pointed(real, git, settings), *list_own()),
+        exposed=_list_exposed(settings),
+        max_memory=settings.max_memory,
+        home=os.path.realpath(settings.home) if settings.home else "",
     )
 
 
@@ -222,11 +222,11 @@ def list_own() -> tuple[str, ...]:
     return tuple(place for place in places if is_below(place, PRIVATE_DIRS) and place not in PRIVATE_DIRS)
 
 
-def list_secrets(wishes: SandboxSettings) -> tuple[str, ...]:
+def list_secrets(settings: SandboxSettings) -> tuple[str, ...]:
     """Return all hidden paths as unique real paths, including missing ones."""
-    below = [os.path.join(wishes.home, name) for name in SECRETS] if wishes.home else []
-    own = [os.path.join(wishes.agent_dir, name) for name in _OWN_SECRETS] if wishes.agent_dir else []
-    told = [expand(path, wishes.home) for path in wishes.secrets]
+    below = [os.path.join(settings.home, name) for name in SECRETS] if settings.home else []
+    own = [os.path.join(settings.agent_dir, name) for name in _OWN_SECRETS] if settings.agent_dir else []
+    told = [expand(path, settings.home) for path in settings.secrets]
     every = (*below, *own, *told, *ENGINES, find_private_root())
     return tuple(dict.fromkeys(os.path.realpath(path) for path in every))
 
@@ -237,21 +237,21 @@ def find_private_root() -> str:
     return os.path.join(os.path.realpath(tempfile.gettempdir()), f"retinue-{owner}")
 
 
-def _list_exposed(wishes: SandboxSettings) -> tuple[str, ...]:
-    return tuple(map(os.path.realpath, wishes.exposed))
+def _list_exposed(settings: SandboxSettings) -> tuple[str, ...]:
+    return tuple(map(os.path.realpath, settings.exposed))
 
 
-def is_copy(workspace: str, git: GitDirs, wishes: SandboxSettings) -> bool:
+def is_copy(workspace: str, git: GitDirs, settings: SandboxSettings) -> bool:
     """Return whether a checkout is a copy that retinue made: only retinue puts repositories there."""
-    place = os.path.join(os.path.realpath(wishes.agent_dir), _COPIES) if wishes.agent_dir else ""
+    place = os.path.join(os.path.realpath(settings.agent_dir), _COPIES) if settings.agent_dir else ""
     return git.is_known and git.own == git.common and os.path.dirname(git.own) == place
 
 
-def _list_pointed(workspace: str, git: GitDirs, wishes: SandboxSettings) -> tuple[str, ...]:
+def _list_pointed(workspace: str, git: GitDirs, settings: SandboxSettings) -> tuple[str, ...]:
     """Return the external repository of a checkout, and for a copy the repository that lends its objects."""
     if not git.is_known:
         return ()
-    lender = read_lender(git.own) if is_copy(workspace, git, wishes) else ""
+    lender = read_lender(git.own) if is_copy(workspace, git, settings) else ""
     return (git.common, git.own, *((lender,) if lender else ()))
 
 
@@ -263,7 +263,7 @@ def list_worktree_parts(git: GitDirs) -> tuple[str, ...]:
     return (os.path.join(git.common, "objects"), os.path.join(git.common, "logs"), git.own)
 
 
-def list_protected(workspace: str, git: GitDirs, wishes: SandboxSettings) -> tuple[str, ...]:
+def list_protected(workspace: str, git: GitDirs, settings: SandboxSettings) -> tuple[str, ...]:
     """Return what later runs outside the sandbox: hooks, configuration, agents, editor tasks."""
     found = [os.path.join(workspace, name) for name in (*PROTECTED_DIRS, *PROTECTED_FILES)]
     found += [path for name in _IF_THERE if os.path.lexists(path := os.path.join(workspace, name))]
@@ -272,16 +272,16 @@ def list_protected(workspace: str, git: GitDirs, wishes: SandboxSettings) -> tup
         found.append(os.path.join(git.own, "config.worktree"))
         found += [os.path.join(git.own, name) for name in ("commondir", "gitdir")] if git.is_linked else []
         # This file decides which other objects the run can read.
-        found += [os.path.join(git.own, "objects", "info", "alternates")] if is_copy(workspace, git, wishes) else []
-        hooks, files = _list_steering(workspace, git, wishes.home)
+        found += [os.path.join(git.own, "objects", "info", "alternates")] if is_copy(workspace, git, settings) else []
+        hooks, files = _list_steering(workspace, git, settings.home)
         found += [*hooks, *filter(os.path.lexists, files)]
     if not git.is_plain:
         # Protect a pointer to elsewhere, and prevent a fake repository that others would trust.
         found.append(os.path.join(workspace, ".git"))
-    if wishes.home:
-        found += [os.path.join(os.path.realpath(wishes.home), name) for name in (*HOME_FILES, *HOME_DIRS)]
-    own = [wishes.agent_dir] if wishes.agent_dir else []
-    own += [os.path.join(wishes.home, ".codingcode")] if wishes.home else []
+    if settings.home:
+        found += [os.path.join(os.path.realpath(settings.home), name) for name in (*HOME_FILES, *HOME_DIRS)]
+    own = [settings.agent_dir] if settings.agent_dir else []
+    own += [os.path.join(settings.home, ".codingcode")] if settings.home else []
     found += [*map(os.path.realpath, own), *(path for folder in own for path in _list_linked(folder))]
     return tuple(dict.fromkeys(found))
 
@@ -305,13 +305,13 @@ def _list_steering(workspace: str, git: GitDirs, home: str) -> tuple[tuple[str, 
     return list_steering(dict.fromkeys((*own, *users)), workspace, home)
 
 
-def list_forbidden(workspace: str, git: GitDirs, wishes: SandboxSettings) -> tuple[str, ...]:
+def list_forbidden(workspace: str, git: GitDirs, settings: SandboxSettings) -> tuple[str, ...]:
     """Return missing files that git would read: pointers to another repository and included configuration.
 
     Git refuses to work if one of them is empty, so they cannot be covered by a stub.
     """
-    pointer = [os.path.join(git.own, "commondir")] if git.is_plain or is_copy(workspace, git, wishes) else []
-    included = _list_steering(workspace, git, wishes.home)[1] if git.own else ()
+    pointer = [os.path.join(git.own, "commondir")] if git.is_plain or is_copy(workspace, git, settings) else []
+    included = _list_steering(workspace, git, settings.home)[1] if git.own else ()
     return tuple(path for path in (*pointer, *included) if not os.path.lexists(path))
 
 

@@ -70,7 +70,7 @@ class Progress:
                 return
         self._status()
 
-    def tell_crew(self, event: ev.Event) -> None:
+    def tell_subagent(self, event: ev.Event) -> None:
         """Print a line when a subagent starts and when it ends."""
         if isinstance(event, ev.RunQueued):
             self._crew[event.run_id] = event.run.agent, event.run.description

@@ -31,14 +31,14 @@ MAX_BYTES = 500_000
 _FENCED = late_pattern(r"```[a-z]*\n(---\n.*?\n)```", re.DOTALL)
 
 
-def read_manuscript(path: str) -> str:
+def read_agent_file(path: str) -> str:
     """Read an agent file. Raises ConfigError."""
     if not Path(path).exists():
         raise ConfigError(f"{path}: no longer exists")
     return read_text(Path(path), MAX_BYTES)
 
 
-def write_manuscript(path: str, text: str) -> None:
+def write_agent_file(path: str, text: str) -> None:
     """Replace a file atomically; through a link, the file it points to. Raises ConfigError."""
     try:
         replace_file(str(Path(path).resolve()), text.encode(), sync=True)
@@ -46,7 +46,7 @@ def write_manuscript(path: str, text: str) -> None:
         raise ConfigError(f"{path}: cannot be written: {(error.strerror or 'unknown').lower()}") from None
 
 
-def check_manuscript(text: str, path: str, dialect: Dialect) -> list[str]:
+def check_agent_file(text: str, path: str, dialect: Dialect) -> list[str]:
     """Return warnings about the text of an agent file. Raises ConfigError if it is not an agent file."""
     definition, problems = PARSERS[dialect](text, path, "user", known_tools=KNOWN_TOOLS)
     if definition is None:
@@ -55,7 +55,7 @@ def check_manuscript(text: str, path: str, dialect: Dialect) -> list[str]:
     return [problem.message for problem in problems]
 
 
-def find_manuscript(answer: str) -> str:
+def find_agent_file(answer: str) -> str:
     """Extract the agent file from a model's answer; empty if there is none."""
     fenced = _FENCED.search(answer)
     text = fenced[1] if fenced else answer.strip()
@@ -78,15 +78,15 @@ class AgentFiles:
 
     def read_text(self, name: str) -> str:
         """Return the text of an agent's file. Raises RetinueError."""
-        return read_manuscript(self._roster.find(name).path)
+        return read_agent_file(self._roster.find(name).path)
 
     def rewrite(self, name: str, text: str) -> list[str]:
         """Replace the text of an agent's file and return warnings about it. Raises RetinueError."""
         definition = self._find_changeable(name)
         if definition.source == "builtin":
             raise UsageError(f"{quote(definition.name)} is built in; to change it, first run: retinue agents eject")
-        remarks = check_manuscript(text, definition.path, definition.dialect)
-        self._change(definition.path, lambda: write_manuscript(definition.path, text))
+        remarks = check_agent_file(text, definition.path, definition.dialect)
+        self._change(definition.path, lambda: write_agent_file(definition.path, text))
         return remarks
 
     def check_new(self, name: str, *, in_project: bool) -> None:
@@ -100,7 +100,7 @@ class AgentFiles:
         """Write a text as a new agent file and return its path. Raises RetinueError if it is not an agent file."""
         check_name(name)
         folder = self._find_folder(in_project=in_project)
-        check_manuscript(text, str(folder / f"{name}.md"), "pi")
+        check_agent_file(text, str(folder / f"{name}.md"), "pi")
         return self._write(str(folder), name, text)
 
     def create(self, name: str, fields: Mapping[str, FieldValue | None], prompt: str, *, in_project: bool) -> str:
@@ -126,7 +126,8 @@ class AgentFiles:
         from retinue.definitions.convert import TARGETS, convert_agent
 
         if target not in TARGETS:
-            raise UsageError(f"unknown dialect {quote(target)}; give --to one of {', '.join(TARGETS)}")
+            problem = f"unknown dialect {quote(target)}" if target else "the dialect to convert to is missing"
+            raise UsageError(f"{problem}; give --to one of {', '.join(TARGETS)}")
         definition = self._roster.find(name)
         made = convert_agent(definition, target)
         folder = self._find_foreign(target, in_project=in_project)

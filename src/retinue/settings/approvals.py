@@ -28,11 +28,11 @@ def open_book(
     return RunRules(rules, lambda: MODES.get(find(), "open")), problems
 
 
-def fork_dispatched(book: RunRules, *, readonly: bool) -> RunRules:
+def fork_dispatched(run_rules: RunRules, *, readonly: bool) -> RunRules:
     """Build the approval rules for a `dispatch` run: CodingCode's layers, whatever the main agent uses."""
-    extra = [rule for rule in PRESETS if rule not in book.rules]
-    mode: Mode = "default" if book.mode == "open" else book.mode
-    return book.fork(mode=mode, extra=extra, readonly=readonly)
+    extra = [rule for rule in PRESETS if rule not in run_rules.rules]
+    mode: Mode = "default" if run_rules.mode == "open" else run_rules.mode
+    return run_rules.fork(mode=mode, extra=extra, readonly=readonly)
 
 
 def parse_rules(raw: Sequence[Any], where: str) -> tuple[list[Rule], list[Diagnostic]]:

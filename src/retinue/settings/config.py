@@ -15,7 +15,7 @@ from retinue.settings.layers import LoadedSettings
 from retinue.settings.paths import Paths, expand_path
 from retinue.settings.request import Request
 from retinue.settings.schema import Settings
-from retinue.settings.subagents import LoadedSubagents, SubagentsConfig, load_crew
+from retinue.settings.subagents import LoadedSubagents, SubagentsConfig, load_subagents
 from retinue.tools.registry import ToolOptions
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def load_config(
     `find_machine` finds what this machine can enforce; `tell` receives the warning that there is no sandbox. Raises
     ConfigError for an invalid budget, because running without the intended limit would be worse.
     """
-    crew = load_crew(paths, environment, trusted=loaded.trust.trusted, flags=flags)
+    crew = load_subagents(paths, environment, trusted=loaded.trust.trusted, flags=flags)
     files = load_prompt_files(
         paths,
         trusted=loaded.trust.trusted,

@@ -35,7 +35,7 @@ from retinue.settings.subagents import (
     find_devkit_file,
     find_project_file,
     find_user_file,
-    load_crew,
+    load_subagents,
 )
 from retinue.settings.trust import find_bindings_file, load_bindings, load_decisions
 from retinue.settings.web import describe_outside
@@ -70,13 +70,13 @@ def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bo
             (*_check_programs(environment, os.path.curdir), Item("fail", "files", "No home directory", str(error)))
         )
     loaded = load_settings(paths, environment, approve=approve)
-    loaded_crew = load_crew(paths, environment, trusted=loaded.trust.trusted)
-    crew = loaded_crew.settings
+    loaded_subagents = load_subagents(paths, environment, trusted=loaded.trust.trusted)
+    crew = loaded_subagents.settings
     items: list[Item] = [
         *_check_programs(environment, str(paths.project)),
         *_check_sandbox(paths, crew.sandbox),
         *_check_places(paths, loaded, environment),
-        *_check_config(paths, loaded, loaded_crew),
+        *_check_config(paths, loaded, loaded_subagents),
         *_check_trust(paths, loaded),
         *_check_models(paths, loaded, environment, offline=offline),
         *_check_agents(paths, loaded, crew),
@@ -170,7 +170,7 @@ def _check_places(paths: Paths, loaded: LoadedSettings, environment: Mapping[str
 def wants_runner(runner: str, paths: Paths, environment: Mapping[str, str], *, approve: bool | None) -> bool:
     """Return whether the settings or an agent use this runner. Raises RetinueError."""
     loaded = load_settings(paths, environment, approve=approve)
-    settings = load_crew(paths, environment, trusted=loaded.trust.trusted).settings
+    settings = load_subagents(paths, environment, trusted=loaded.trust.trusted).settings
     if settings.runner == runner:
         return True
     return any(definition.runner == runner for definition in Roster(paths, loaded, settings).read().definitions)
@@ -194,7 +194,7 @@ def _check_config(paths: Paths, loaded: LoadedSettings, crew: LoadedSubagents) -
         files += [paths.project_settings, find_project_file(paths)]
     present = [str(path) for path in files if path.exists()]
     problems = [item for item in (*loaded.diagnostics, *crew.diagnostics) if item not in loaded.trust.diagnostics]
-    yield from _to_items("config", problems, "Configuration error", "Configuration remark")
+    yield from _to_items("config", problems, "Configuration error", "Configuration warning")
     if not any(item.severity == "error" for item in problems):
         if present:
             yield Item("pass", "config", "Configuration loaded", ", ".join(present))
@@ -205,7 +205,7 @@ def _check_config(paths: Paths, loaded: LoadedSettings, crew: LoadedSubagents) -
 def _check_trust(paths: Paths, loaded: LoadedSettings) -> Iterable[Item]:
     decisions, problems = load_decisions(paths.trust_file)
     more = load_bindings(find_bindings_file(paths), paths.project)[2]
-    yield from _to_items("trust", [*problems, *more], "Trust file not usable", "Trust file remark")
+    yield from _to_items("trust", [*problems, *more], "Trust file not usable", "Trust file warning")
     if not problems and not more and decisions:
         yield Item("pass", "trust", f"{len(decisions)} saved decisions about folders", str(paths.trust_file))
     trust = loaded.trust
@@ -226,7 +226,7 @@ def _check_models(
 ) -> Iterable[Item]:
     settings = loaded.settings
     registry, problems = load_registry(paths, environment, offline=offline)
-    yield from _to_items("models", problems, "Model configuration error", "Model configuration remark")
+    yield from _to_items("models", problems, "Model configuration error", "Model configuration warning")
     usable = [info for info in registry.candidates if info.api != "offline"]
     if usable:
         providers = ", ".join(dict.fromkeys(info.provider for info in usable))
@@ -271,7 +271,7 @@ def _check_agents(paths: Paths, loaded: LoadedSettings, crew: SubagentsConfig) -
     for problem in found.diagnostics:
         # A skipped file disables only itself, so it is a warning.
         is_skipped = problem.severity == "error" and problem.path not in {item.path for item in found.definitions}
-        yield Item("warn", "agents", "Agent file skipped" if is_skipped else "Agent file remark", problem.message)
+        yield Item("warn", "agents", "Agent file skipped" if is_skipped else "Agent file warning", problem.message)
     for item in found.definitions:
         if item.hooks:
             yield from _describe_hooks(load_profile(paths, item, trusted=loaded.trust.trusted))
@@ -296,11 +296,11 @@ def _check_hooks(paths: Paths, loaded: LoadedSettings) -> Iterable[Item]:
 
 
 def _describe_hooks(hooks: LoadedHooks) -> Iterable[Item]:
-    yield from _to_items("hooks", hooks.diagnostics, "Mistake in a hook", "hook remark")
+    yield from _to_items("hooks", hooks.diagnostics, "Mistake in a hook", "Hook warning")
     for item in hooks.found:
         text = item.spec.describe()
         if item.spec.fault not in ("", item.notice) and (item.state == "ready" or item.is_guarding):
-            told = f"{quote(item.spec.name)} refuses everything it may guard"
+            told = f"{quote(item.spec.name)} refuses every call that it guards"
             yield Item("fail", "hooks", told, item.spec.fault)
         elif item.notice:
             yield Item("warn", "hooks", f"{quote(item.spec.name)} waits for approval", item.notice)
@@ -318,7 +318,7 @@ def _check_servers(paths: Paths, loaded: LoadedSettings, environment: Mapping[st
     from retinue.settings.mcp import load_servers
 
     servers = load_servers(paths, environment, trusted=loaded.trust.trusted)
-    yield from _to_items("mcp", servers.diagnostics, "MCP server skipped", "MCP server remark")
+    yield from _to_items("mcp", servers.diagnostics, "MCP server skipped", "MCP server warning")
     for item in servers.found:
         server = item.server
         place = f"{server.place} ({server.path})"

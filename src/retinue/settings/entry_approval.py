@@ -21,7 +21,7 @@ from retinue.settings.layers import load_settings
 from retinue.settings.mcp import load_servers
 from retinue.settings.paths import Paths, expand_path, find_paths
 from retinue.settings.roster import open_registry
-from retinue.settings.subagents import load_crew
+from retinue.settings.subagents import load_subagents
 
 MAX_BYTES = 1 << 20
 AGENT_FOLDERS = (".pi/agents", ".agents", ".codingcode/agents")
@@ -143,7 +143,7 @@ class EntryApproval:
         agent, slash, key = self._name.rpartition("/")
         if not slash or key != "verify":
             raise UsageError(f"--command {quote(self._name)}: expected one of {', '.join(COMMANDS)}, AGENT/verify")
-        crew = load_crew(self._paths, self._environment, trusted=True).settings
+        crew = load_subagents(self._paths, self._environment, trusted=True).settings
         found = open_registry(self._paths, crew, trusted=True).read().definitions
         own = [each for each in found if each.name == agent and each.source == "project" and each.verify]
         if not own:
@@ -157,7 +157,7 @@ class EntryApproval:
 
         Hooks of a project's agents are named `agent/hook`.
         """
-        crew = load_crew(self._paths, self._environment, trusted=True).settings
+        crew = load_subagents(self._paths, self._environment, trusted=True).settings
         agents = open_registry(self._paths, crew, trusted=True).read().definitions
         known = [*load_hooks(self._paths, trusted=True).found]
         known += [item for each in agents if each.hooks for item in load_profile(self._paths, each, trusted=True).found]

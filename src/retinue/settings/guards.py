@@ -101,7 +101,7 @@ class Guards:
         self._tell = tell
         self._warn = warn
         self._told: set[str] = set()
-        self._main_board: HookTable | None = None
+        self._main_hook_table: HookTable | None = None
         self._mode = ""
         self.judge = judge
 
@@ -118,10 +118,10 @@ class Guards:
         self._mode = mode
 
     @property
-    def board(self) -> "HookTable":
-        if self._main_board is None:
-            self._main_board = self._build_board(None, ())
-        return self._main_board
+    def hook_table(self) -> "HookTable":
+        if self._main_hook_table is None:
+            self._main_hook_table = self._build_hook_table(None, ())
+        return self._main_hook_table
 
     @cached_property
     def switches(self) -> "Switches":
@@ -158,19 +158,19 @@ class Guards:
         def build(setup: RunSetup) -> CallHook:
             from retinue.features.approvals.gate import ApprovalGate, GatePorts
 
-            ports = GatePorts(self._questions, name, is_confined, self.board.decide, self.board.tell)
+            ports = GatePorts(self._questions, name, is_confined, self.hook_table.decide, self.hook_table.tell)
             return ApprovalGate(self._fork_main(readonly=is_closed), ports, setup)
 
         later = _LaterApprovals(lambda: self._asks, build)
         if not (self._has_files or self._asks or points or (definition is not None and definition.hooks)):
             return [later]
-        self._main_board = self._build_board(definition, points)
-        book = self._fork_main(readonly=is_closed and self._asks)
-        found = self._surround(self._main_board, book, definition, is_confined=is_confined, is_forced=False)
+        self._main_hook_table = self._build_hook_table(definition, points)
+        run_rules = self._fork_main(readonly=is_closed and self._asks)
+        found = self._surround(self._main_hook_table, run_rules, definition, is_confined=is_confined, is_forced=False)
         return found if any(each.name == later.name for each in found) else [*found, later]
 
     def _fork_main(self, *, readonly: bool) -> "RunRules":
-        return self._book.fork(readonly=True, shares_session=True) if readonly else self._book
+        return self._run_rules.fork(readonly=True, shares_session=True) if readonly else self._run_rules
 
     def surround(self, plan: "RunPlan") -> list[Feature]:
         """Return the guards of a subagent's run. Raises RetinueError if its runner cannot be guarded."""
@@ -197,11 +197,11 @@ class Guards:
 
         is_closed = readonly and not is_confined
         if is_dispatched:
-            book = fork_dispatched(self._book, readonly=is_closed)
+            run_rules = fork_dispatched(self._run_rules, readonly=is_closed)
         else:
-            book = self._book.fork(readonly=is_closed, shares_session=True)
-        board = self._build_board(definition, points)
-        return self._surround(board, book, definition, is_confined=is_confined, is_forced=is_dispatched)
+            run_rules = self._run_rules.fork(readonly=is_closed, shares_session=True)
+        hook_table = self._build_hook_table(definition, points)
+        return self._surround(hook_table, run_rules, definition, is_confined=is_confined, is_forced=is_dispatched)
 
     def may_ask(self) -> bool:
         """Return whether calls may need approval, which runs in separate processes could not request."""
@@ -231,18 +231,24 @@ class Guards:
             )
 
     def _surround(
-        self, board: "HookTable", book: "RunRules", definition: Definition | None, *, is_confined: bool, is_forced: bool
+        self,
+        hook_table: "HookTable",
+        run_rules: "RunRules",
+        definition: Definition | None,
+        *,
+        is_confined: bool,
+        is_forced: bool,
     ) -> list[Feature]:
         from retinue.features.approvals.gate import ApprovalFeature, GatePorts
         from retinue.features.hooks.feature import HooksFeature
 
         most = self.switches.max_continuations
-        found: list[Feature] = [HooksFeature(board, self._clock, max_continuations=most)] if board else []
-        is_watched = board.has("tool.approval.pre", "tool.approval.post", "tool.execute.denied")
-        if is_forced or is_watched or book.rules or book.mode != "open":
+        found: list[Feature] = [HooksFeature(hook_table, self._clock, max_continuations=most)] if hook_table else []
+        is_watched = hook_table.has("tool.approval.pre", "tool.approval.post", "tool.execute.denied")
+        if is_forced or is_watched or run_rules.rules or run_rules.mode != "open":
             name = "" if definition is None else definition.name
-            ports = GatePorts(self._questions, name, is_confined, board.decide, board.tell)
-            found.append(ApprovalFeature(book, ports))
+            ports = GatePorts(self._questions, name, is_confined, hook_table.decide, hook_table.tell)
+            found.append(ApprovalFeature(run_rules, ports))
         return found
 
     @property
@@ -257,14 +263,14 @@ class Guards:
         return any(map(is_there, found))
 
     @cached_property
-    def _book(self) -> "RunRules":
+    def _run_rules(self) -> "RunRules":
         from retinue.settings.approvals import open_book
         from retinue.settings.subagents import find_user_file
 
         where = str(find_user_file(self._config.paths))
-        book, problems = open_book(self._config.crew.settings, where, find_mode=lambda: self.mode)
+        run_rules, problems = open_book(self._config.crew.settings, where, find_mode=lambda: self.mode)
         self._tell(problems, ())
-        return book
+        return run_rules
 
     @cached_property
     def _specs(self) -> "tuple[HookSpec, ...]":
@@ -288,16 +294,16 @@ class Guards:
     def _outside(self) -> "ConfinementFactory":
         return self._config.boundaries.surround_place(self._config.paths.cwd, readonly=True)
 
-    def _build_board(self, definition: Definition | None, points: Sequence[Any]) -> "HookTable":
+    def _build_hook_table(self, definition: Definition | None, points: Sequence[Any]) -> "HookTable":
         from retinue.features.hooks.hook_table import CommandHook, HookTable
 
         specs = [*self._specs, *(self._load_profile(definition) if definition is not None else ())]
         # Before and after a run has a sandbox, a project's program must not write.
-        place = replace(self._place, find_boundary=lambda: board.boundary or self._outside)
-        board = HookTable([*points, *(CommandHook(spec, place) for spec in specs)], self._warn)
+        place = replace(self._place, find_boundary=lambda: hook_table.boundary or self._outside)
+        hook_table = HookTable([*points, *(CommandHook(spec, place) for spec in specs)], self._warn)
         name = "" if definition is None else definition.name
-        board.facts.update(projectPath=str(self._config.paths.project), sessionId="", agent=name)
-        return board
+        hook_table.facts.update(projectPath=str(self._config.paths.project), sessionId="", agent=name)
+        return hook_table
 
     def _load_profile(self, definition: Definition) -> "Sequence[HookSpec]":
         if not definition.hooks:

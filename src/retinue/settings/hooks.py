@@ -49,7 +49,7 @@ class FoundHook(Struct, frozen=True):
         name = self.spec.name
         shown = name if name.isidentifier() else quote(name)
         whose = "of yours runs a file of this project and" if self.spec.is_own else "of this project"
-        then = "it does not run and refuses everything it guards" if self.is_guarding else "skipped"
+        then = "it does not run, and every call that it guards is refused" if self.is_guarding else "skipped"
         return f"hook {quote(name)} {whose} {what}: {then} (to see and approve it: retinue trust --hook {shown})"
 
 

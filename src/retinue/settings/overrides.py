@@ -16,7 +16,7 @@ from retinue.core.errors import UsageError, quote
 from retinue.settings.checks import Setting, to_key
 from retinue.settings.layers import read_layer
 from retinue.settings.schema import SETTINGS
-from retinue.settings.subagents import CREW_SETTINGS
+from retinue.settings.subagents import SUBAGENT_SETTINGS
 
 WHERE = "Retinue"
 
@@ -46,7 +46,7 @@ def read_overrides(given: Mapping[str, Any]) -> Overrides:
             near = suggest(name, sorted(_to_name(known) for known in ours | theirs if "." not in known))
             problems.append(f"{WHERE}: unknown setting {quote(name)}{near}")
     layers = []
-    for table, values in ((SETTINGS, main), (CREW_SETTINGS, crew)):
+    for table, values in ((SETTINGS, main), (SUBAGENT_SETTINGS, crew)):
         layer, found = read_layer(table, values, "flag", WHERE)
         problems += [item.message for item in found]
         layers.append(layer.values)
@@ -58,7 +58,7 @@ def read_overrides(given: Mapping[str, Any]) -> Overrides:
 @cache
 def _list_known() -> tuple[frozenset[str], frozenset[str]]:
     """Return the keys of settings.json and of subagents.json."""
-    return _list_keys(SETTINGS), _list_keys(CREW_SETTINGS)
+    return _list_keys(SETTINGS), _list_keys(SUBAGENT_SETTINGS)
 
 
 def _list_keys(table: Iterable[Setting]) -> frozenset[str]:

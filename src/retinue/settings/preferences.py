@@ -21,12 +21,12 @@ from retinue.settings.decisions import load_own, open_change, write_own
 from retinue.settings.files import FileBound, bind_project, load_json
 from retinue.settings.paths import Paths
 from retinue.settings.subagents import (
-    CREW_SETTINGS,
+    SUBAGENT_SETTINGS,
     SubagentsConfig,
     find_accepted,
     find_project_file,
     find_user_file,
-    load_crew,
+    load_subagents,
     trusts_project_file,
 )
 from retinue.settings.trust import Trust
@@ -115,7 +115,7 @@ class Preferences:
 
     def list(self) -> list[Preference]:
         """All settings: first what people change most, then the rest in the order of the reference."""
-        loaded = load_crew(self._paths, self._environment, trusted=self._trust.trusted, flags=self._flags)
+        loaded = load_subagents(self._paths, self._environment, trusted=self._trust.trusted, flags=self._flags)
         origins: dict[str, str] = {}
         for layer in loaded.layers:
             origins.update(dict.fromkeys(layer.values, layer.path or layer.scope))
@@ -129,7 +129,7 @@ class Preferences:
                 item.check.choices,
             )
             for item in sorted(
-                CREW_SETTINGS, key=lambda item: FIRST.index(item.key) if item.key in FIRST else len(FIRST)
+                SUBAGENT_SETTINGS, key=lambda item: FIRST.index(item.key) if item.key in FIRST else len(FIRST)
             )
         ]
 
@@ -269,7 +269,7 @@ def _read_docs(kind: type[Struct]) -> dict[str, str]:
 
 
 def _find(key: str) -> Setting:
-    found = next((item for item in CREW_SETTINGS if item.key == key), None)
+    found = next((item for item in SUBAGENT_SETTINGS if item.key == key), None)
     if found is None:
         raise UsageError(f"unknown setting {quote(key)}")
     return found

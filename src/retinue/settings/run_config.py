@@ -62,12 +62,16 @@ def build_run_config(
     )
 
 
-def find_features(roster: Roster, workshop: WorktreeFactory | None = None) -> Callable[[RunPlan], list[Feature]]:
-    """Return the function that builds a run's features; without a workshop no run gets a copy of the repository."""
+def find_features(
+    roster: Roster, worktree_factory: WorktreeFactory | None = None
+) -> Callable[[RunPlan], list[Feature]]:
+    """Return the function that builds a run's features; without a factory no run gets a copy of the repository."""
     paths = roster.paths
     trust, boundaries = roster.trust, roster.boundaries
     has_notes = trust.trusted or trust.is_open
-    grounds = ConfigFolders(paths.project, paths.agent_dir, paths.home, roster.configs, has_notes, workshop, boundaries)
+    grounds = ConfigFolders(
+        paths.project, paths.agent_dir, paths.home, roster.configs, has_notes, worktree_factory, boundaries
+    )
     return partial(build_features, grounds=grounds)
 
 
@@ -132,7 +136,7 @@ def find_depth_left(environment: Mapping[str, str]) -> int:
     return max(0, most - find_own_depth(environment))
 
 
-def build_premises(
+def build_process_context(
     config: "Config", models: "ChildModels", environment: Mapping[str, str], tools: Iterable[str], cwd: Path
 ) -> "ProcessContext":
     """Build what a child process in `cwd` needs; `tools` are the names of all existing tools."""

@@ -176,8 +176,8 @@ class LandingSettings(Struct, frozen=True):
     """Whether the main agent has the tool `land_branches`, and asks you before it lands anything. It has the tool only
     if `landing.verify` is set. Only the user may choose `auto`."""
     verify: Annotated[tuple[str, ...], commands()] = ()
-    """Shell commands, a text or a list, that must succeed on a commit before it lands; run in a copy of that commit, in
-    a sandbox. A project's commands need your consent: `retinue trust --command landing.verify --yes`."""
+    """Shell commands, as text or a list, that must succeed on a commit before it lands; run in a copy of that commit,
+    in a sandbox. A project's commands need your consent: `retinue trust --command landing.verify --yes`."""
     max_attempts: Annotated[int, between(0, 20)] = 2
     """How often the author of a branch is resumed because of a conflict or a failed check."""
 
@@ -191,8 +191,8 @@ class SubagentsConfig(Struct, frozen=True):
     fallback_after_seconds: Annotated[int, between(0, 604_800)] = 300
     """How long a run waits for the end of a usage limit before it asks a fallback model."""
     warm_first: Annotated[bool, flag()] = False
-    """Whether the first of several subagents that begin alike asks its model alone, until its reply begins. The others
-    then read the beginning from the provider's prompt cache. Not for subagents in processes of their own."""
+    """Whether the first of several subagents that begin alike sends its request alone, until its reply begins. The
+    others then read the beginning from the provider's prompt cache. Not for subagents in processes of their own."""
     surfaces: Annotated[tuple[Surface, ...], some_of(*SURFACES)] = ("fleet",)
     """The surfaces whose delegation tools the main agent has."""
     fallback_subagent: Annotated[str | None, optional(trimmed(), False, "none")] = None
@@ -209,7 +209,7 @@ class SubagentsConfig(Struct, frozen=True):
     worktree: WorktreeSettings = WorktreeSettings()
     landing: LandingSettings = LandingSettings()
     verify: Annotated[tuple[str, ...], add_up(commands())] = ()
-    """Shell commands, a text or a list, that must succeed before a run that may change files is done; run where it
+    """Shell commands, as text or a list, that must succeed before a run that may change files is done; run where it
     works, in its sandbox. The commands of all files count. A project's commands need your consent:
     `retinue trust --command verify --yes`."""
     verify_seconds: Annotated[float, between(1, 86_400)] = 600
@@ -261,8 +261,8 @@ class SubagentsConfig(Struct, frozen=True):
     notifications: Annotated[Alerts, choice(*get_args(Alerts))] = "auto"
     """How you are notified that work has ended or a question waits; see the guide to the terminal UI."""
     detached_seconds: Annotated[float | None, amount(), USER_ONLY] = None
-    """How long a session in the background stays open without a window, at work or not; default: until its work is
-    done. It can be resumed.
+    """How long a session in the background stays open without a window, even if it is working; default: until its work
+    is done. It can be resumed.
     """
     checkpoints: Annotated[bool, flag(), USER_ONLY] = True
     """Take checkpoints of the workspace, for `retinue rewind` and `retinue undo`."""
@@ -305,7 +305,7 @@ class LoadedSubagents(Struct, frozen=True):
     layers: tuple[Layer, ...] = ()
 
 
-CREW_SETTINGS = tuple(list_settings(SubagentsConfig))
+SUBAGENT_SETTINGS = tuple(list_settings(SubagentsConfig))
 """Every setting, in the order of the reference page."""
 # fmt: off
 IGNORED = frozenset((
@@ -319,19 +319,19 @@ _LOCKS = ("denyTools", "approval", "sandbox")
 """Keys with which only the user can restrict agents."""
 _DEVKIT_TABLE = tuple(
     item
-    for item in CREW_SETTINGS
+    for item in SUBAGENT_SETTINGS
     if item.key.partition(".")[0] in ("enabled", "subagents", "web", "convertContent", "lsp", "commands")
 )
 
 
-def load_crew(
+def load_subagents(
     paths: Paths, environment: Mapping[str, str], *, trusted: bool, flags: Mapping[str, Any] | None = None
 ) -> LoadedSubagents:
     """Read all layers: devkit-pi's own file, the user's, the trusted project's, the environment; `flags` win."""
     layers: list[Layer] = []
     diagnostics: list[Diagnostic] = []
 
-    def add_file(path: Path, scope: Scope, table: tuple[Setting, ...] = CREW_SETTINGS, *, sha256: str = "") -> None:
+    def add_file(path: Path, scope: Scope, table: tuple[Setting, ...] = SUBAGENT_SETTINGS, *, sha256: str = "") -> None:
         raw, problems = load_json(path, bound=bind_project(paths) if scope == "project" else None, sha256=sha256)
         if problems and scope == "user" and may_mention(path, _LOCKS):
             # The file may have denied any tool.
@@ -354,7 +354,7 @@ def load_crew(
         add_file(find_project_file(paths), "project", sha256=sha256)
     layers.append(Layer("environment", _read_environment(environment)))
     layers += [Layer("flag", flags)] if flags else []
-    settings = merge_layers(SubagentsConfig(), CREW_SETTINGS, layers)
+    settings = merge_layers(SubagentsConfig(), SUBAGENT_SETTINGS, layers)
     settings = structs.replace(settings, lsp=resolve_hook(settings.lsp))
     return LoadedSubagents(settings, tuple(diagnostics), tuple(layers))
 

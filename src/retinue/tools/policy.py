@@ -325,7 +325,7 @@ class ToolDecision:
         if offer.effect is Effect.DELEGATE and tool not in self._delegates:
             return "delegation", f"{tool} starts agents: the file must list it, or set allowed_subagents"
         if offer.effect is Effect.DELEGATE and not self._terms.may_nest:
-            return "depth", f"{tool} starts agents, and this one is as deep as agents may be"
+            return "depth", f"{tool} starts agents, and this one is at the maximum depth"
         if tool == "lsp" and not self._terms.has_lsp:
             return "lsp", "lsp is switched off, or no action of it is allowed to agents"
         return None

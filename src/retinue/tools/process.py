@@ -35,9 +35,9 @@ class Exit(Struct, frozen=True):
     """Killed because the reader of its output asked to stop."""
     unkillable: bool = False
     """It did not die in time and is no longer waited for."""
-    crowded: int = 0
+    exceeded_processes: int = 0
     """If not 0: killed because it had more processes and threads than this."""
-    bloated: int = 0
+    exceeded_memory: int = 0
     """If not 0: killed because it used more bytes of memory than this."""
 
     @property
@@ -83,14 +83,15 @@ async def run_process(
     grace_s: float = 1.0,
     tree: Tree = PLAIN,
     read_size: int = READ_SIZE,
-    patience: Callable[[], float] | None = None,
+    find_grace_s: Callable[[], float] | None = None,
 ) -> Exit:
     """Run a program to its end and pass on its output as it arrives.
 
     A callback gets at most `read_size` bytes and MUST NOT raise; if it returns True, the process is killed. Without
     `on_error`, both outputs are mixed in order. At the deadline the whole tree gets SIGTERM, then SIGKILL after
-    `grace_s`. On cancellation it gets SIGKILL at once, or after the number of seconds that `patience` returns. Other
-    processes that merely hold the pipe open are never waited for. Raises OSError if the program cannot be started.
+    `grace_s`. On cancellation it gets SIGKILL at once, or after the number of seconds that `find_grace_s` returns.
+    Other processes that merely hold the pipe open are never waited for. Raises OSError if the program cannot be
+    started.
     """
     child = _Child(tree, read_size)
     child.start(command, on_output, on_error)
@@ -108,8 +109,8 @@ async def run_process(
     except asyncio.CancelledError:
         # The caller must return within 500 ms: no SIGTERM unless it asks for one, and a bounded wait for the exit.
         try:
-            if patience is not None:
-                await child.terminate(patience())
+            if find_grace_s is not None:
+                await child.terminate(find_grace_s())
         finally:
             child.kill()
             await child.wait_ended(_REAP_S)
@@ -135,7 +136,7 @@ class _Child:
         self.status: int | None = None
         self.failure: OSError | None = None
         self.excess = ExceededLimit()
-        self._census: UsageMonitor | None = None
+        self._usage_monitor: UsageMonitor | None = None
         self._process: subprocess.Popen[bytes] | Spawned
         self._loop = asyncio.get_running_loop()
         self._drained = asyncio.Event()
@@ -187,7 +188,9 @@ class _Child:
                 os.close(each)
         self._watch_end()
         if command.bounds:
-            self._census = UsageMonitor(lambda: self._process.pid, self.tree.kind, command.bounds, self._end_excess)
+            self._usage_monitor = UsageMonitor(
+                lambda: self._process.pid, self.tree.kind, command.bounds, self._end_excess
+            )
 
     def _end_excess(self, excess: ExceededLimit) -> None:
         """Kill a tree that exceeds its limits; kernel limits do not hold for root, or for the sum of all processes."""
@@ -334,8 +337,8 @@ class _Child:
         for source in tuple(self._readers):
             self._close_reader(source)
         self._cut_lifeline()
-        if self._census is not None:
-            self._census.stop()
+        if self._usage_monitor is not None:
+            self._usage_monitor.stop()
         process = getattr(self, "_process", None)
         if process is not None and not isinstance(process, subprocess.Popen) and not self.ended.is_set():
             self._loop.remove_reader(process.fileno())

@@ -48,7 +48,7 @@ def explain_tool(definition: Definition, terms: Terms, word: str) -> RightsChain
     rights = decide_tools(definition, terms)
     if word == SEARCH:
         waiting = sorted(name for name in rights.tools if terms.available[name].is_deferred)
-        told = f"it finds {', '.join(waiting)}" if waiting else "no tool that the agent may use waits to be looked for"
+        told = f"it finds {', '.join(waiting)}" if waiting else "there is no deferred tool that the agent may use"
         return RightsChain(definition.name, word, bool(waiting), (ToolReason("exists", bool(waiting), told),))
     aliases = definition.tools.aliases
     target = rights.targets.get(word, word)
@@ -91,23 +91,23 @@ def _explain_wish(definition: Definition, word: str, tool: str, offer: Offer, *,
     if not is_wanted:
         return ToolReason("asked for", False, f"{place} does not ask for it")
     if declared.inherits:
-        return ToolReason("asked for", True, f"{place} takes what the agent has that starts it")
+        return ToolReason("asked for", True, f"{place} inherits the tools of the agent that starts it")
     if word in (declared.names or ()) or tool in (declared.names or ()):
         return ToolReason("asked for", True, f"{place} lists it")
     if offer.extension is not None:
-        return ToolReason("asked for", True, f"{place} lets tools of extensions in")
-    return ToolReason("asked for", True, f"{place} lists no tools, which means all builtin ones")
+        return ToolReason("asked for", True, f"{place} allows tools of extensions")
+    return ToolReason("asked for", True, f"{place} lists no tools, so it gets all builtin ones")
 
 
 def _tell_pass(step: str, definition: Definition, terms: Terms, tool: str) -> str:
     if step == "denials":
         return "neither the file nor the user's settings deny it"
     if step == "extensions":
-        return "its origin is let in"
+        return "the agent may use tools of this origin"
     if step == "kind":
-        return "nothing is special about it here"
+        return "no special rule applies to it"
     if step == "parent":
-        return "no agent stands above" if terms.parent is None else "the agent that starts this one has it too"
+        return "no other agent starts this one" if terms.parent is None else "the agent that starts this one has it too"
     if not is_readonly(definition, terms):
         return "the agent may write"
     return (

@@ -20,7 +20,7 @@ _MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 
 class TodoTool:
     effect = Effect.READ
-    hint = "Keep a list of what is to be done"
+    hint = "Keep a to-do list"
     guidelines: tuple[str, ...] = ()
 
     @cached_property
@@ -28,7 +28,7 @@ class TodoTool:
         item = {
             "type": "object",
             "properties": {
-                "content": {"type": "string", "description": "What is to be done, in one line"},
+                "content": {"type": "string", "description": "The task, in one line"},
                 "status": {"type": "string", "enum": list(_MARKS)},
             },
             "required": ["content", "status"],
@@ -43,9 +43,7 @@ class TodoTool:
             {"content": " ".join(str(item["content"]).split()), "status": item["status"]} for item in arguments["todos"]
         ]
         if len(items) > MAX_ITEMS:
-            raise ToolRetry(
-                f"The list has {len(items)} items; at most {MAX_ITEMS} are kept. Join what belongs together."
-            )
+            raise ToolRetry(f"The list has {len(items)} items; at most {MAX_ITEMS} are kept. Combine some of them.")
         for number, item in enumerate(items, 1):
             if not 0 < len(item["content"]) <= MAX_ITEM_CHARS:
                 raise ToolRetry(f"Item {number} needs a content of 1 to {MAX_ITEM_CHARS} characters.")

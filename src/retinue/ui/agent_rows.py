@@ -26,7 +26,7 @@ class RowOptions:
     frame: int = 0
     max_depth: int = 4
     find_window: Callable[[str], int] = lambda run_id: 0
-    glimpse: Callable[[str], CurrentActivity] = lambda run_id: NOTHING
+    activity: Callable[[str], CurrentActivity] = lambda run_id: NOTHING
     colors: dict[str, str] = field(default_factory=dict)
     """Theme colours by name."""
     mode: str = "auto"
@@ -109,7 +109,7 @@ def _render_about(run: Run, options: RowOptions, *, is_orphan: bool) -> Text:
     if run.questions:
         about.append(" · waiting for an answer", style=f"not dim {options.color('warning')}".strip())
     elif run.status is Status.RUNNING:
-        about.append(f" · {describe_activity(run, options.glimpse(run.id))}")
+        about.append(f" · {describe_activity(run, options.activity(run.id))}")
     elif run.status is not Status.COMPLETED:
         about.append(f" · {name_status(run)}")
     if is_orphan:

@@ -32,7 +32,7 @@ from retinue.ui.link import ScreenLink
 from retinue.ui.screens.main import MainScreen
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.viewer import RunViewer
-from retinue.ui.startup import KeptState, find_doubt, read_habits, save_decision
+from retinue.ui.startup import KeptState, find_doubt, read_user_state, save_decision
 from retinue.ui.themes import DEFAULT, THEMES, resolve_theme, to_setting
 from retinue.ui.user_input import UserInput
 from retinue.ui.widgets.editor import Editor
@@ -76,7 +76,7 @@ class RetinueApp(App[int], inherit_bindings=False):
         self.request = request
         self.keys = KeyTable()
         self._wanted_keys: Mapping[str, tuple[str, ...]] = {}
-        self.habits: UserState | None = None
+        self.user_state: UserState | None = None
         """Stored user preferences; None until they are read, and if there is no home directory."""
         self.kept = KeptState()
         self.pasteboard = Clipboard()
@@ -191,8 +191,8 @@ class RetinueApp(App[int], inherit_bindings=False):
 
     async def _read_habits(self) -> None:
         """Read the user's theme, keys and history; reads nothing from the project."""
-        habits, kept = await asyncio.to_thread(read_habits)
-        self.habits, self.kept = habits, kept
+        user_state, kept = await asyncio.to_thread(read_user_state)
+        self.user_state, self.kept = user_state, kept
         self._take_keys(kept.keys)
         if not self._follow_theme():
             text = f"settings.json: theme: found {quote(kept.theme)}; using {self.theme}; /theme lists the themes"
@@ -201,7 +201,7 @@ class RetinueApp(App[int], inherit_bindings=False):
             self.link.note(problem, "warning")
         editor = self.screen_stack[0].query_one(Editor)
         editor.history_list.load(kept.history)
-        editor.on_remembered = lambda text: self._keep(lambda: habits.history.add(text))
+        editor.on_remembered = lambda text: self._keep(lambda: user_state.history.add(text))
 
     def _take_keys(self, wanted: Mapping[str, tuple[str, ...]]) -> None:
         self._wanted_keys = wanted
@@ -211,9 +211,9 @@ class RetinueApp(App[int], inherit_bindings=False):
     def _take_resend_key(self) -> None:
         """Apply `abortResendKey` unless the user's keybindings.json binds the action."""
         key = self.link.crew.crew_settings.abort_resend_key
-        if not key or self.habits is None or "app.resend" in self._wanted_keys:
+        if not key or self.user_state is None or "app.resend" in self._wanted_keys:
             return
-        if self.habits.is_key(key):
+        if self.user_state.is_key(key):
             self._take_keys({**self._wanted_keys, "app.resend": (key,)})
         else:
             self.link.note(f"abortResendKey: found {quote(key)}; expected a key such as f8; using f9", "warning")
@@ -260,13 +260,13 @@ class RetinueApp(App[int], inherit_bindings=False):
         """Apply a theme, or `auto`, and save the choice."""
         self.kept = replace(self.kept, theme=to_setting(name))
         self._follow_theme()
-        if (habits := self.habits) is not None:
-            self._keep(lambda: habits.choose_theme(self.kept.theme))
+        if (user_state := self.user_state) is not None:
+            self._keep(lambda: user_state.choose_theme(self.kept.theme))
 
     def on_background_reported(self, event: BackgroundReported) -> None:
         """Follow the terminal's background, unless the setting names a theme."""
         self._is_terminal_dark = event.is_dark
-        if self.habits is not None:
+        if self.user_state is not None:
             self._follow_theme()
 
     def _follow_theme(self) -> bool:
@@ -279,8 +279,8 @@ class RetinueApp(App[int], inherit_bindings=False):
         """Save how to work without a key."""
         self.kept = replace(self.kept, start=name)
         self.link.version += 1
-        if (habits := self.habits) is not None:
-            self._keep(lambda: habits.choose_start(name))
+        if (user_state := self.user_state) is not None:
+            self._keep(lambda: user_state.choose_start(name))
 
     def leave(self) -> None:
         """Exit; while subagents are working, ask first. A window among several, or with work to do, is only closed."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from retinue.views.prompt_files import MAX_IMAGE_BYTES, find_image_kind
 
-PATIENCE_S = 3.0
+WAIT_LIMIT_S = 3.0
 """Seconds that a clipboard program may take."""
 _KINDS = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp")
 _TEXTS = ("text/plain;charset=utf-8", "UTF8_STRING", "text/plain", "STRING", "TEXT")
@@ -100,7 +100,7 @@ def _run(words: Sequence[str]) -> bytes:
         return b""
     try:
         # No other process has the pipe, so it ends with the process.
-        data, _ = process.communicate(timeout=PATIENCE_S)
+        data, _ = process.communicate(timeout=WAIT_LIMIT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()

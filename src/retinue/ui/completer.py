@@ -33,7 +33,7 @@ class Completer:
         self._editor = editor
         self._popup = popup
         commands = _keep(lambda: self._app.commands.list())
-        self._stock = CompletionSources(commands, self._list_arguments, _keep(self._list_agents), self._find_families)
+        self._sources = CompletionSources(commands, self._list_arguments, _keep(self._list_agents), self._find_families)
         self._token: Token | None = None
         self._listed_s = -STALE_S
         self._sessions: list[tuple[str, str]] = []
@@ -59,7 +59,7 @@ class Completer:
         elif token.command == "resume":
             self._refresh_sessions()
         # An argument is optional, so none is preselected.
-        self._popup.show(complete(token, self._stock), is_lit=token.kind != "argument")
+        self._popup.show(complete(token, self._sources), is_lit=token.kind != "argument")
         return self._popup.is_open
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class Completer:
         except (OSError, RetinueError):
             return
         self._listed_s = time.monotonic()
-        self._stock.files = await asyncio.to_thread(FileIndex, names)
+        self._sources.files = await asyncio.to_thread(FileIndex, names)
         if self._token is not None and self._token.kind in ("mention", "path"):
             self._seen = None
             self.look()

@@ -171,17 +171,17 @@ def find_token(before: str, *, is_asked: bool = False) -> Token | None:
     return None
 
 
-def complete(token: Token, stock: CompletionSources) -> list[Suggestion]:
+def complete(token: Token, sources: CompletionSources) -> list[Suggestion]:
     """List the completions of a token, best first."""
     match token.kind:
         case "command":
-            return _complete_command(token.needle, stock.commands())
+            return _complete_command(token.needle, sources.commands())
         case "argument":
-            return _complete_argument(token.needle, stock.arguments(token.command))
+            return _complete_argument(token.needle, sources.arguments(token.command))
         case "path":
-            return [_suggest_file(name, name) for name in stock.files.find(token.needle, MOST)]
+            return [_suggest_file(name, name) for name in sources.files.find(token.needle, MOST)]
         case _:
-            return _complete_mention(token.needle, stock)
+            return _complete_mention(token.needle, sources)
 
 
 def is_complete(token: Token, found: Suggestion) -> bool:
@@ -204,11 +204,11 @@ def _complete_argument(needle: str, values: Sequence[tuple[str, str]]) -> list[S
     return [Suggestion(values[at][0], values[at][0], values[at][1]) for at in order[:MOST]]
 
 
-def _complete_mention(needle: str, stock: CompletionSources) -> list[Suggestion]:
-    agents = [(name, note) for name, note in stock.agents() if render_mention(AGENT_PREFIX + name)]
+def _complete_mention(needle: str, sources: CompletionSources) -> list[Suggestion]:
+    agents = [(name, note) for name, note in sources.agents() if render_mention(AGENT_PREFIX + name)]
     is_agent = needle.lower().startswith(AGENT_PREFIX)
     typed = needle[len(AGENT_PREFIX) :] if is_agent else needle
-    families, ranked = stock.families(), dict[str, tuple[str, str]]()
+    families, ranked = sources.families(), dict[str, tuple[str, str]]()
     for at in rank_matches(typed, [name for name, _ in agents]):
         ranked.setdefault(families.get(agents[at][0], agents[at][0]), agents[at])
     found = list(ranked.values())[: MOST if is_agent else MOST_AGENTS]
@@ -216,7 +216,7 @@ def _complete_mention(needle: str, stock: CompletionSources) -> list[Suggestion]
     is_begun = [is_agent or (bool(typed) and name.lower().startswith(typed.lower())) for name, _ in found]
     near = [_suggest_agent(*agent) for agent, leads in zip(found, is_begun, strict=True) if leads]
     far = [_suggest_agent(*agent) for agent, leads in zip(found, is_begun, strict=True) if not leads]
-    files = [_suggest_file(name, render_mention(name)) for name in stock.files.find(needle, MOST)]
+    files = [_suggest_file(name, render_mention(name)) for name in sources.files.find(needle, MOST)]
     return [*near, *files[: MOST - len(found)], *far][:MOST]
 
 

@@ -68,12 +68,12 @@ class CurrentActivity:
 NOTHING = CurrentActivity()
 
 
-def describe_activity(run: Run, glimpse: CurrentActivity = NOTHING) -> str:
+def describe_activity(run: Run, activity: CurrentActivity = NOTHING) -> str:
     """Describe what a run is doing."""
-    if glimpse.tools:
-        return ", ".join(_describe_tools(glimpse.tools, glimpse.about))
+    if activity.tools:
+        return ", ".join(_describe_tools(activity.tools, activity.about))
     if run.activity in ("", THINKING):
-        return find_opening(glimpse.opening) or f"{THINKING}…"
+        return find_opening(activity.opening) or f"{THINKING}…"
     return ", ".join(_describe_tools([run.activity]))
 
 
@@ -423,7 +423,7 @@ class SubagentStreams:
             self._partials.pop(event.run_id, None)
             self._tools.pop(event.run_id, None)
 
-    def glimpse(self, run_id: str) -> CurrentActivity:
+    def activity(self, run_id: str) -> CurrentActivity:
         """What a run is doing now. Cheap, because it is called many times a second."""
         partial, tools = self._partials.get(run_id), self._tools.get(run_id)
         if partial is None and not tools:

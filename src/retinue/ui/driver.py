@@ -85,7 +85,7 @@ class TerminalParser(XTermParser):
         data, self._part = self._part + data, ""
         for answer in _ANSWER.findall(data):
             self._is_answered = True
-            if (is_dark := read_darkness(answer)) is not None:
+            if (is_dark := read_is_dark(answer)) is not None:
                 yield BackgroundReported(is_dark=is_dark)
         data = _ANSWER.sub("", data)
         if part := _PART.search(data):
@@ -102,7 +102,7 @@ class TerminalParser(XTermParser):
         yield from super().tick()
 
 
-def read_darkness(answer: str) -> bool | None:
+def read_is_dark(answer: str) -> bool | None:
     """Whether a reported colour such as `rgb:1616/1616/1e1e` is dark; None if it cannot be read."""
     found = _RGB.fullmatch(answer)
     if found is None:

@@ -11,7 +11,7 @@ from retinue.ui.driver import is_gone
 from retinue.ui.terminal_restore import give_back, recall_attributes
 
 STATUSES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
-PATIENCE_S = 5.0
+WAIT_LIMIT_S = 5.0
 """Seconds that a clean shutdown may take after a signal."""
 
 
@@ -42,7 +42,7 @@ class ShutdownWatch:
         if self.status:
             self._break_off()
         self.status = status
-        self._deadline = threading.Timer(PATIENCE_S, self._break_off)
+        self._deadline = threading.Timer(WAIT_LIMIT_S, self._break_off)
         self._deadline.daemon = True
         self._deadline.start()
         self._leave(status)

@@ -34,23 +34,23 @@ class KeptState:
     """The initial filter of the session tree."""
 
 
-def read_habits() -> tuple["UserState", KeptState]:
+def read_user_state() -> tuple["UserState", KeptState]:
     """Read the preferences. Raises RetinueError if there is no home directory."""
     from retinue.app import UserState
 
-    habits = UserState()
-    keys, problems = habits.load_keys(DEFAULTS)
-    wishes, more = habits.load_wishes()
+    user_state = UserState()
+    keys, problems = user_state.load_keys(DEFAULTS)
+    wishes, more = user_state.load_wishes()
     # pi's `no-tools` is our `noTools`.
     first, *others = wishes.tree_filter.split("-")
     tree_filter = first + "".join(word.capitalize() for word in others)
-    history, theme = habits.history.load(), habits.theme
-    if (habits.paths.agent_dir / "themes" / f"{theme}.json").exists():
+    history, theme = user_state.history.load(), user_state.theme
+    if (user_state.paths.agent_dir / "themes" / f"{theme}.json").exists():
         theme = ""  # a theme file of pi, which only pi can show
-    return habits, KeptState(
+    return user_state, KeptState(
         keys,
         theme,
-        habits.start,
+        user_state.start,
         history,
         problems + more,
         wishes.double_escape,

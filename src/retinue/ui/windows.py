@@ -71,10 +71,10 @@ class WindowDriver(Driver):
         self._windows.connect(self)
 
     def disable_input(self) -> None:
-        self._windows.is_deaf = True
+        self._windows.ignores_input = True
 
     def stop_application_mode(self) -> None:
-        self._windows.is_deaf = True
+        self._windows.ignores_input = True
 
 
 @dataclass(slots=True, eq=False)
@@ -111,7 +111,7 @@ class SessionWindows:
 
     def __init__(self, processes: "SessionProcesses", process_id: str) -> None:
         self.id = process_id
-        self.is_deaf = False
+        self.ignores_input = False
         """Whether input is ignored because the UI ends."""
         self._processes = processes
         self._windows: list[_Window] = []
@@ -161,7 +161,7 @@ class SessionWindows:
             note=error or self._trouble,
         )
         self._write(record)
-        self.is_deaf = True
+        self.ignores_input = True
         for window in self._windows:
             self._part(window, wire.Parted(True, error or answer, hint, status))
         self._server.close()
@@ -210,7 +210,7 @@ class SessionWindows:
                 return
             while line := await reader.readline():
                 message = wire.read_request(line)
-                if isinstance(message, wire.Open) and window is None and not self.is_deaf:
+                if isinstance(message, wire.Open) and window is None and not self.ignores_input:
                     window = _Window(writer, message.kind, Size(message.width, message.height))
                     self._add(window)
                 elif window is not None:
@@ -236,7 +236,7 @@ class SessionWindows:
             case wire.Resize(width, height):
                 window.size = Size(width, height)
                 self._fit()
-            case wire.Focus(is_focused) if not self.is_deaf:
+            case wire.Focus(is_focused) if not self.ignores_input:
                 self._driver.send_message(events.AppFocus() if is_focused else events.AppBlur())
             case wire.Focus():
                 pass
@@ -244,7 +244,7 @@ class SessionWindows:
                 raise ValueError("unexpected message of a window")
 
     def _feed(self, window: _Window, text: str | None) -> None:
-        if self.is_deaf or window not in self._windows:
+        if self.ignores_input or window not in self._windows:
             return
         for event in window.parser.tick() if text is None else window.parser.feed(text):
             self._driver.process_message(event)
@@ -287,7 +287,7 @@ class SessionWindows:
 
     def _fit(self, *, always: bool = False) -> None:
         """Give the screen the size that fits into every window, and paint it again if that has changed."""
-        if not self._windows or self.is_deaf:
+        if not self._windows or self.ignores_input:
             return
         size = Size(min(each.size.width for each in self._windows), min(each.size.height for each in self._windows))
         if size != self._size:
@@ -323,7 +323,7 @@ class SessionWindows:
                 window.tell(record)
         if self._is_working():
             self._busy_until_s = now_s
-        if not self._windows and not self.is_deaf and self._is_overdue(now_s):
+        if not self._windows and not self.ignores_input and self._is_overdue(now_s):
             self._app.exit(0)
 
     def _is_overdue(self, now_s: float) -> bool:

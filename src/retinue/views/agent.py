@@ -102,7 +102,7 @@ tools exist: {tools}. Give it only those it needs; leave out `bash`, `edit` and 
 async def write_agent(spawn: "Callable[..., Awaitable[Handle]]", name: str, purpose: str) -> str:
     """Start an agent with `spawn` that writes the text of an agent file; saves nothing. Raises RetinueError."""
     from retinue.core.tool_table import BUILTIN_TOOLS
-    from retinue.settings.agent_files import find_manuscript
+    from retinue.settings.agent_files import find_agent_file
 
     task = _TASK.format(name=name, purpose=purpose.strip(), tools=", ".join(BUILTIN_TOOLS))
     run = await spawn(AUTHOR, task, description=f"write agent {name}", max_turns=MAX_TURNS)
@@ -113,7 +113,7 @@ async def write_agent(spawn: "Callable[..., Awaitable[Handle]]", name: str, purp
         raise
     if outcome.status is not Status.COMPLETED:
         raise RetinueError(f"the agent that should write it failed: {outcome.error or outcome.reason}")
-    text = find_manuscript(outcome.text)
+    text = find_agent_file(outcome.text)
     if not text:
         raise RetinueError("the agent's answer contains no agent file; try again, or write the file yourself")
     return text

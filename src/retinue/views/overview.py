@@ -11,7 +11,7 @@ from retinue.settings.layers import load_settings
 from retinue.settings.paths import Paths, find_paths, find_session_dir
 from retinue.settings.request import Request
 from retinue.settings.schema import Settings
-from retinue.settings.subagents import load_crew
+from retinue.settings.subagents import load_subagents
 
 if TYPE_CHECKING:
     from retinue.core.diagnostics import Item
@@ -39,7 +39,7 @@ def open_roster(
 
     paths = find_paths(".", os.environ)
     loaded = load_settings(paths, os.environ, approve=request.approve)
-    crew = load_crew(paths, os.environ, trusted=loaded.trust.trusted)
+    crew = load_subagents(paths, os.environ, trusted=loaded.trust.trusted)
     for text in (*(item.message for item in (*loaded.diagnostics, *crew.diagnostics)), loaded.trust.notice):
         if text:
             say(text)

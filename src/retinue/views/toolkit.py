@@ -14,7 +14,7 @@ from retinue.settings.devkit import LSP_ACTIONS
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import find_paths
 from retinue.settings.request import Request
-from retinue.settings.subagents import SubagentsConfig, load_crew
+from retinue.settings.subagents import SubagentsConfig, load_subagents
 from retinue.views.overview import open_roster
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Toolkit:
     def _load(self) -> SubagentsConfig:
         paths = find_paths(".", os.environ)
         trusted = load_settings(paths, os.environ, approve=self._request.approve).trust.trusted
-        return load_crew(paths, os.environ, trusted=trusted).settings
+        return load_subagents(paths, os.environ, trusted=trusted).settings
 
 
 def open_log() -> ActivityLog:

@@ -36,6 +36,7 @@ def test_arguments_are_understood(arguments, expected):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--modle", "x"], "unknown option '--modle'; did you mean --model?"),
         (["--modell", "x"], "unknown option '--modell'; did you mean --model?"),
         (["--zzz"], "unknown option '--zzz'; see retinue --help"),
         (["--model"], "--model needs a value"),

@@ -50,14 +50,14 @@ async def test_timers_end_with_the_work() -> None:
     assert await scope.run(asyncio.sleep(0.05, "again")) == "again"
 
 
-@pytest.mark.parametrize("sign", ["touch", "measure", "patience"])
+@pytest.mark.parametrize("sign", ["touch", "measure", "pause_idle"])
 async def test_signs_of_life_are_no_idleness(sign: str) -> None:
     scope, count = Scope(), 0
 
     async def work() -> str:
         nonlocal count
         for _ in range(8):
-            with scope.patience() if sign == "patience" else nullcontext():
+            with scope.pause_idle() if sign == "pause_idle" else nullcontext():
                 await asyncio.sleep(0.1)
             if sign == "touch":
                 scope.touch()
@@ -71,8 +71,8 @@ async def test_nested_patience_ends_with_the_last() -> None:
     scope = Scope()
 
     async def work() -> None:
-        with scope.patience():
-            with scope.patience():
+        with scope.pause_idle():
+            with scope.pause_idle():
                 pass
             await asyncio.sleep(0.2)
         count.append(1)

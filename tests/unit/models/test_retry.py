@@ -32,7 +32,7 @@ def test_told_wait_is_honoured():
 
 def test_wait_beyond_the_cap_gives_up():
     plan = plan_retry(overloaded(retry_after_s=7200), 1, POLICY, lambda: 0.5)
-    assert plan == GiveUp("the provider asks to wait 2 h; at most 60 s are waited")
+    assert plan == GiveUp("the provider asks to wait 2 h; the limit is 60 s")
 
 
 def test_last_attempt_gives_up():

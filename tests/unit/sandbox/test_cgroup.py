@@ -45,9 +45,9 @@ def test_untested_group_is_told(unified: Path, tmp_path_factory: pytest.TempPath
     told = [ControlGroup(str(unified), is_root=is_root).describe() for is_root in (True, False)]
     told.append(ControlGroup(str(tmp_path_factory.mktemp("none")), is_root=True).describe())
     assert told == [
-        "processes are bounded by a control group of version 2, which our tests have not covered",
-        "processes are bounded by the kernel, for each sandbox",
-        "processes are only counted from outside; a fork bomb run by root may be faster",
+        "a control group of version 2 (untested) limits the number of processes",
+        "the kernel limits the processes of each sandbox",
+        "processes are only counted from outside; a fork bomb of root may be faster",
     ]
 
 

@@ -59,11 +59,11 @@ def test_crew_is_shown_at_start_and_end():
     run = Run(id="c", parent_id="r", depth=1, agent="Explore", description="a look")
     shown = []
     progress = Progress(shown.append, columns=80, model="mock/one", color=False)
-    progress.tell_crew(RunQueued(run_id="c", run=run, request={}))
-    progress.tell_crew(RunStarted(run_id="c"))
+    progress.tell_subagent(RunQueued(run_id="c", run=run, request={}))
+    progress.tell_subagent(RunStarted(run_id="c"))
     progress(AttemptEnded(run_id="r"))
     progress.tick()
-    progress.tell_crew(RunFinished(run_id="c", outcome=Outcome(Status.FAILED, Reason.ERROR, error="no luck")))
+    progress.tell_subagent(RunFinished(run_id="c", outcome=Outcome(Status.FAILED, Reason.ERROR, error="no luck")))
     text = "".join(shown)
     assert "  Explore a look\n" in text and "waiting for 1 agent " in text
     assert "  ✗ Explore a look: no luck\n" in text

@@ -5,7 +5,7 @@ import pytest
 from retinue.core.errors import ConfigError, UsageError
 from retinue.settings.paths import find_paths
 from retinue.settings.preferences import FIRST, Preferences, find_help, show
-from retinue.settings.subagents import CREW_SETTINGS
+from retinue.settings.subagents import SUBAGENT_SETTINGS
 from retinue.settings.trust import Trust, decide_trust
 
 
@@ -32,7 +32,7 @@ def read(path):
 
 
 def test_every_setting_has_help():
-    assert [item.key for item in CREW_SETTINGS if not find_help(item.field)] == []
+    assert [item.key for item in SUBAGENT_SETTINGS if not find_help(item.field)] == []
 
 
 def test_origins_are_told(own, users, tmp_path):
@@ -94,7 +94,7 @@ def test_users_file_is_written_on_request(own, users):
 
 def test_what_people_change_comes_first(own):
     keys = [item.key for item in own.list()]
-    assert keys[: len(FIRST)] == list(FIRST) and sorted(keys) == sorted(item.key for item in CREW_SETTINGS)
+    assert keys[: len(FIRST)] == list(FIRST) and sorted(keys) == sorted(item.key for item in SUBAGENT_SETTINGS)
     assert [item.key for item in own.list() if item.ends_group] == [FIRST[-1]]
 
 

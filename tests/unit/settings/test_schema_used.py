@@ -10,7 +10,7 @@ import pytest
 
 import retinue
 from retinue.settings.schema import SETTINGS, Settings
-from retinue.settings.subagents import CREW_SETTINGS, SubagentsConfig
+from retinue.settings.subagents import SUBAGENT_SETTINGS, SubagentsConfig
 
 SOURCE = Path(retinue.__file__).parent
 DECLARED = ("settings/schema.py", "settings/subagents.py", "settings/devkit.py", "sandbox/profile.py")
@@ -26,7 +26,7 @@ def find_place(holder, field):
 
 def list_declared():
     places = {find_place(Settings(), item.field): item.key for item in SETTINGS}
-    return places | {find_place(SubagentsConfig(), item.field): item.key for item in CREW_SETTINGS}
+    return places | {find_place(SubagentsConfig(), item.field): item.key for item in SUBAGENT_SETTINGS}
 
 
 def remove_fields(path, places):

@@ -8,7 +8,7 @@ import pytest
 from retinue.settings.checks import read_field
 from retinue.settings.devkit import LspHook
 from retinue.settings.paths import find_paths
-from retinue.settings.subagents import CREW_SETTINGS, IGNORED, LoadedSubagents, SubagentsConfig, load_crew
+from retinue.settings.subagents import IGNORED, SUBAGENT_SETTINGS, LoadedSubagents, SubagentsConfig, load_subagents
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def load(tmp_path: Path, agent_dir: Path) -> Any:
         for path, content in {**files, devkit / "config.json": kit}.items():
             if content is not None:
                 path.write_text(content if isinstance(content, str) else json.dumps(content))
-        return load_crew(find_paths(project, os.environ), os.environ, trusted=trusted)
+        return load_subagents(find_paths(project, os.environ), os.environ, trusted=trusted)
 
     return run
 
@@ -33,7 +33,7 @@ def texts(loaded: LoadedSubagents) -> list[str]:
 
 
 def get(loaded: LoadedSubagents, key: str) -> Any:
-    return read_field(loaded.settings, next(item for item in CREW_SETTINGS if item.key == key))
+    return read_field(loaded.settings, next(item for item in SUBAGENT_SETTINGS if item.key == key))
 
 
 def nest(key: str, value: Any) -> Any:
@@ -47,10 +47,10 @@ def test_nothing_gives_the_defaults(load: Any) -> None:
 
 
 def test_every_key_is_a_field_once() -> None:
-    keys, fields = [item.key for item in CREW_SETTINGS], [item.field for item in CREW_SETTINGS]
+    keys, fields = [item.key for item in SUBAGENT_SETTINGS], [item.field for item in SUBAGENT_SETTINGS]
     assert (len(set(keys)), len(set(fields))) == (len(keys), len(fields))
     assert not IGNORED & set(keys)
-    assert [read_field(SubagentsConfig(), item) for item in CREW_SETTINGS]
+    assert [read_field(SubagentsConfig(), item) for item in SUBAGENT_SETTINGS]
 
 
 @pytest.mark.spec("fleet:B96")
@@ -117,7 +117,7 @@ def test_project_cannot_raise_the_budget(load: Any, key: str, user: Any, project
     assert (budget.tokens if key == "tokens" else budget.cost_usd) == used
 
 
-@pytest.mark.parametrize("key", [item.key for item in CREW_SETTINGS if item.limit.off_only])
+@pytest.mark.parametrize("key", [item.key for item in SUBAGENT_SETTINGS if item.limit.off_only])
 def test_project_only_switches_off(load: Any, key: str) -> None:
     loaded = load(nest(key, False), nest(key, True))
     assert (get(loaded, key), texts(loaded)) == (False, [f"{key}: ignored, a project can switch it off but not on"])

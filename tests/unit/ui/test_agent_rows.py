@@ -15,8 +15,8 @@ def make(name, status=Status.RUNNING, at=1, parent="", depth=1, **facts):
 
 
 def draw(run, width, mode="auto"):
-    glimpse = lambda run_id: CurrentActivity(("read",), "", "src/a/long/path.py")  # noqa: E731
-    return render_row(run, RowOptions(width, 5001, glimpse=glimpse, mode=mode)).plain
+    activity = lambda run_id: CurrentActivity(("read",), "", "src/a/long/path.py")  # noqa: E731
+    return render_row(run, RowOptions(width, 5001, activity=activity, mode=mode)).plain
 
 
 @pytest.mark.parametrize("turn", [0, 3, 6])

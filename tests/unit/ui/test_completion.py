@@ -92,8 +92,8 @@ def test_agents_follow_files_without_letters():
 def test_one_agent_of_a_family_is_offered(before, found):
     names = ("Explore", "explorer", "tester")
     families = dict(zip(names, "112", strict=True))
-    stock = CompletionSources(agents=lambda: [(name, "") for name in names], families=lambda: families)
-    assert [each.text for each in complete(find_token(before), stock)] == found
+    sources = CompletionSources(agents=lambda: [(name, "") for name in names], families=lambda: families)
+    assert [each.text for each in complete(find_token(before), sources)] == found
 
 
 def test_begun_agents_lead_and_others_follow():

@@ -85,7 +85,7 @@ def test_glimpse_follows_a_reply_and_its_tools():
         ev.ToolFinished(run_id="r1", result=result),
     ]:
         crew.play(event)
-        seen.append(subagent_streams.glimpse("r1"))
+        seen.append(subagent_streams.activity("r1"))
     words = "I read."
     assert seen == [
         NOTHING,

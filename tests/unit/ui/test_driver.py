@@ -1,7 +1,7 @@
 import pytest
 
 from retinue.ui import driver
-from retinue.ui.driver import BackgroundReported, TerminalParser, read_darkness
+from retinue.ui.driver import BackgroundReported, TerminalParser, read_is_dark
 
 WHITE = "\x1b]11;rgb:ffff/ffff/ffff\x1b\\"
 
@@ -44,4 +44,4 @@ def test_lost_end_holds_nothing_back(monkeypatch):
     [("rgb:16/16/1e", True), ("rgb:f/f/f", False), ("rgba:0000/0000/0000/ffff", None), ("", None), ("rgb:1/2", None)],
 )
 def test_colours_are_dark_or_light(answer, is_dark):
-    assert read_darkness(answer) is is_dark
+    assert read_is_dark(answer) is is_dark

@@ -102,7 +102,7 @@ def apply_mode(draft: AgentDraft, mode: str) -> tuple[FieldStatus, str]:
         draft.deny("web_search", *WEB)
         return "approximated", "read-only and without the web: the rest would need an approval in Claude Code"
     if mode == "bypassPermissions":
-        return "ignored", "a file never widens rights"
+        return "ignored", "an agent file cannot add rights"
     return "approximated", "the setting `approvals` decides which tool calls need your approval"
 
 

@@ -70,7 +70,7 @@ def _read_more(draft: AgentDraft) -> None:
     if mode == "read-only":
         draft.readonly = True
     elif mode == "danger-full-access":
-        fields.approximate("sandbox_mode", "a file never widens rights: commands write in the workspace only")
+        fields.approximate("sandbox_mode", "an agent file cannot add rights: commands write only in the workspace")
     elif mode:
         fields.approximate(
             "sandbox_mode", "commands write in the workspace; the setting sandbox.network decides about the network"
@@ -88,7 +88,7 @@ def _read_more(draft: AgentDraft) -> None:
         draft.give("web_search")
         fields.approximate("web_search", "if web tools are enabled in the settings")
     if fields.has("profile"):
-        fields.block("profile", "a profile of Codex may restrict, and is not read")
+        fields.block("profile", "a profile of Codex may restrict the agent, and retinue does not read profiles")
     _read_objects(draft)
 
 

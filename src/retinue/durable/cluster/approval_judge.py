@@ -17,7 +17,7 @@ from retinue.core.tool import Amendment, Effect, Tool, ToolContext, ToolResult
 from retinue.durable.cluster.approval import ApprovalDecision, ApprovalRequest, SentCall, SentResult, Wants
 from retinue.durable.cluster.remote_approvals import RemotelyApprovedModel, RemoteStopReview
 from retinue.durable.cluster.sender import Cluster
-from retinue.engine.calls import CallHook, describe_quarrel
+from retinue.engine.calls import CallHook, describe_hook_conflict
 from retinue.engine.loop import Ending
 from retinue.engine.run_config import Origin
 from retinue.engine.setup import FeatureStack, Reviewer, RunSetup
@@ -245,7 +245,7 @@ def _sign(answer: Amendment, key: str, made: Amendment | None) -> Amendment:
 def _change(case: ApprovalRequest, change: Amendment, made: Amendment | None) -> ApprovalDecision:
     """Have the changed call approved again; refuse it if hooks keep changing each other's changes."""
     if made is not None and change.keys[-1] in made.keys:
-        return _refuse(case, ToolResult.of(describe_quarrel(change.by), {}, is_error=True))
+        return _refuse(case, ToolResult.of(describe_hook_conflict(change.by), {}, is_error=True))
     # A worker that does not support changes must not make the original call.
     text = "hooks changed its arguments, and this worker cannot make the changed call"
     return msgspec.structs.replace(_refuse(case, ToolResult.of(text, {}, is_error=True)), change=change)

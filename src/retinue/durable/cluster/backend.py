@@ -32,7 +32,7 @@ class ClusterPorts:
     """Opens the connection; its argument receives messages about what is waited for."""
     find_width: Callable[[], int]
     """Returns how many runs of one parent may work at once."""
-    build_premises: Callable[[Path], ProcessContext]
+    build_process_context: Callable[[Path], ProcessContext]
     """Builds what a run in a folder needs to know of the user's environment."""
     find_labels: Callable[[RemoteRequest, LiveRun], Mapping[str, Any]]
     """Returns the custom entries at the start of a run's session, given the main agent."""

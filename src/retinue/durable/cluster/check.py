@@ -253,7 +253,7 @@ Value = TypeVar("Value")
 
 def _open(url: str, name: str = "retinue cluster") -> Database:
     """Return a database that is only inspected: nothing is created, and nothing is waited for."""
-    return Database(url, name=name, patience_s=0, creates=False)
+    return Database(url, name=name, wait_limit_s=0, creates=False)
 
 
 def read_cluster(url: str) -> ClusterState:

@@ -66,12 +66,12 @@ class Database:
         url: str,
         *,
         name: str = "retinue",
-        patience_s: float | None = None,
+        wait_limit_s: float | None = None,
         creates: bool = True,
         upgrade: "Upgrade | None" = None,
         alarm: TroubleNotifier | None = None,
     ) -> None:
-        """`patience_s`: how long a query waits for a database that is away; None for ever, with an `alarm`.
+        """`wait_limit_s`: how long a query waits for a database that is away; None for ever, with an `alarm`.
 
         `creates`: whether missing tables are created. Without `upgrade` older tables are refused.
         """
@@ -80,7 +80,7 @@ class Database:
         self.waits_for_rights = False
         """Whether missing rights are waited for; set by processes that execute runs of others."""
         self._name = name
-        self._patience_s = patience_s
+        self._wait_limit_s = wait_limit_s
         self._creates = creates
         self._upgrade = upgrade
         self._psycopg = import_driver()
@@ -155,7 +155,7 @@ class Database:
         trouble = recognise(error, f"the database {self.describe()}")
         if trouble.kind == RIGHTS and not self.waits_for_rights:
             raise ConfigError(f"the database {self.describe()}: {first_line(error)}; {REMEDIES[RIGHTS]}") from error
-        if self._patience_s is not None and waited_s >= self._patience_s:
+        if self._wait_limit_s is not None and waited_s >= self._wait_limit_s:
             raise DatabaseAway(trouble.text) from error
         self.alarm.note(who, recognise(error, self.alarm.subject))
 
@@ -290,7 +290,7 @@ class Database:
     def _refuse(self, who: object, error: BaseException, waited_s: float) -> None:
         trouble = recognise(error, f"the database {self.describe()}")
         is_there = trouble.kind != "away" or _STARTING in trouble.text
-        if is_there and self._patience_s is None:
+        if is_there and self._wait_limit_s is None:
             self.alarm.note(who, recognise(error, self.alarm.subject))
             return
         if is_there:

@@ -109,7 +109,8 @@ class Membership:
         if rows:
             told = ", ".join(f"{count} of {quote(other, 40)}" for other, count in rows)
             self._say(
-                f"this worker has version {quote(version, 40)}, others have not ({told}): install the same everywhere"
+                f"this worker has version {quote(version, 40)}, but others have not ({told}): install the same version "
+                "everywhere"
             )
 
     async def live(self) -> None:

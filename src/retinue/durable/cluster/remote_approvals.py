@@ -130,12 +130,12 @@ class RemoteApprovalFeature:
 
     name = "judgement"
 
-    def __init__(self, appeals: RemoteApprovals, *, wants: Wants | None = None, origin: Origin | None = None) -> None:
+    def __init__(self, approvals: RemoteApprovals, *, wants: Wants | None = None, origin: Origin | None = None) -> None:
         """`wants`: what the front end decides; None for a child, whose front end is asked at its start.
 
         Read at each use, because a front end may want more while the run works.
         """
-        self._appeals = appeals
+        self._approvals = approvals
         self._asks_first = wants is None
         self._wants: Wants = {} if wants is None else wants
         self._origin = origin
@@ -147,7 +147,7 @@ class RemoteApprovalFeature:
         """Add hooks at each point that the front end decides about, now or possibly later."""
         if self._origin is not None:
             self._origin = msgspec.structs.replace(self._origin, run_id=setup.run_id)
-        line = ApprovalClient(self._appeals, self._origin, self._catch_up)
+        line = ApprovalClient(self._approvals, self._origin, self._catch_up)
         if self._asks_first:
             merge_wants(self._wants, _read_wants(await line.ask("enter")))
             self._has_entered = True
@@ -179,14 +179,14 @@ class RemoteApprovalFeature:
             return
         self._wants.clear()
         self._wants.update(known)
-        self._appeals.on_change()
+        self._approvals.on_change()
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """Report how a child ended; the front end itself knows it only of runs that it has sent."""
-        self._appeals.part(self)
+        self._approvals.part(self)
         if self._has_entered:
             told = msgspec.structs.replace(outcome, text=outcome.text[:MAX_TOLD], session_file="")
-            await ApprovalClient(self._appeals, self._origin).tell(
+            await ApprovalClient(self._approvals, self._origin).tell(
                 "leave", facts={"outcome": msgspec.to_builtins(told)}
             )
         return outcome
@@ -197,12 +197,12 @@ class ApprovalClient:
 
     def __init__(
         self,
-        appeals: RemoteApprovals,
+        approvals: RemoteApprovals,
         origin: Origin | None,
         catch_up: "Callable[[ApprovalClient], Awaitable[None]] | None" = None,
     ) -> None:
         """`catch_up` refreshes what is wanted, if that has changed."""
-        self._appeals = appeals
+        self._approvals = approvals
         self._origin = origin
         self._catch_up = catch_up
 
@@ -212,11 +212,11 @@ class ApprovalClient:
             await self._catch_up(self)
 
     async def ask(self, kind: Kind, **parts: Any) -> ApprovalDecision:
-        return await self._appeals.ask(ApprovalRequest(key=uuid4().hex, kind=kind, origin=self._origin, **parts))
+        return await self._approvals.ask(ApprovalRequest(key=uuid4().hex, kind=kind, origin=self._origin, **parts))
 
     async def tell(self, kind: Kind, **parts: Any) -> None:
         """Send a notice without waiting."""
-        await self._appeals.submit(
+        await self._approvals.submit(
             ApprovalRequest(key=uuid4().hex, kind=kind, waits=False, origin=self._origin, **parts)
         )
 
@@ -304,14 +304,14 @@ class RemotelyApprovedModel:
 
     async def begin(self, facts: dict[str, Any]) -> str:
         """Return why the model must not be called; empty if it may."""
-        with self._setup.patience():
+        with self._setup.pause_idle():
             await self._line.open()
         if "step" not in self._wants:
             return ""
         if not self._wants["step"]:
             await self._line.tell("step", facts=facts)
             return ""
-        with self._setup.patience():
+        with self._setup.pause_idle():
             ruling = await self._line.ask("step", facts=facts)
         return "" if ruling.passes else ruling.words or "this step was refused"
 

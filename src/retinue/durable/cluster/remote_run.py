@@ -91,7 +91,7 @@ class RemoteRun(LiveRun):
         self._schema = remote_request.definition.output_schema or remote_request.request.output_schema
         self._request = remote_request
         self._purpose = ProcessPurpose(remote_request, setup.model.info.ref, setup.thinking)
-        self._context = ports.build_premises(setup.cwd)
+        self._context = ports.build_process_context(setup.cwd)
         self._cluster_ports = ports
         self._cluster = cluster
         self._children = children
@@ -154,7 +154,7 @@ class RemoteRun(LiveRun):
             self._publish(RunPlaced(run_id=self.setup.run_id))
             sent = await cluster.send(sent, remote_request.lease, self.setup.cwd, remote_request.branch, past)
             self._ended = check_result(await self._accompany(sent, judge), self._schema)
-            await self._bring_home(sent)
+            await self._deliver(sent)
         except asyncio.CancelledError:
             await run_shielded(judge.close(), RULED_S)
             await run_shielded(self._say_losses(sent.id), GOODBYE_S)
@@ -298,11 +298,11 @@ class RemoteRun(LiveRun):
                     if event.run_id != self.setup.run_id:
                         self._children.hear(self.setup.run_id, event)
                 self._ended = None if news.outcome is None else _strip(news.outcome)
-            await self._bring_home(sent)
+            await self._deliver(sent)
         except RetinueError:
             return
 
-    async def _bring_home(self, assignment: Assignment) -> None:
+    async def _deliver(self, assignment: Assignment) -> None:
         """Store its session and put its changes on a branch."""
         assert self._ended is not None
         cluster, keeps_session, setup = self._cluster, bool(self._request.session_file), self.setup
@@ -328,7 +328,7 @@ class RemoteRun(LiveRun):
             problem = f"Its changes are only in the cluster's database: {error}; {remedy}"
             self._publish(Warned(run_id=setup.run_id, text=problem))
         is_home = not problem and (bool(file) or not own)
-        await cluster.take_home(assignment, keeps_session=keeps_session, has_changes=is_home)
+        await cluster.mark_delivered(assignment, keeps_session=keeps_session, has_changes=is_home)
         notes = _render_notes(self._ended.notes, KeptCopy(branch), problem)
         receipts = await add_commit(self._ended.receipts, str(setup.cwd), bundle_info.commit, branch)
         known = {"session_file": file, "branch": branch, "notes": notes, "receipts": receipts}

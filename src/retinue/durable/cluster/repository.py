@@ -175,7 +175,7 @@ class Repository:
             known = ("--not", *known)
         done = await self.ask("rev-list", "--objects", "--quiet", commit, *others, *known)
         if not done.ok:
-            raise RetinueError(f"commit {commit} came incomplete: {done.problem}")
+            raise RetinueError(f"commit {commit} is incomplete: {done.problem}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ _BLANK = "blank/.git"
 _TREES = "git/trees"
 _LATE = 124
 """Exit status of a git that took too long."""
-_PATIENCE_S = FETCH_TIMEOUT_S + 60.0
+_WAIT_LIMIT_S = FETCH_TIMEOUT_S + 60.0
 _CONFIG = "[core]\n\trepositoryformatversion = {version}\n\tfilemode = true\n\tbare = true\n"
 _LONG_CONFIG = "[extensions]\n\tobjectformat = sha256\n"
 _SETTLING_S = 60.0
@@ -237,16 +237,16 @@ async def hold_lock(path: Path) -> AsyncIterator[None]:
         os.close(handle)
 
 
-async def take_lock(path: Path, *, shared: bool = False, patience_s: float = _PATIENCE_S) -> int:
+async def take_lock(path: Path, *, shared: bool = False, wait_limit_s: float = _WAIT_LIMIT_S) -> int:
     """Lock a file as long as the descriptor is open, creating it if missing. Raises RetinueError."""
-    deadline_s = time.monotonic() + patience_s
+    deadline_s = time.monotonic() + wait_limit_s
     while True:
         handle = _try_lock(path, shared=shared)
         if handle is not None:
             return handle
         if time.monotonic() >= deadline_s:
             raise RetinueError(
-                f"another process has locked {quote(str(path), 200)} for {patience_s:g} s; check that process"
+                f"another process has locked {quote(str(path), 200)} for {wait_limit_s:g} s; check that process"
             )
         await asyncio.sleep(0.02)
 

@@ -271,7 +271,7 @@ class Cluster:
     async def read_bundle(self, digest: str) -> bytes | None:
         return await read_bundle(self._database, digest)
 
-    async def take_home(self, sent: Assignment, *, keeps_session: bool, has_changes: bool) -> None:
+    async def mark_delivered(self, sent: Assignment, *, keeps_session: bool, has_changes: bool) -> None:
         """Record that this front end has the outcome and perhaps the changes; take a session that is not stored."""
         if not keeps_session:
             files = await self.read_files(sent.run_id, SESSION)

@@ -72,7 +72,7 @@ class WorkerJob:
     """The budgets that it draws on."""
     former: tuple[str, ...] = ()
     """Workspaces on workers that had it before."""
-    surroundings: Mapping[str, str] = field(default_factory=dict)
+    extra_environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that say which parts of the worker's folder it may see."""
 
 
@@ -269,7 +269,7 @@ class Worker:
                 submit=submit,
                 budget=budget,
                 former=former,
-                surroundings={WORKER_DIR: str(self._folder), EXPOSED: "\n".join(exposed)},
+                extra_environment={WORKER_DIR: str(self._folder), EXPOSED: "\n".join(exposed)},
             )
             hosted = self._hosted[assignment.id] = self._open_run(job)
             try:

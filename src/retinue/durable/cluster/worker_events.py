@@ -62,16 +62,16 @@ class ChildEvents:
         own: tuple[str, str],
         look: Callable[[], RunView],
         tell: Callable[[Event], None],
-        bring_home: Callable[[Outcome], Outcome],
+        to_sender_outcome: Callable[[Outcome], Outcome],
     ) -> None:
-        """`own`: the run's id here and at its front end; `bring_home` translates paths in an outcome to the sender's.
+        """`own`: the run's id here and at its front end; `to_sender_outcome` translates paths in an outcome.
 
         `look` returns the current runs, which may not exist before the first one.
         """
         self._here, self._there = own
         self._look = look
         self._tell = tell
-        self._bring_home = bring_home
+        self._bring_home = to_sender_outcome
         self._followed: set[str] = set()
 
     def hear(self, event: Event) -> None:

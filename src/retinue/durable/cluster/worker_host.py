@@ -193,7 +193,7 @@ class HostedRun:
             if self._assignment.tells_below:
                 own = retinue.run_id, self._assignment.run_id
                 self._relay = ChildEvents(
-                    own, lambda: retinue.session_runs, self._job.hear, partial(bring_home, job=self._job)
+                    own, lambda: retinue.session_runs, self._job.hear, partial(to_sender_outcome, job=self._job)
                 )
             stop_listening = retinue.listen(lambda event: self._hear(retinue, event))
             try:
@@ -208,7 +208,7 @@ class HostedRun:
                 self._is_open = False  # later messages come too late
         if self._stopped is not None and outcome.status is not Status.COMPLETED:
             outcome = msgspec.structs.replace(outcome, status=Status.STOPPED, reason=self._stopped)
-        return bring_home(msgspec.structs.replace(outcome, session_file="", branch=""), self._job)
+        return to_sender_outcome(msgspec.structs.replace(outcome, session_file="", branch=""), self._job)
 
     async def _work(self, retinue: Agent) -> Outcome:
         if self._job.goes_on:
@@ -268,7 +268,7 @@ def build_sections(assignment: Assignment, workspace: str, former: Sequence[str]
     return {**sections, **{name: text for name, text in told.items() if text}}
 
 
-def bring_home(outcome: Outcome, job: WorkerJob) -> Outcome:
+def to_sender_outcome(outcome: Outcome, job: WorkerJob) -> Outcome:
     """Replace the worker's paths in an outcome by the sender's."""
     here = job.assignment.cwd
     if not here:

@@ -34,7 +34,7 @@ class ProcessPurpose:
     def render_task(self, text: str) -> str:
         return f"Task: {text}" if self.is_bare and self.remote_request.definition.dialect != "sticky" else text
 
-    def list_tools(self, setup: RunSetup, premises: ProcessContext) -> tuple[list[str], list[str]]:
+    def list_tools(self, setup: RunSetup, process_context: ProcessContext) -> tuple[list[str], list[str]]:
         """Return the tools that the child gets, and reasons for those that it cannot have."""
         given, missing, rights = list[str](), list[str](), self.remote_request.rights
         is_pi = self.remote_request.runner == "pi"
@@ -42,7 +42,7 @@ class ProcessPurpose:
             target = rights.targets.get(name, name)
             if is_pi and target == ASK:
                 continue  # pi has no such tool
-            if target in premises.private_tools:
+            if target in process_context.private_tools:
                 missing.append(f"tool {target} exists only in this process")
             elif rights.readonly and (tool.effect is Effect.WRITE or (is_pi and tool.effect is Effect.EXECUTE)):
                 # A read-only sandbox can be requested from our own process by an environment variable, from pi not at

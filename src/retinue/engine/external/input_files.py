@@ -24,7 +24,7 @@ class InputFiles:
 
 
 @contextmanager
-def open_papers(prompt: str, task: str) -> Iterator[InputFiles]:
+def open_input_files(prompt: str, task: str) -> Iterator[InputFiles]:
     """Write the files, readable by this user only, and remove them on exit."""
     remove_stale()
     task = task.encode(errors="replace").decode()  # command lines are bytes

@@ -23,7 +23,7 @@ from retinue.engine.clock import make_uuid
 from retinue.engine.external.budget_socket import ProcessReservations, open_draws
 from retinue.engine.external.command_line import OURS, ProcessPurpose
 from retinue.engine.external.events import EventPublisher
-from retinue.engine.external.input_files import open_papers
+from retinue.engine.external.input_files import open_input_files
 from retinue.engine.external.output import Stream
 from retinue.engine.external.program import ProcessContext
 from retinue.engine.external.question_socket import open_asking
@@ -62,12 +62,12 @@ class ExternalRun(LiveRun):
     """The local side of a run in another process. Its own session is in memory and holds only the task."""
 
     def __init__(
-        self, setup: RunSetup, post: ProcessPurpose, premises: ProcessContext, *, clock: Clock, ask: Ask
+        self, setup: RunSetup, post: ProcessPurpose, process_context: ProcessContext, *, clock: Clock, ask: Ask
     ) -> None:
         memory = Session.create(cwd=setup.cwd, directory=None, clock=clock, new_id=make_uuid)
         super().__init__(setup, memory, clock=clock)
         self._post = post
-        self._premises = premises
+        self._process_context = process_context
         self._ask = ask
         self._said: list[str] = []
         self._has_begun = False
@@ -153,12 +153,12 @@ class ExternalRun(LiveRun):
         return descriptors
 
     async def _run(self, text: str, descriptors: dict[str, int]) -> Exit:
-        setup, post, premises = self.setup, self._post, self._premises
+        setup, post, process_context = self.setup, self._post, self._process_context
         if self._model is not setup.model:
             setup, post = setup.change(model=self._model), replace(post, model=self._model.info.ref)
         remote_request = post.remote_request
-        program = premises.find_command(remote_request.runner, setup.cwd)
-        tools, missing = post.list_tools(setup, premises)
+        program = process_context.find_command(remote_request.runner, setup.cwd)
+        tools, missing = post.list_tools(setup, process_context)
         for reason in missing:
             warning = f"agent {remote_request.definition.name}: {reason}; the agent runs without it"
             self._publish(Warned(run_id=setup.run_id, text=warning))
@@ -169,16 +169,16 @@ class ExternalRun(LiveRun):
         marks = post.render_marks(setup) | {name: str(number) for name, number in descriptors.items()}
         if setup.gates is not None and setup.gates.folder is not None:
             marks[LIMITS_DIR] = str(setup.gates.folder)
-        environment = premises.build_environment(setup.model.info, marks, setup.cwd, ours)
-        with open_papers(render_prompt(setup.sections), post.render_task(text)) as papers:
-            flags = post.render_flags(setup, tools, papers.prompt, trusted=premises.trusted)
-            words = papers.words if text else ()
+        environment = process_context.build_environment(setup.model.info, marks, setup.cwd, ours)
+        with open_input_files(render_prompt(setup.sections), post.render_task(text)) as input_files:
+            flags = post.render_flags(setup, tools, input_files.prompt, trusted=process_context.trusted)
+            words = input_files.words if text else ()
             return await run_process(
                 ProcessCommand([*program, *flags, *words], str(setup.cwd), environment, tuple(descriptors.values())),
                 on_output=self._stream.feed,
                 on_error=self._stream.feed_error,
                 tree=await _TREES.find(),
-                patience=self._find_patience,
+                find_grace_s=self._find_grace_s,
             )
 
     def _open_stream(self) -> Stream:
@@ -239,7 +239,7 @@ class ExternalRun(LiveRun):
         tokens, usd = self._post.remote_request.lease.left()
         return tokens <= 0 or usd <= 0
 
-    def _find_patience(self) -> float:
+    def _find_grace_s(self) -> float:
         return HURRY_S if self._scope.reason in (None, Reason.USER, Reason.PARENT) else GRACE_S
 
     def _conclude(self, ended: Exit) -> Ending:
@@ -290,9 +290,9 @@ class ExternalRun(LiveRun):
 class ProcessStarter:
     """Lets the runs of one main agent work in processes of their own."""
 
-    def __init__(self, premises: ProcessContext, clock: Clock, ask: Ask = ask_nobody) -> None:
+    def __init__(self, process_context: ProcessContext, clock: Clock, ask: Ask = ask_nobody) -> None:
         """`ask` takes the questions of the runs."""
-        self._premises = premises
+        self._process_context = process_context
         self._clock = clock
         self._ask = ask
 
@@ -302,13 +302,13 @@ class ProcessStarter:
         info = setup.model.info
         if remote_request.runner == "pi" and wanted in ("", info.ref) and info.api in OURS:
             raise RetinueError(
-                f"agent {remote_request.definition.name}: runner pi cannot ask {quote(info.ref)}, a model of retinue; "
+                f"agent {remote_request.definition.name}: runner pi cannot use {quote(info.ref)}, a model of retinue; "
                 "name a model in the agent's file that pi knows, or choose another runner"
             )
         said = (remote_request.request.thinking, remote_request.definition.thinking, level)
         thinking = setup.thinking if any(word in THINKING_LEVELS for word in said) else ""
         purpose = ProcessPurpose(remote_request, wanted, thinking)
-        return ExternalRun(setup, purpose, self._premises, clock=self._clock, ask=self._ask)
+        return ExternalRun(setup, purpose, self._process_context, clock=self._clock, ask=self._ask)
 
     def _name_model(self, remote_request: RemoteRequest, inherited: ModelInfo) -> tuple[str, str | None]:
         named, is_pi = remote_request.named, remote_request.runner == "pi"

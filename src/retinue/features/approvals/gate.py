@@ -19,7 +19,7 @@ from retinue.core.schema import fit_arguments
 from retinue.core.terminal import escape_line
 from retinue.core.tool import Amendment, Effect, Tool, ToolResult, list_aliases
 from retinue.core.tool_table import TOOLS
-from retinue.engine.calls import Answer, describe_quarrel
+from retinue.engine.calls import Answer, describe_hook_conflict
 from retinue.engine.clock import make_run_id
 from retinue.engine.questions import PendingQuestions
 from retinue.engine.setup import Feature, RunSetup
@@ -181,20 +181,20 @@ class GatePorts:
 class ApprovalFeature(Feature):
     name = "approvals"
 
-    def __init__(self, book: RunRules, ports: GatePorts) -> None:
-        self._book = book
+    def __init__(self, run_rules: RunRules, ports: GatePorts) -> None:
+        self._run_rules = run_rules
         self._ports = ports
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        return setup.change(hooks=(ApprovalGate(self._book, self._ports, setup), *setup.hooks))
+        return setup.change(hooks=(ApprovalGate(self._run_rules, self._ports, setup), *setup.hooks))
 
 
 class ApprovalGate:
     wants: ClassVar[Mapping[str, bool]] = {"call": True}
     """Which parts of a remote call are needed here; True: the call waits for the answer."""
 
-    def __init__(self, book: RunRules, ports: GatePorts, setup: RunSetup) -> None:
-        self._book = book
+    def __init__(self, run_rules: RunRules, ports: GatePorts, setup: RunSetup) -> None:
+        self._run_rules = run_rules
         self._ports = ports
         self._run_id = setup.run_id
         self._cwd = str(setup.cwd)
@@ -253,7 +253,7 @@ class ApprovalGate:
     ) -> list[LayerDecision] | Amendment:
         """Return the findings of all layers, of which the last counts, or the change that hooks make first."""
         subject = self._describe(call, tool, forms)
-        first = self._book.judge(subject)
+        first = self._run_rules.judge(subject)
         if first.action == "deny":
             return [first]
         payload = {"toolName": call.name, "args": call.arguments, "callId": call.id}
@@ -291,9 +291,9 @@ class ApprovalGate:
         further = ALLOW_AGAIN if kind is None else f"{ALLOW}, and all {kind.label} in this session"
         answer = await questions.ask(self._ask_about(call, subject, why, made, further))
         if answer == ALLOW_AGAIN:
-            self._book.grant(subject.call)
+            self._run_rules.grant(subject.call)
         elif answer == further and kind is not None:
-            self._book.grant_kind(kind)
+            self._run_rules.grant_kind(kind)
         if is_consent(answer):
             return LayerDecision("allow", "confirmation")
         if not questions.has_frontend:
@@ -332,7 +332,7 @@ def _find_change(
     past = made or Amendment({})
     by, keys = (*past.by, advice.hook), (*past.keys, advice.key)
     if advice.key in past.keys:
-        return LayerDecision("deny", "hook", describe_quarrel(by))
+        return LayerDecision("deny", "hook", describe_hook_conflict(by))
     # A request to ask the user stays in force; an allow covered only what that hook saw.
     word, reason = ("ask", past.reason) if past.word == "ask" else (advice.word, advice.reason)
     return Amendment(given, by, keys, word, reason)

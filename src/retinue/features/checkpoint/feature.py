@@ -202,7 +202,7 @@ class RunCheckpoints(Feature):
         if self.is_beside:
             self._begun = start_beside(taking)
             return setup.change(hooks=(self, *setup.hooks))
-        with setup.patience():
+        with setup.pause_idle():
             await taking
         return setup
 

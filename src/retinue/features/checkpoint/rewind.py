@@ -112,10 +112,10 @@ def _describe(
         notes.append(f"outside of {store.top}, so not restored: {name_paths(list(outside))}")
     count = sum(isinstance(each, Checkpoint) and bool(each.opens) for each in records)
     if count:
-        scope = "what they changed outside of the folder, or in files that git ignores, stays"
+        scope = "changes outside of the folder, and in files that git ignores, are not restored"
         if not point.tree:
-            scope = "what they changed stays, because this folder is not in a repository of git"
-        notes.append(f"{count} {'command was' if count == 1 else 'commands were'} run since: {scope}")
+            scope = "their changes are not restored, because this folder is not in a git repository"
+        notes.append(f"{count} {'command was' if count == 1 else 'commands were'} run since; {scope}")
     if point.head != now.head:
         notes.append(f"the checked-out commit stays {now.head[:10] or 'none'}; it was {point.head[:10] or 'none'}")
     by_others = dict.fromkeys(each.path for each in records if isinstance(each, FoundChange) and not each.by)

@@ -43,7 +43,7 @@ def find_run(records: Sequence[Record], text: str) -> RunNote:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise UsageError(f"no run {quote(text)} is recorded in this folder; `retinue export` and /agents show run ids")
+        raise UsageError(f"no run {quote(text)} is recorded in this folder; `retinue logs` and /agents show run ids")
     raise UsageError(f"run {quote(text)} is not unique: {', '.join(sorted(each.run for each in found)[:5])}")
 
 
@@ -208,12 +208,12 @@ async def _put_aside(store: CheckpointStore, branch: SavedBranch, *, dry_run: bo
     if not now.ok:
         return f"{told} and does not exist any more"
     if dry_run:
-        return f"{told}; it would be put aside as {ref}"
+        return f"{told}; it would be moved to {ref}"
     made = await store.trees.ask("update-ref", ref, now.text)
     gone = await store.trees.ask("update-ref", "-d", f"refs/heads/{name}", now.text) if made.ok else made
     if not gone.ok:
-        return f"{told} and could not be put aside: {gone.problem}"
-    return f"{told}; it was put aside as {ref} (to bring it back: git branch {name} {ref})"
+        return f"{told} and could not be moved to {ref}: {gone.problem}"
+    return f"{told}; it was moved to {ref} (to bring it back: git branch {name} {ref})"
 
 
 def _name_runs(records: Sequence[Record], runs: Sequence[str]) -> str:

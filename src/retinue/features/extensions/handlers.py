@@ -23,10 +23,10 @@ _LEAVE = object()
 class RunningHandlers:
     """Runs handlers; each async handler has a task in the group passed to `open`."""
 
-    def __init__(self, *, limit_s: float = 60.0, farewell_s: float = 2.0) -> None:
-        """`limit_s` is for one call of an async handler; `farewell_s` is for pending events at the end."""
+    def __init__(self, *, limit_s: float = 60.0, drain_s: float = 2.0) -> None:
+        """`limit_s` is for one call of an async handler; `drain_s` is for pending events at the end."""
         self._limit_s = limit_s
-        self._farewell_s = farewell_s
+        self._drain_s = drain_s
         self._group: asyncio.TaskGroup | None = None
         self._queues: dict[Handler, asyncio.Queue[Any]] = {}
         self._tasks: dict[Handler, asyncio.Task[None]] = {}
@@ -42,7 +42,7 @@ class RunningHandlers:
     async def close(self) -> None:
         """Let handlers finish pending events for a limited time, then cancel them."""
         try:
-            async with asyncio.timeout(self._farewell_s):
+            async with asyncio.timeout(self._drain_s):
                 for queue in list(self._queues.values()):
                     await queue.join()
         except TimeoutError:

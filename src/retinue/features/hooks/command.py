@@ -56,11 +56,11 @@ async def run_command(spec: HookSpec, payload: Mapping[str, Any], place: HookCon
     def take_error(data: bytes) -> None:
         errors.extend(data[: _SHOWN_ERROR_BYTES - len(errors)])
 
-    with tempfile.TemporaryFile(buffering=0) as paper:
-        paper.write(encode_json(payload) + b"\n")
-        paper.seek(0)
+    with tempfile.TemporaryFile(buffering=0) as payload_file:
+        payload_file.write(encode_json(payload) + b"\n")
+        payload_file.seek(0)
         try:
-            async with _prepare(spec, program, place, paper.fileno()) as (command, tree):
+            async with _prepare(spec, program, place, payload_file.fileno()) as (command, tree):
                 exit = await run_process(
                     command, on_output=take, on_error=take_error, timeout_s=place.limit_s, tree=tree
                 )

@@ -32,39 +32,39 @@ _ENDS = {Reason.TURN_LIMIT: "maxSteps", Reason.TURN_LIMIT_WRAPPED: "maxSteps"}
 class HooksFeature:
     name = "hooks"
 
-    def __init__(self, board: HookTable, clock: Clock, *, max_continuations: int = MAX_CONTINUATIONS) -> None:
-        self._board = board
+    def __init__(self, hook_table: HookTable, clock: Clock, *, max_continuations: int = MAX_CONTINUATIONS) -> None:
+        self._hook_table = hook_table
         self._clock = clock
         self._max_continuations = max_continuations
         self._turns = 0
-        self._farewell_s = 1.0
+        self._drain_s = 1.0
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         """Wrap the model and tool calls as far as hooks need it, and notify that the run starts."""
-        board = self._board
+        hook_table = self._hook_table
         self._turns += 1
-        self._farewell_s = setup.limits.cleanup_s * 0.8
+        self._drain_s = setup.limits.cleanup_s * 0.8
         turn_id = f"{setup.run_id}:{self._turns}"
-        board.facts.update(sessionId=setup.session_id, runId=setup.run_id, cwd=str(setup.cwd), turnId=turn_id)
-        board.boundary = setup.confinement
-        if board.has(*_MODEL_POINTS):
-            setup = setup.change(model=HookedModel(setup.model, board))
-        if board.has(*_TOOL_POINTS):
-            setup = setup.change(hooks=(*setup.hooks, ToolCallHooks(board, self._clock)))
-        if board.has(STOP):
-            setup = setup.change(reviewers=(*setup.reviewers, StopReview(board, self._max_continuations)))
-        await board.tell("agent.turn.start", {})
+        hook_table.facts.update(sessionId=setup.session_id, runId=setup.run_id, cwd=str(setup.cwd), turnId=turn_id)
+        hook_table.boundary = setup.confinement
+        if hook_table.has(*_MODEL_POINTS):
+            setup = setup.change(model=HookedModel(setup.model, hook_table))
+        if hook_table.has(*_TOOL_POINTS):
+            setup = setup.change(hooks=(*setup.hooks, ToolCallHooks(hook_table, self._clock)))
+        if hook_table.has(STOP):
+            setup = setup.change(reviewers=(*setup.reviewers, StopReview(hook_table, self._max_continuations)))
+        await hook_table.tell("agent.turn.start", {})
         return setup
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """Notify that the run ended, after its session was saved; slow hooks do not change the outcome."""
         facts = {"status": describe_end(outcome), **({"error": outcome.error} if outcome.error else {})}
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._farewell_s):
+            async with asyncio.timeout(self._drain_s):
                 if outcome.session_file:
-                    await self._board.tell("session.save.after", {"path": outcome.session_file})
-                await self._board.tell("agent.turn.end", facts)
-        self._board.boundary = None
+                    await self._hook_table.tell("session.save.after", {"path": outcome.session_file})
+                await self._hook_table.tell("agent.turn.end", facts)
+        self._hook_table.boundary = None
         return outcome
 
 
@@ -80,14 +80,14 @@ def describe_end(outcome: Outcome) -> str:
 class StopReview:
     """Lets hooks make a run continue when it would stop, a limited number of times."""
 
-    def __init__(self, board: HookTable, most: int) -> None:
-        self._board = board
+    def __init__(self, hook_table: HookTable, most: int) -> None:
+        self._hook_table = hook_table
         self._most = most
         self._count = 0
 
     async def review(self, outcome: Outcome) -> str | Outcome | None:
         """Return the message to continue with; a failed outcome if that happened too often."""
-        decision = await self._board.decide(STOP, {"content": outcome.text})
+        decision = await self._hook_table.decide(STOP, {"content": outcome.text})
         if decision is None or decision.word != "continue":
             return None
         self._count += 1
@@ -100,10 +100,10 @@ class StopReview:
 class HookedModel:
     """A model whose requests are announced to hooks, which may stop the run."""
 
-    def __init__(self, model: Model, board: HookTable) -> None:
+    def __init__(self, model: Model, hook_table: HookTable) -> None:
         self.inner_model = model
         """The model without this run's hooks."""
-        self._board = board
+        self._hook_table = hook_table
         self._steps = [0]
         """How many requests there were, also with other models."""
 
@@ -112,30 +112,30 @@ class HookedModel:
         return self.inner_model.info
 
     def rewrap(self, model: Model) -> "HookedModel":
-        other = HookedModel(model, self._board)
+        other = HookedModel(model, self._hook_table)
         other._steps = self._steps
         return other
 
     @property
     def wants(self) -> dict[str, bool]:
         """Which parts of a remote model request are needed here, and whether it waits for an answer."""
-        has = self._board.has
+        has = self._hook_table.has
         told = {"reply": False} if has("llm.response.after", "llm.response.error") else {}
         return {"step": has(STEP), **told}
 
     async def begin(self, facts: Mapping[str, Any]) -> str:
         """Ask the hooks before a request; returns why the model must not be called, or an empty string."""
-        board = self._board
+        hook_table = self._hook_table
         self._steps[0] += 1
-        decision = await board.decide(STEP, {"step": self._steps[0]})
+        decision = await hook_table.decide(STEP, {"step": self._steps[0]})
         if decision is not None and decision.word == "deny":
             return f"[TOOL_NOT_ALLOWED] Step {self._steps[0]} denied: {decision.reason or 'no reason provided'}"
-        await board.tell("llm.request.before", {"step": self._steps[0], **facts})
+        await hook_table.tell("llm.request.before", {"step": self._steps[0], **facts})
         return ""
 
     async def finish(self, facts: Mapping[str, Any]) -> None:
         point = "llm.response.error" if "error" in facts else "llm.response.after"
-        await self._board.tell(point, {"step": self._steps[0], **facts})
+        await self._hook_table.tell(point, {"step": self._steps[0], **facts})
 
     async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         ref = self.inner_model.info.ref
@@ -160,20 +160,22 @@ class ToolCallHooks:
     Comes after everything that may deny or change a call.
     """
 
-    def __init__(self, board: HookTable, clock: Clock) -> None:
-        self._board = board
+    def __init__(self, hook_table: HookTable, clock: Clock) -> None:
+        self._hook_table = hook_table
         self._clock = clock
         self._begun_s: dict[str, float] = {}
 
     @property
     def wants(self) -> dict[str, bool]:
         """Which parts of a remote call are needed here; calls wait only for hooks that decide."""
-        board = self._board
-        begun = {"call": False} if board.has("tool.execute.before") else {}
-        return begun | ({"result": board.decides(AFTER) or board.decides(FAILED)} if board.has(AFTER, FAILED) else {})
+        hook_table = self._hook_table
+        begun = {"call": False} if hook_table.has("tool.execute.before") else {}
+        return begun | (
+            {"result": hook_table.decides(AFTER) or hook_table.decides(FAILED)} if hook_table.has(AFTER, FAILED) else {}
+        )
 
     async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
-        await self._board.tell("tool.execute.before", describe_call(call))
+        await self._hook_table.tell("tool.execute.before", describe_call(call))
         self._begun_s[call.id] = self._clock.steady_s()
         return None
 
@@ -187,10 +189,10 @@ class ToolCallHooks:
         text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
         point, field = (FAILED, "error") if result.is_error else (AFTER, "result")
         facts = {**describe_call(call), "durationMs": duration_ms, field: text}
-        if not self._board.decides(point):
-            await self._board.tell(point, facts)
+        if not self._hook_table.decides(point):
+            await self._hook_table.tell(point, facts)
             return result
-        shown, by = await self._board.revise(point, facts, field)
+        shown, by = await self._hook_table.revise(point, facts, field)
         if not by:
             return result
         others = [block for block in result.content if not isinstance(block, TextContent)]

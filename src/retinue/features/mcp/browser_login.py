@@ -95,7 +95,7 @@ class BrowserLogin(httpx2.Auth):
             raise McpFailed(f"{show_host(str(metadata.issuer))} does not support PKCE, so a sign-in could be stolen")
         self._pages += 1
         if self._pages > MOST_PAGES:
-            raise McpFailed("it asks for another sign-in again and again")
+            raise McpFailed("it keeps asking for another sign-in")
         await self._reach.admit(url)
         self._redirect.expect(parse_qs(urlsplit(url).query)["state"][0])
         await self._show(url)

@@ -120,12 +120,12 @@ class McpOpener:
             return dict(values)
         from retinue.models.auth import SecretResolver
 
-        vault = SecretResolver(self._around.environment)
+        resolver = SecretResolver(self._around.environment)
         found = dict(values)
         try:
             for name, value in values.items():
                 if is_command(value):
-                    found[name] = await asyncio.to_thread(vault.resolve, value, name)
+                    found[name] = await asyncio.to_thread(resolver.resolve, value, name)
                     self._around.learn(found[name])
         except ConfigError as error:
             raise McpFailed(str(error)) from error

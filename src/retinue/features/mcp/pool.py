@@ -139,7 +139,7 @@ class ServerPool:
         return [McpTool(link, tool, names[tool.name]) for tool in listed]
 
     def _report(self, link: ServerLink, problem: str) -> None:
-        where = ", as read-only agents get it without writing and network" if link.is_confined else ""
+        where = ", started for read-only agents (no writing, no network)" if link.is_confined else ""
         text = f"MCP server {link.server.name!r}{where}: {problem}"
         if text not in self._told:
             self._told.add(text)

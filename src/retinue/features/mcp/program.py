@@ -64,7 +64,7 @@ class Program:
         self._complaint = b""
         self._status: int | None = None
         self._release: Callable[[], None] | None = None
-        self._census: UsageMonitor | None = None
+        self._usage_monitor: UsageMonitor | None = None
         self._excess = ExceededLimit()
         self._readers: list[asyncio.ReadTransport] = []
         self.input: PipeInlet
@@ -114,7 +114,7 @@ class Program:
         program = cls(process, tree, ours[3])
         program._release = release
         if command.bounds:
-            program._census = UsageMonitor(lambda: process.pid, tree.kind, command.bounds, program._end_excess)
+            program._usage_monitor = UsageMonitor(lambda: process.pid, tree.kind, command.bounds, program._end_excess)
         program.input = PipeInlet(ours[0])
         try:
             program.output = await program._open_reader(ours[1])
@@ -183,8 +183,8 @@ class Program:
 
     def cut(self) -> None:
         """Kill the server without waiting and close its pipes; may be called repeatedly."""
-        if self._census is not None:
-            self._census.stop()
+        if self._usage_monitor is not None:
+            self._usage_monitor.stop()
         self._kill()
         self.input.close()
         for transport in self._readers:

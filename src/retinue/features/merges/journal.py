@@ -21,7 +21,7 @@ from retinue.core.merge_report import Flaky, Refused
 from retinue.sessions.files import make_private
 from retinue.sessions.lock import LockHolder, take_flock
 
-PATIENCE_S = 60.0
+WAIT_LIMIT_S = 60.0
 _PAUSE_S = 0.05
 _MAX_BYTES = 64 * 1024 * 1024
 
@@ -241,7 +241,7 @@ def read_state(folder: Path, common: str) -> QueueState:
 
 @asynccontextmanager
 async def hold_queue(
-    folder: Path, common: str, holder: str, *, patience_s: float = PATIENCE_S
+    folder: Path, common: str, holder: str, *, wait_limit_s: float = WAIT_LIMIT_S
 ) -> AsyncIterator[tuple[MergeJournal, int]]:
     """Hold the queue of a repository; yields its journal and the locked descriptor. `holder` names us to others.
 
@@ -253,7 +253,7 @@ async def hold_queue(
     # The repository itself is locked, because others may have another agent directory.
     lock = os.open(os.path.join(common, "refs"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        deadline_s = time.monotonic() + patience_s
+        deadline_s = time.monotonic() + wait_limit_s
         while not _try_lock(lock):
             if time.monotonic() >= deadline_s:
                 who = _read_holder(note)

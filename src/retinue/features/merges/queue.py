@@ -48,7 +48,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Plea:
+class AuthorRequest:
     """What the author of a branch is asked for. The branch is at a merge commit with the target."""
 
     branch: str
@@ -67,7 +67,7 @@ class Authors(Protocol):
         """Return why the author of a branch cannot be asked; empty if it can."""
         ...
 
-    async def ask(self, plea: Plea) -> str:
+    async def ask(self, author_request: AuthorRequest) -> str:
         """Let the author work on its branch until it ends; return what went wrong, or an empty string.
 
         The queue asks again if it was killed meanwhile; an author that works on it, or has done so, goes on or is done.
@@ -347,13 +347,14 @@ class MergeQueue:
         self._tell_moved(moved, move.merges)
 
     async def _refuse_conflict(self, name: str, commit: str, paths: tuple[str, ...], text: str) -> None:
-        rivals = []
+        conflicting = []
         for other, landed in self._state.landed.items():
             if (await self._target.merge(landed, commit, "")).conflicts:
-                rivals.append(other)
-        rivals = rivals or [self._target.name]
-        told = f"it conflicts with {list_some(rivals)} in {list_some(paths)}; merge {self._target.name} into it by hand"
-        self._leave(Left(Refused(name, "conflict", tuple(rivals), text[-_OUTPUT_CHARS:], told), commit))
+                conflicting.append(other)
+        conflicting = conflicting or [self._target.name]
+        told = f"it conflicts with {list_some(conflicting)} in {list_some(paths)}; "
+        told += f"merge {self._target.name} into it by hand"
+        self._leave(Left(Refused(name, "conflict", tuple(conflicting), text[-_OUTPUT_CHARS:], told), commit))
 
     async def _refuse_failed(
         self, name: str, commit: str, verdict: Verdict, text: str = "", *, is_flaky: bool = False
@@ -417,8 +418,8 @@ class MergeQueue:
             self._tell(MergeStep("asking", (name,), left.refused.reason))
             try:
                 problem = await self._authors.find_obstacle(name)
-                plea = Plea(name, target.name, asking.merge, left.refused, asking.paths)
-                problem = problem or await self._authors.ask(plea)
+                asked = AuthorRequest(name, target.name, asking.merge, left.refused, asking.paths)
+                problem = problem or await self._authors.ask(asked)
             except RetinueError as error:
                 problem, is_final = str(error), True
             tip = await target.read(name)

@@ -27,7 +27,7 @@ from retinue.tools.git import GitGuard, load_guard, run_git
 
 _ATTEMPTS = 4
 _DISTURBED = ("fatal: failed to read", "fatal: could not create directory")
-_PATIENCE_S = 30.0
+_WAIT_LIMIT_S = 30.0
 MAX_DESCRIPTION = 200
 """Maximum number of characters of a description in a commit."""
 
@@ -300,7 +300,7 @@ async def hold_registry(common: str) -> AsyncIterator[None]:
     """Lock the worktree list of a repository between our processes: git fails on a half-made worktree."""
     handle = os.open(common, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for _ in range(round(_PATIENCE_S / 0.01)):
+        for _ in range(round(_WAIT_LIMIT_S / 0.01)):
             try:
                 take_flock(handle)
                 break

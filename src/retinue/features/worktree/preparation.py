@@ -135,7 +135,7 @@ class WorktreeSetup(Feature):
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         options = self._options
-        with setup.patience():
+        with setup.pause_idle():
             [done] = await run_commands(
                 [options.setup], self._shell, build_context(setup), timeout_s=options.setup_s, max_chars=_KEPT_CHARS
             )

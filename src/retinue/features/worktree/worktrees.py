@@ -111,9 +111,9 @@ class Leftovers(Feature):
 
     name = "worktree leftovers"
 
-    def __init__(self, workshop: WorktreeFactory) -> None:
-        self._workshop = workshop
+    def __init__(self, worktree_factory: WorktreeFactory) -> None:
+        self._worktree_factory = worktree_factory
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        await self._workshop.tidy()
+        await self._worktree_factory.tidy()
         return setup

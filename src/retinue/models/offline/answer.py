@@ -237,12 +237,12 @@ def join_answer(ranking: Ranking, lines: list[str], confidence: str) -> str:
     """The answer with its footer: what was searched, what is missing, the confidence, and a note about this model."""
     question, findings = ranking.question, ranking.findings
     counts = {
-        "searches": findings.count(SearchAction),
-        "reads": findings.count(Read),
-        "listings": findings.count(Find) + findings.count(List),
+        ("search", "searches"): findings.count(SearchAction),
+        ("read", "reads"): findings.count(Read),
+        ("listing", "listings"): findings.count(Find) + findings.count(List),
     }
     looked = f"Confidence: {confidence}. Based on "
-    looked += ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    looked += ", ".join(f"{count} {one if count == 1 else many}" for (one, many), count in counts.items() if count)
     if paths := list(dict.fromkeys(excerpt.path for excerpt in findings.excerpts)):
         looked += f" (read {', '.join(f'`{path}`' for path in paths[:4])}{', …' if len(paths) > 4 else ''})"
     looked += "."

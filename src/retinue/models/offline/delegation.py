@@ -94,7 +94,7 @@ class DelegationRound(Struct, frozen=True):
 
 class DelegatedParts(Struct, frozen=True):
     rounds: tuple[DelegationRound, ...]
-    strangers: tuple[RunNotice, ...]
+    other_notices: tuple[RunNotice, ...]
     """New notifications about runs that are not, or no longer, part of a question here."""
 
     @property
@@ -153,8 +153,8 @@ def read_delegated(messages: Sequence[Message]) -> DelegatedParts:
         )
         rounds.append(DelegationRound(start, tuple(parts), is_answered))
     open_ids = {part.run_id for each in rounds if not each.is_answered for part in each.parts}
-    strangers = [notice for index, notice in notices if index > last_reply and notice.run_id not in open_ids]
-    return DelegatedParts(tuple(rounds), tuple(strangers))
+    other_notices = [notice for index, notice in notices if index > last_reply and notice.run_id not in open_ids]
+    return DelegatedParts(tuple(rounds), tuple(other_notices))
 
 
 def parse_notices(text: str) -> Iterator[RunNotice]:

@@ -47,7 +47,7 @@ def merge_round(done: DelegationRound) -> str:
     return "\n".join([*lines, f"---\n{footer}\n{NOTE}"])
 
 
-def render_strangers(notices: Sequence[RunNotice]) -> str:
+def render_other_notices(notices: Sequence[RunNotice]) -> str:
     """Report on runs that this model did not start."""
     told = [
         f"{notice.summary or f'Agent {notice.run_id}'}: {shorten(notice.status, 200)}.\n\n{notice.preview}\n"

@@ -17,7 +17,7 @@ from retinue.models.offline.chat import render_chat
 from retinue.models.offline.delegation import AGENT, FETCH, can_delegate, read_delegated, split_work, to_start_call
 from retinue.models.offline.evidence import collect_findings
 from retinue.models.offline.file_answers import render_file
-from retinue.models.offline.merged_reports import merge_round, render_strangers
+from retinue.models.offline.merged_reports import merge_round, render_other_notices
 from retinue.models.offline.plan import plan_turn
 from retinue.models.offline.project import render_fact, render_overview, render_run
 from retinue.models.offline.question import Kind, OfflineQuestion, parse_question, parse_questions
@@ -106,8 +106,8 @@ class Turn:
         """The final text: the answer, the results of subagents, and what is still open."""
         rounds = [*self._delegated.due, *(self._delegated.pending if self._transcript.wrap_up else [])]
         answers = [*answers, *(merge_round(each) for each in rounds)]
-        if self._delegated.strangers:
-            answers.append(render_strangers(self._delegated.strangers))
+        if self._delegated.other_notices:
+            answers.append(render_other_notices(self._delegated.other_notices))
         waiting = [part for each in self._delegated.pending for part in each.parts]
         if waiting and not self._transcript.wrap_up:
             done = sum(part.is_settled for part in waiting)

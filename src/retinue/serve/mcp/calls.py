@@ -138,7 +138,9 @@ class HostCalls:
         """Return the call that a request continues. Raises CallRefused."""
         call = self._calls.get(state)
         if call is None or (call.name, call.arguments) != (name, arguments):
-            raise CallRefused(PARAMS, "requestState belongs to no call of this tool that waits; make the call anew")
+            raise CallRefused(
+                PARAMS, "requestState matches no waiting call of this tool; call the tool again without it"
+            )
         return call
 
     async def settle(self, call: HostCall) -> None:

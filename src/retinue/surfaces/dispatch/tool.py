@@ -59,7 +59,7 @@ class DispatchPorts:
     """Returns the model of a profile (`model@API_KEY_ENV`, an id or a name), None if unknown. Raises OutOfReach."""
     open_model: Callable[[ModelInfo], Any]
     """Raises RetinueError if the model cannot be asked because its key is missing."""
-    board: Callable[[], HookTable]
+    hook_table: Callable[[], HookTable]
     max_steps: int
     """For agents without a limit of their own."""
     base_depth: int = 0
@@ -85,10 +85,10 @@ class DispatchTool:
             return DispatchFailed(FAILED, str(error)).to_result()
         except DispatchFailed as failure:
             return failure.to_result()
-        board, profile = self._ports.board(), describe_profile(definition)
+        hook_table, profile = self._ports.hook_table(), describe_profile(definition)
         session_id = self._find_session()
         asked = {"sessionId": session_id, "profile": profile, "prompt": request.task, "parentSessionId": session_id}
-        decision = await board.decide(SPAWN, asked)
+        decision = await hook_table.decide(SPAWN, asked)
         if decision is not None and decision.word == "deny":
             return deny(DISPATCH, f"Subagent spawn denied: {decision.reason or 'no reason provided'}")
         try:
@@ -163,7 +163,7 @@ class DispatchTool:
 
     async def _follow(self, run: Run, profile: dict[str, Any], request: RunRequest) -> ToolResult:
         """Steps 6 to 15: follow the run, notify the hooks, and return its result."""
-        manager, board = self._ports.caller.manager, self._ports.board()
+        manager, hook_table = self._ports.caller.manager, self._ports.hook_table()
         facts: dict[str, Any] = {"sessionId": self._find_session(), "childSessionId": "", "profile": profile}
         most = request.limits.max_turns or 0
         try:
@@ -172,15 +172,15 @@ class DispatchTool:
                 facts["childSessionId"] = live.session.id
                 meta = describe_origin(facts["sessionId"], run.agent)
                 live.journal.write(lambda: live.session.append_custom(META, meta))
-                await board.tell("agent.subagent.spawn.after", facts)
+                await hook_table.tell("agent.subagent.spawn.after", facts)
             await manager.wait(run.id)
         except asyncio.CancelledError:
             manager.stop(run.id, Reason.PARENT)
-            if board.has("agent.subagent.complete"):
+            if hook_table.has("agent.subagent.complete"):
                 await manager.wait(run.id, STOP_S)
             raise
         finally:
-            await board.tell("agent.subagent.complete", {**facts, **_describe_end(run, most)})
+            await hook_table.tell("agent.subagent.complete", {**facts, **_describe_end(run, most)})
         manager.read(run.id, by_call=request.call_id)
         return render_result(run, most)
 

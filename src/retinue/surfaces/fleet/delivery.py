@@ -26,12 +26,17 @@ class FleetDelivery:
     """Delivers the reports of one main agent's runs."""
 
     def __init__(
-        self, manager: Manager, backend: Backend, render: Render, rouse: Callable[[CustomMessage], None], clock: Clock
+        self,
+        manager: Manager,
+        backend: Backend,
+        render: Render,
+        on_report: Callable[[CustomMessage], None],
+        clock: Clock,
     ) -> None:
         self._manager = manager
         self._backend = backend
         self.render = render
-        self._rouse = rouse
+        self._on_report = on_report
         self._clock = clock
         self._numbers = count(1)
         self._kept: dict[str, list[CustomMessage]] = {}
@@ -51,7 +56,7 @@ class FleetDelivery:
                 live.inbox.steer(message)
             self._manager.wake(parent_id)
             if message is not None and live is self._manager.root:
-                self._rouse(message)
+                self._on_report(message)
 
     def withdraw(self, run: Run) -> None:
         """Remove a result that was read from all waiting reports, and reports that become empty."""
@@ -113,13 +118,13 @@ def open_notifier(
     backend: Backend,
     render: Render,
     clock: Clock,
-    rouse: Callable[[CustomMessage], None] = lambda message: None,
+    on_report: Callable[[CustomMessage], None] = lambda message: None,
 ) -> Notifier:
     """Create the notifier of a main agent; the caller closes it when the session ends.
 
-    `rouse` is called with each report to the main agent, which may be idle.
+    `on_report` is called with each report to the main agent, which may be idle.
     """
-    post = FleetDelivery(manager, backend, render, rouse, clock)
+    post = FleetDelivery(manager, backend, render, on_report, clock)
     notifier = Notifier(post, clock, partial(list_siblings, manager), manager.find_reader)
 
     def hear(event: Event) -> None:

@@ -12,7 +12,7 @@ from retinue.tools.registry import load_description
 
 class SteerTool:
     effect = Effect.DELEGATE
-    hint = "Say something to a background agent at work"
+    hint = "Send a message to a running background agent"
     guidelines: tuple[str, ...] = ()
 
     def __init__(self, ports: FleetPorts) -> None:
@@ -36,8 +36,8 @@ class SteerTool:
         details = {"agentId": run.id, "status": to_word(run)}
         has_begun = caller.manager.live(run.id) is not None
         if has_begun and not caller.manager.hears(run.id):
-            text = f'Agent "{run.id}" works in a process of its own, which hears nothing but its task. '
-            return Refusal(f"{text}Wait for its result, then resume it with what you have to say.").to_result()
+            text = f'Agent "{run.id}" works in a process of its own, which accepts no messages. '
+            return Refusal(f"{text}Wait for its result, then resume it with your message.").to_result()
         if not caller.manager.steer(run.id, message):
             text = f'Agent "{run.id}" is not running (status: {to_word(run)}). Cannot steer a non-running agent.'
             return Refusal(text).to_result()

@@ -100,10 +100,10 @@ _PARAMETERS: dict[str, Any] = {
 
 
 SPECIALTIES = {
-    "explorer": "finding things in the code: where something is, how parts hang together",
-    "researcher": "sources outside the repository: looking up, comparing, summing up",
-    "reviewer": "judging code: faults, risks, the shape of a design",
-    "implementer": "working out how a change is to be made, step by step",
+    "explorer": "finding things in the code: where something is, how parts are connected",
+    "researcher": "sources outside the repository: searching, comparing, summarising",
+    "reviewer": "reviewing code: faults, risks, design",
+    "implementer": "planning a change step by step",
     "tester": "what to test and how: strategy, edge cases, gaps in the coverage",
 }
 EXAMPLES = (
@@ -127,7 +127,7 @@ def render_policy(agents: Collection[str]) -> str:
         "When a request, or a part of it, is the specialty of an agent, prefer to give it to that agent by `subagent`:",
         *(f"- {name}: {text}" for name, text in known.items()),
         "",
-        "Delegate what is focused and can be told in a few sentences. Do directly what is simple or takes one look.",
+        "Delegate tasks that are focused and can be described in a few sentences. Do simple tasks yourself.",
         "",
         "## Delegation Examples",
         "",

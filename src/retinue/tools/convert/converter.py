@@ -198,10 +198,12 @@ def explain_end(ended: Exit, told: str, timeout_s: float) -> None:
         raise ConvertFailed("CONVERT_TIMEOUT", f"the conversion took more than {timeout_s * 1000:.0f} ms")
     if ended.stopped:
         raise ConvertFailed("CONVERT_FAILED", f"the converter printed more than {MAX_OUTPUT} bytes")
-    if ended.crowded:
+    if ended.exceeded_processes:
         raise ConvertFailed("CONVERT_FAILED", f"the converter started more than {MAX_TASKS} processes")
-    if ended.bloated:
-        raise ConvertFailed("CONVERT_FAILED", f"the converter had more than {ended.bloated >> 20} MiB of memory")
+    if ended.exceeded_memory:
+        raise ConvertFailed(
+            "CONVERT_FAILED", f"the converter had more than {ended.exceeded_memory >> 20} MiB of memory"
+        )
     if ended.code == child.UNSUPPORTED:
         listed = ", ".join(FORMATS)
         text = f"{told} needs a converter that is not installed: {INSTALL}. Without it, these are read: {listed}"

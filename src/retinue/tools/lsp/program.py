@@ -111,8 +111,8 @@ class ServerProgram:
     def _describe(self, ended: Exit) -> str:
         text = self._complaint.decode("utf-8", "replace").strip()
         last = "".join(char if char.isprintable() else " " for char in text.rpartition("\n")[2])[:300].strip()
-        if ended.bloated:
-            return f"the sandbox killed it: it used more than {render_size(ended.bloated)} of memory"
+        if ended.exceeded_memory:
+            return f"the sandbox killed it: it used more than {render_size(ended.exceeded_memory)} of memory"
         how = f"it was killed by {ended.signal_name}" if ended.signal_name else f"it exited with status {ended.code}"
         return f"{how}: {last}" if last else how
 

@@ -103,7 +103,7 @@ class HttpClient:
         except RequestFailed as error:
             # The address may contain a password or a key, so it is not repeated.
             reason = str(error).rpartition(": ")[2]
-            raise RequestFailed(error.kind, f"its address cannot be asked: {reason}") from None
+            raise RequestFailed(error.kind, f"its address cannot be looked up: {reason}") from None
         headers = {**self._build_headers("application/json, text/html;q=0.5"), **question.headers}
         # The path may contain a key, so it is not traced.
         watch = ExchangeWatch(self._trace, "GET" if question.body is None else "POST", f"{target.host}:{target.port}")
@@ -186,7 +186,7 @@ def _redirect(target: HttpTarget, location: str) -> HttpTarget:
     except (RequestFailed, ValueError) as error:
         # The requested address is valid; only the redirect is refused.
         raise RequestFailed(
-            "refused", f"{quote(target.url, 200)} redirects to where nothing is fetched: {error}"
+            "refused", f"{quote(target.url, 200)} redirects to an address that is not allowed: {error}"
         ) from None
 
 
@@ -218,7 +218,7 @@ async def _read_page(target: HttpTarget, response: "ClientResponse", bounds: Req
     if inflater.is_full and bounds.is_strict:
         raise RequestFailed("size", too_large)
     if not note and not inflater.is_whole:
-        note = f"the packed body ended too early, after {inflater.size} bytes"
+        note = f"the compressed body ended too early, after {inflater.size} bytes"
         if bounds.is_strict:
             raise RequestFailed("network", f"{shown}: {note}")
     is_cut, wait_s = inflater.is_full or bool(note), _read_wait(response.headers.get("Retry-After", ""))
@@ -281,7 +281,7 @@ class Inflater:
         """`limit` is in bytes. Raises RequestFailed for an encoding that was not requested."""
         names = [name.strip() for name in encoding.lower().split(",") if name.strip() not in ("", "identity")]
         if len(names) > 1 or (names and names[0] not in ("gzip", "x-gzip", "deflate")):
-            raise RequestFailed("network", f"the answer is packed as {quote(encoding)}, which was not asked for")
+            raise RequestFailed("network", f"the answer is compressed as {quote(encoding)}, which was not requested")
         self._limit = limit
         self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if names else None
         self._may_be_raw = names == ["deflate"]
@@ -327,7 +327,9 @@ class Inflater:
                     break
                 self._parts += 1
                 if self._parts > MAX_PARTS:
-                    raise RequestFailed("bomb", f"the body is packed in more than {MAX_PARTS} parts; it was not read")
+                    raise RequestFailed(
+                        "bomb", f"the body is compressed in more than {MAX_PARTS} parts; it was not read"
+                    )
                 self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
             found += self._inflate_part(data, most - len(found))
             data = b""
@@ -341,7 +343,7 @@ class Inflater:
             piece = self._unpack.decompress(self._unpack.unconsumed_tail + data, most)
         except zlib.error as error:
             if not self._may_be_raw or self.size:
-                raise RequestFailed("network", f"the body is packed wrongly ({error})") from None
+                raise RequestFailed("network", f"the body is not valid compressed data ({error})") from None
             # Some servers send a raw stream under the name "deflate".
             self._unpack, self._may_be_raw = zlib.decompressobj(-zlib.MAX_WBITS), False
             return self._inflate_part(data, most)

@@ -52,7 +52,7 @@ def parse_target(text: str) -> HttpTarget:
     if any(ord(character) <= 32 or ord(character) == 127 or character == "\\" for character in text):
         raise _reject(text, "it contains a space, a control character or a backslash")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise _reject(text, "it contains half of a character")
+        raise _reject(text, "it contains an incomplete character")
     found = _SCHEME.match(text)
     if found is None or (
         found[1].lower() not in _PORTS and not text[found.end() :].startswith("//") and "." in found[1]

@@ -389,10 +389,10 @@ def _render_cut(output: "Output", shell: str, reason: str) -> ToolResult:
 
 def _render_boundary(output: "Output", ended: "Exit", confinement: Confinement, max_printed: int) -> list[str]:
     """Return which limit ended the command, or a hint that the sandbox caused a failure in its output."""
-    if ended.crowded:
-        return [f"[Ended by the sandbox: more than {ended.crowded} processes and threads at once]"]
-    if ended.bloated:
-        return [f"[Ended by the sandbox: more than {render_size(ended.bloated)} of memory]"]
+    if ended.exceeded_processes:
+        return [f"[Ended by the sandbox: more than {ended.exceeded_processes} processes and threads at once]"]
+    if ended.exceeded_memory:
+        return [f"[Ended by the sandbox: more than {render_size(ended.exceeded_memory)} of memory]"]
     if ended.stopped:
         return [f"[Ended by the sandbox: more than {render_size(max_printed)} of output]"]
     if ended.signal_name == "SIGXFSZ":

@@ -29,7 +29,7 @@ class OutputFile:
     ) -> None:
         self._folder = Path(tempfile.gettempdir()) if folder is None else folder
         self._redact = redact
-        self._sieve = None if redact is None else StreamRedactor(redact)
+        self._stream_redactor = None if redact is None else StreamRedactor(redact)
         self._head_room = cap // 2 - _GAP_ROOM
         self._ring_size = cap // 2
         self._file = -1
@@ -51,8 +51,8 @@ class OutputFile:
         try:
             if self._file < 0:
                 self._file = self._create()
-            if self._head_room and self._sieve is not None:
-                data = self._sieve.feed(data)
+            if self._head_room and self._stream_redactor is not None:
+                data = self._stream_redactor.feed(data)
             self._keep(data)
         except OSError as error:
             self.error = error.strerror or str(error)
@@ -60,8 +60,8 @@ class OutputFile:
     def finish(self) -> None:
         """Append the tail to the head. Blocks while up to half the cap is copied."""
         try:
-            if self._sieve is not None and not self.error:
-                self._keep(self._sieve.finish())
+            if self._stream_redactor is not None and not self.error:
+                self._keep(self._stream_redactor.finish())
             if self._ring >= 0 and not self.error:
                 self._join()
         except OSError as error:
@@ -83,8 +83,8 @@ class OutputFile:
             _write_all(self._file, head)
             self._head_room -= len(head)
         if tail or (self._ring < 0 and not self._head_room):
-            # What the sieve still holds comes before the data that is not filtered until the end.
-            self._write_ring(tail if self._sieve is None else tail + self._sieve.give_back())
+            # What the stream_redactor still holds comes before the data that is not filtered until the end.
+            self._write_ring(tail if self._stream_redactor is None else tail + self._stream_redactor.give_back())
 
     def _create(self) -> int:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -109,16 +109,16 @@ class OutputFile:
         if self.dropped:
             _write_all(self._file, f"\n[... {self.dropped} bytes were not kept here ...]\n".encode())
             pieces = [(self._ring_at, self._ring_size), (0, self._ring_at)]
-        sieve = StreamRedactor(self._redact or str)
+        stream_redactor = StreamRedactor(self._redact or str)
         is_fragment = self._redact is not None and self.dropped > 0
         for start, end in pieces:
             while start < end:
                 data = os.pread(self._ring, min(_COPY_SIZE, end - start), start)
                 start += len(data)
                 # The tail may start within a secret, so its first word is dropped.
-                _write_all(self._file, sieve.feed(_skip_word(data) if is_fragment else data))
+                _write_all(self._file, stream_redactor.feed(_skip_word(data) if is_fragment else data))
                 is_fragment = False
-        _write_all(self._file, sieve.finish())
+        _write_all(self._file, stream_redactor.finish())
 
 
 class Output:

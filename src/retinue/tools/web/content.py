@@ -22,7 +22,7 @@ class NotStored(Exception):
 
 class GetSearchContentTool:
     effect = Effect.NETWORK
-    hint = "Read further in what was searched or fetched before"
+    hint = "Read more of an earlier search result or page"
     guidelines: tuple[str, ...] = ()
 
     def __init__(self, web: WebSession) -> None:

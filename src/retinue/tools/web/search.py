@@ -26,7 +26,7 @@ class WebSearchTool:
         properties = {
             "query": {"type": "string", "description": "What to search for"},
             "queries": {"type": "array", "items": {"type": "string"}, "description": f"Several, at most {MAX_QUERIES}"},
-            "numResults": {"type": "number", "description": f"Results a query, at most {self._options.max_results}"},
+            "numResults": {"type": "number", "description": f"Results per query, at most {self._options.max_results}"},
             "includeContent": {"type": "boolean", "description": "Fetch the text of each result, too"},
         }
         return ToolSpec("web_search", load_description(__file__), {"type": "object", "properties": properties})
@@ -42,7 +42,7 @@ class WebSearchTool:
             text = f"a query has more than {MAX_QUERY_CHARS} characters; search for fewer words"
             return render_failure("WEB_SEARCH_INVALID_QUERY", text)
         if any("\ud800" <= character <= "\udfff" for query in queries for character in query):
-            return render_failure("WEB_SEARCH_INVALID_QUERY", "a query contains half of a character")
+            return render_failure("WEB_SEARCH_INVALID_QUERY", "a query contains an incomplete character")
         count = self._choose_count(arguments.get("numResults"))
         found: list[dict[str, Any]] = []
         try:

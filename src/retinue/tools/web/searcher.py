@@ -25,9 +25,9 @@ _STATUSES = {
     401: ("PROVIDER_AUTH_FAILED", "refuses to answer"),
     403: ("PROVIDER_AUTH_FAILED", "refuses to answer"),
     # DuckDuckGo's response to clients that it takes for robots.
-    202: ("PROVIDER_RATE_LIMITED", "wants fewer searches"),
-    429: ("PROVIDER_RATE_LIMITED", "wants fewer searches"),
-    **dict.fromkeys((500, 502, 503, 504), ("PROVIDER_UNAVAILABLE", "is out of order")),
+    202: ("PROVIDER_RATE_LIMITED", "limits the rate of searches"),
+    429: ("PROVIDER_RATE_LIMITED", "limits the rate of searches"),
+    **dict.fromkeys((500, 502, 503, 504), ("PROVIDER_UNAVAILABLE", "has an error")),
 }
 
 

@@ -70,7 +70,7 @@ OWN = (
     SlashCommand("context", "what fills the context window", workspace.show_context),
     SlashCommand("diff", "what has changed since this session began", workspace.show_diff),
     SlashCommand("land", "see and land the branches of agents", workspace.show_branches),
-    SlashCommand("init", "let the agent write or improve AGENTS.md", workspace.write_instructions, "[wishes]"),
+    SlashCommand("init", "let the agent write or improve AGENTS.md", workspace.write_instructions, "[what to add]"),
     SlashCommand("compact", "summarise the conversation", session.compact_session, "[what to keep]", needs_rest=True),
     SlashCommand("export", "export this session as an HTML file", general.export_session, "[file]"),
     SlashCommand("copy", "copy the last reply", general.copy_reply),

@@ -102,7 +102,7 @@ def draw_context(app: "RetinueApp", use: "ContextUse") -> Group:
 
 
 async def write_instructions(app: "RetinueApp", words: str) -> None:
-    """Let the agent write AGENTS.md; `words` are further wishes."""
+    """Let the agent write AGENTS.md; `words` say what else to add."""
     if app.link.crew.model.ref == RULES:
         text = f"{RULES} cannot write files, so it shows what it finds about this project"
         app.link.note(f"{text}; for AGENTS.md choose a language model with /model or /login", "warning")

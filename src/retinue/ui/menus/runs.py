@@ -21,12 +21,12 @@ def title_runs(runs: Sequence[Run]) -> str:
     return f"Running agents ({len(runs)}) — {running} running, {done} done"
 
 
-def draw_run(run: Run, now_ms: int, glimpse: CurrentActivity = NOTHING) -> PickerRow:
+def draw_run(run: Run, now_ms: int, activity: CurrentActivity = NOTHING) -> PickerRow:
     """A row with description, agent and progress."""
     sign, _ = find_sign(run, 0)
     figures = render_figures(run, RowOptions(200, now_ms)).plain.removeprefix(" · ")
     error = run.outcome.error if run.outcome is not None else ""
-    now = describe_activity(run, glimpse) if run.status is Status.RUNNING else clean_line(error, 120) if error else ""
+    now = describe_activity(run, activity) if run.status is Status.RUNNING else clean_line(error, 120) if error else ""
     facts = [run.agent if run.description else "", figures, "queued" if run.status is Status.QUEUED else now]
     return PickerRow(run.id, clean_line(name_run(run), 40), " · ".join(fact for fact in facts if fact), sign)
 
@@ -37,8 +37,8 @@ class RunsMenu(Menu):
         while chosen is not None:
             now_ms = self.app.now_ms()
             runs = order_runs(self.app.link.crew.session_runs.runs)
-            glimpse = self.app.link.subagent_streams.glimpse
-            rows = [draw_run(run, now_ms, glimpse(run.id)) for run in runs]
+            activity = self.app.link.subagent_streams.activity
+            rows = [draw_run(run, now_ms, activity(run.id)) for run in runs]
             chosen = await self.choose(title_runs(runs), rows, chosen=chosen)
             found = self.app.link.crew.session_runs.find(chosen) if chosen else None
             if found is not None:

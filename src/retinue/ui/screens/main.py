@@ -361,7 +361,7 @@ class MainScreen(Screen[None]):
     def action_use_fallback(self) -> None:
         """Use the fallback models until the usage limit ends."""
         if self._link.is_open and self._link.crew.limits and not self._link.crew.use_fallbacks():
-            self._link.note("no fallback model can be asked; name some with the setting fallbackModels")
+            self._link.note("no fallback model is available; list some in the setting fallbackModels")
 
     def action_cycle_thinking(self) -> None:
         if self._link.is_open:

@@ -178,9 +178,9 @@ class RunViewer(Overlay[None]):
         head.append_text(about).append_text(figures)
         tags = [clean_line(run.agent, 60) if run.description else run.id, name_status(run)]
         if run.status is Status.RUNNING:
-            glimpse = self.app.link.subagent_streams.glimpse(run.id)
+            activity = self.app.link.subagent_streams.activity(run.id)
             # The start of the answer is not repeated here because it is visible below.
-            tags.append("answering" if glimpse.opening and not glimpse.tools else describe_activity(run, glimpse))
+            tags.append("answering" if activity.opening and not activity.tools else describe_activity(run, activity))
         if (retry := self._talk.retry) is not None:
             tags.append(f"retry {retry.attempt} of {retry.max_attempts}: {clean_line(retry.error, 120)}")
         tags += [f"branch {clean_line(run.branch, 60)}"] if run.branch else []

@@ -72,7 +72,7 @@ class AgentList(Static):
                 now_ms,
                 int(now_ms / 1000 / FRAME_S),
                 find_window=session_runs.find_window,
-                glimpse=link.subagent_streams.glimpse,
+                activity=link.subagent_streams.activity,
                 colors=self.app.theme_variables,
                 mode=settings.widget_display_mode,
             )

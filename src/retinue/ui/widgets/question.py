@@ -116,7 +116,7 @@ def _reveal(sign: str) -> str:
     return sign
 
 
-PATIENCE_S = 0.7
+WAIT_LIMIT_S = 0.7
 """Letters, arrows and enter count as answers only after this pause, so that nobody agrees while writing a sentence or
 choosing from a list."""
 
@@ -156,7 +156,7 @@ class QuestionBox(Vertical):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.patience_s = PATIENCE_S
+        self.wait_limit_s = WAIT_LIMIT_S
         self._question: Question | None = None
         self._lit = 0
         self._more = 0
@@ -229,7 +229,7 @@ class QuestionBox(Vertical):
         if is_printable and time.monotonic() < self._quiet_s:
             if self._was_answered:
                 return True  # meant for the previous question, not for the editor
-            self._quiet_s = time.monotonic() + self.patience_s
+            self._quiet_s = time.monotonic() + self.wait_limit_s
             return False
         step = keys.step(key, "tui.select.up", "tui.select.down")
         if time.monotonic() < self._quiet_s and (step or keys.means(key, "tui.select.confirm")):
@@ -248,7 +248,7 @@ class QuestionBox(Vertical):
             self._answer(answer)
         else:
             # The user has started to write: the letters that follow are not answers.
-            self._quiet_s = time.monotonic() + self.patience_s
+            self._quiet_s = time.monotonic() + self.wait_limit_s
             return False
         return True
 
@@ -312,7 +312,7 @@ class QuestionBox(Vertical):
 
     def _open(self, question: Question) -> None:
         now_s = time.monotonic()
-        self._quiet_s = now_s + self.patience_s
+        self._quiet_s = now_s + self.wait_limit_s
         self._was_answered = now_s - self._answered_s < AGAIN_S
         self._lit = question.options.index(question.default) if question.default in question.options else 0
         # A subagent asks at any time, and must not take the keys from the user's sentence.

@@ -30,8 +30,8 @@ def make_setup(folder, *features, hooks=()):
 
 
 async def open_court(folder, *rules):
-    board = HookTable([], print)
-    ports = GatePorts(PendingQuestions(lambda event: None), "", False, board.decide, board.tell)
+    hook_table = HookTable([], print)
+    ports = GatePorts(PendingQuestions(lambda event: None), "", False, hook_table.decide, hook_table.tell)
     approving = ApprovalFeature(RunRules(rules, "open"), ports)
 
     async def open_below(origin):
@@ -41,18 +41,18 @@ async def open_court(folder, *rules):
 
 
 def join(court):
-    """A worker's appeals that a court answers at once, and the cases it got."""
+    """A worker's approvals that a court answers at once, and the cases it got."""
     brought = []
 
     async def submit(case):
         brought.append(case)
         again = msgspec.json.decode(msgspec.json.encode(case), type=ApprovalRequest)
         verdict = RemoteVerdict(key=case.key, ruling=await court.judge(again))
-        appeals.take(msgspec.json.decode(msgspec.json.encode(verdict)))
+        approvals.take(msgspec.json.decode(msgspec.json.encode(verdict)))
 
-    appeals = RemoteApprovals(submit)
-    appeals.open(())
-    return appeals, brought
+    approvals = RemoteApprovals(submit)
+    approvals.open(())
+    return approvals, brought
 
 
 async def call(setup, name, **arguments):
@@ -65,8 +65,8 @@ async def call(setup, name, **arguments):
 async def test_rules_at_face_decide(tmp_path):
     face, there = tmp_path / "face", tmp_path / "there"
     court = await open_court(face, Rule(action="deny", tools=("write",), patterns=("*.lock",), reason="no locks"))
-    appeals, brought = join(court)
-    setup = await RemoteApprovalFeature(appeals, wants=court.wants).enter(make_setup(there))
+    approvals, brought = join(court)
+    setup = await RemoteApprovalFeature(approvals, wants=court.wants).enter(make_setup(there))
     refused = await call(setup, "write", path="uv.lock", content="")
     passed = await call(setup, "write", path="a.txt", content="")
     assert court.wants == {"call": True}
@@ -79,8 +79,8 @@ async def test_allowed_is_what_it_really_is(tmp_path, path, is_allowed):
     face, there = tmp_path / "face", tmp_path / "there"
     allow = Rule(action="allow", tools=("write",), patterns=("src/*",), priority=5)
     court = await open_court(face, allow, Rule(action="deny", tools=("write",)))
-    appeals, _ = join(court)
-    setup = await RemoteApprovalFeature(appeals, wants=court.wants).enter(make_setup(there))
+    approvals, _ = join(court)
+    setup = await RemoteApprovalFeature(approvals, wants=court.wants).enter(make_setup(there))
     refused = await call(setup, "write", path=path.format(there=there), content="")
     assert (refused is None) == is_allowed
 
@@ -91,16 +91,16 @@ async def test_failing_judge_refuses(tmp_path):
             raise KeyError("x")
 
     court = ApprovalJudge(make_setup(tmp_path, hooks=(Broken(),)))
-    appeals, _ = join(court)
-    setup = await RemoteApprovalFeature(appeals, wants=court.wants).enter(make_setup(tmp_path))
+    approvals, _ = join(court)
+    setup = await RemoteApprovalFeature(approvals, wants=court.wants).enter(make_setup(tmp_path))
     assert court.wants == {"call": True, "result": True}
     assert await call(setup, "ls") == "approval failed: KeyError: \"'x'\""
 
 
 async def test_nothing_wanted_asks_nothing(tmp_path):
     court = ApprovalJudge(make_setup(tmp_path, hooks=(RevokedToolsHook(RevokedTools(), "r"),)))
-    appeals, brought = join(court)
-    setup = await RemoteApprovalFeature(appeals, wants=appeals.wants).enter(make_setup(tmp_path))
+    approvals, brought = join(court)
+    setup = await RemoteApprovalFeature(approvals, wants=approvals.wants).enter(make_setup(tmp_path))
     outcome = Outcome(Status.COMPLETED, Reason.DONE)
     assert (await call(setup, "ls"), await setup.reviewers[0].review(outcome)) == (None, None)
     assert (court.wants, ApprovalJudge(setup).wants, brought) == ({}, {}, [])
@@ -108,11 +108,11 @@ async def test_nothing_wanted_asks_nothing(tmp_path):
 
 async def test_late_rules_count_from_next_call(tmp_path):
     court = await open_court(tmp_path, Rule(action="deny", tools=("write",), reason="not now"))
-    appeals, brought = join(court)
-    setup = await RemoteApprovalFeature(appeals, wants=appeals.wants).enter(make_setup(tmp_path))
-    below = await appeals.surround(Origin(run_id="", agent="a", surface="fleet")).enter(make_setup(tmp_path))
+    approvals, brought = join(court)
+    setup = await RemoteApprovalFeature(approvals, wants=approvals.wants).enter(make_setup(tmp_path))
+    below = await approvals.surround(Origin(run_id="", agent="a", surface="fleet")).enter(make_setup(tmp_path))
     before = await call(setup, "write", path="a.txt", content="")
-    appeals.awaken(court.wants, is_on=True)
+    approvals.awaken(court.wants, is_on=True)
     after = await call(setup, "write", path="a.txt", content="")
     assert (before, after) == (None, '[Denied] Tool "write" was denied: not now')
     assert [case.kind for case in brought] == ["call"]
@@ -140,10 +140,10 @@ async def test_late_hooks_of_runs_below_are_asked(tmp_path, is_called):
         return make_setup(tmp_path).change(reviewers=(ending,))
 
     court = ApprovalJudge(make_setup(tmp_path), open_below)
-    appeals, brought = join(court)
-    appeals.on_change = lambda: told.append(ApprovalJudge(below).wants)
-    below = await appeals.surround(Origin(run_id="", agent="a", surface="fleet")).enter(make_setup(tmp_path))
-    appeals.awaken({}, is_on=True)
+    approvals, brought = join(court)
+    approvals.on_change = lambda: told.append(ApprovalJudge(below).wants)
+    below = await approvals.surround(Origin(run_id="", agent="a", surface="fleet")).enter(make_setup(tmp_path))
+    approvals.awaken({}, is_on=True)
     assert set(ApprovalJudge(below).wants) == {"call", "step", "stop"}
     calls = [await call(below, "ls") for _ in range(2 * is_called)]
     said = await below.reviewers[0].review(Outcome(Status.COMPLETED, Reason.DONE, text="Done."))
@@ -162,14 +162,14 @@ async def test_late_yes_is_used_once():
     async def submit(case):
         brought.append(case.key)
 
-    appeals, first = RemoteApprovals(submit), make_case("k1", "c1", command="a")
+    approvals, first = RemoteApprovals(submit), make_case("k1", "c1", command="a")
     late = RemoteVerdict(key="k1", ruling=ApprovalDecision(), digest=first.digest, call_id="c1")
-    appeals.take(msgspec.to_builtins(late))
-    appeals.open(())
-    used = await appeals.ask(make_case("k2", "c2", command="a"))
+    approvals.take(msgspec.to_builtins(late))
+    approvals.open(())
+    used = await approvals.ask(make_case("k2", "c2", command="a"))
     for case in (make_case("k3", "c3", command="a"), make_case("k4", "c4", command="b")):
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(appeals.ask(case), 0.01)
+            await asyncio.wait_for(approvals.ask(case), 0.01)
     assert (used, brought) == (ApprovalDecision(), ["k3", "k4"])
 
 
@@ -177,13 +177,13 @@ async def test_yes_on_record_is_used_up():
     async def submit(case):
         raise LookupError(case.key)
 
-    appeals, first = RemoteApprovals(submit), make_case("k1", "c1", command="a")
-    appeals.take(
+    approvals, first = RemoteApprovals(submit), make_case("k1", "c1", command="a")
+    approvals.take(
         msgspec.to_builtins(RemoteVerdict(key="k1", ruling=ApprovalDecision(), digest=first.digest, call_id="c1"))
     )
-    appeals.open(["c1"])
+    approvals.open(["c1"])
     with pytest.raises(LookupError):
-        await appeals.ask(make_case("k2", "c2", command="a"))
+        await approvals.ask(make_case("k2", "c2", command="a"))
 
 
 def test_long_results_are_cut():

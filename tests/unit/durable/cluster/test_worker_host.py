@@ -6,7 +6,7 @@ import msgspec
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.cluster.assignment import Assignment, pack_assignment, unpack_assignment
 from retinue.durable.cluster.worker import WorkerJob
-from retinue.durable.cluster.worker_host import bring_home, build_sections
+from retinue.durable.cluster.worker_host import build_sections, to_sender_outcome
 from retinue.engine.limits import Limits
 
 ASSIGNMENT = Assignment(
@@ -29,13 +29,13 @@ JOB = WorkerJob(ASSIGNMENT, Path("/w/sessions"), Path("/w/copies/1"), None, None
 
 def test_outcome_names_files_at_home():
     told = Outcome(Status.COMPLETED, Reason.DONE, text="See /w/copies/1/src/a.py:3.", notes="/w/copies/1 is full")
-    found = bring_home(told, JOB)
+    found = to_sender_outcome(told, JOB)
     assert (found.text, found.notes) == ("See /home/me/project/src/a.py:3.", "/home/me/project is full")
 
 
 def test_moved_run_names_files_at_home():
     told = Outcome(Status.COMPLETED, Reason.DONE, text="/v/copies/10/a.py, /v/copies/1/b.py and /w/copies/1/c.py")
-    found = bring_home(told, replace(JOB, former=("/v/copies/1", "/v/copies/10")))
+    found = to_sender_outcome(told, replace(JOB, former=("/v/copies/1", "/v/copies/10")))
     assert found.text == "/home/me/project/a.py, /home/me/project/b.py and /home/me/project/c.py"
 
 

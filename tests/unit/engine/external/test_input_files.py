@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.engine.external.input_files import STALE_S, open_papers
+from retinue.engine.external.input_files import STALE_S, open_input_files
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +16,7 @@ def tmp(tmp_path, monkeypatch):
 
 @pytest.mark.spec("devkit:28")
 def test_papers_are_gone_after_an_error(tmp):
-    with pytest.raises(ValueError, match="x"), open_papers("p", "t"):
+    with pytest.raises(ValueError, match="x"), open_input_files("p", "t"):
         assert len(list(tmp.iterdir())) == 1
         raise ValueError("x")
     assert list(tmp.iterdir()) == []
@@ -27,13 +27,13 @@ def test_papers_are_gone_after_an_error(tmp):
     [("do it", ("do it",)), ("-x", ("--", "-x")), ("x" * 8000, ("x" * 8000,)), ("a\ud800", ("a?",))],
 )
 def test_short_tasks_are_words(task, words):
-    with open_papers("p", task) as papers:
+    with open_input_files("p", task) as papers:
         assert papers.words == words
 
 
 @pytest.mark.parametrize("task", ["@file", "x" * 8001, "a\0b"])
 def test_other_tasks_are_files(task):
-    with open_papers("p", task) as papers:
+    with open_input_files("p", task) as papers:
         (word,) = papers.words
         assert (word[:2], Path(word[1:]).read_text()) == ("@/", task)
 
@@ -47,6 +47,6 @@ def test_old_papers_of_the_dead_are_removed(tmp):
         (tmp / name).mkdir()
     for name in (names[0], *names[2:]):
         os.utime(tmp / name, (0, os.stat(tmp / name).st_mtime - STALE_S - 1))
-    with open_papers("p", "t"):
+    with open_input_files("p", "t"):
         pass
     assert sorted(path.name for path in tmp.iterdir()) == sorted(names[1:])

@@ -45,22 +45,22 @@ def test_programs_of_the_workspace_are_not_started(tmp_path: Path, inside: str) 
     make_program(tmp_path / inside / "pi")
     work, other = tmp_path / "work", tmp_path / "other"
     path = os.pathsep.join([*folders, str(outside.parent)])
-    premises = ProcessContext({"PATH": path}, work)
-    assert premises.find_command("pi", other) == [str(outside)]
-    assert premises.build_environment(INFO, {}, other)["PATH"] == str(outside.parent)
+    process_context = ProcessContext({"PATH": path}, work)
+    assert process_context.find_command("pi", other) == [str(outside)]
+    assert process_context.build_environment(INFO, {}, other)["PATH"] == str(outside.parent)
     with pytest.raises(RetinueError, match="there is no program 'pi'"):
         ProcessContext({"PATH": os.pathsep.join(folders)}, work).find_command("pi", other)
 
 
 def test_child_knows_one_key_and_its_marks(tmp_path: Path) -> None:
-    premises = ProcessContext(
+    process_context = ProcessContext(
         {"HOME": "/h", "OTHER_API_KEY": "secret", "PATH": "/usr/bin", "HTTPS_PROXY": "http://me:word@proxy"},
         tmp_path,
         marks={"A": "1", "B": "1"},
         export_key=lambda info: {f"{info.provider}_KEY": "k"},
         export_tools=lambda tools: {f"{tool}_KEY": "t" for tool in tools},
     )
-    found = premises.build_environment(INFO, {"B": "2"}, tmp_path, ["web"])
+    found = process_context.build_environment(INFO, {"B": "2"}, tmp_path, ["web"])
     own = {"HOME": "/h", "PATH": "/usr/bin", "PWD": str(tmp_path), "HTTPS_PROXY": "http://me:word@proxy"}
     assert found == {**own, "p_KEY": "k", "web_KEY": "t", "A": "1", "B": "2"}
-    assert premises.trusted is False
+    assert process_context.trusted is False
