@@ -312,7 +312,7 @@ class MergeQueue:
             if stays:
                 self._note(describe_stay(target, move.checkout, move.before, stays))
                 await detach(target, move.checkout, move.before)
-        if await target.move(target.ref, move.after, move.before, f"retinue land: {list_some(list(move.merges))}"):
+        if await target.move(target.ref, move.after, move.before, f"retinue land: {len(move.merges)} merged"):
             return True
         if move.checkout and stays:
             await attach(target, move.checkout)
