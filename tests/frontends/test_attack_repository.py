@@ -1,6 +1,7 @@
 """Agents that prepare the repository in which they work for what the program does there afterwards."""
 
 import json
+import subprocess
 
 import pytest
 
@@ -74,3 +75,19 @@ def test_replaced_tree_is_not_restored(repo):
     work(repo, OBJECTS)
     done = repo.run("rewind")
     assert (done.status, (repo.work / ".pi").exists(), "damaged" in done.stderr) == (1, False, True)
+
+
+@pytest.mark.attack("J6")
+@pytest.mark.parametrize("path", [".pi/extensions/evil.py", ".mcp.json", ".husky/pre-commit"])
+def test_agent_lands_nothing_that_it_must_not_write(repo, path):
+    subprocess.run(["git", "config", "core.hooksPath", ".husky"], cwd=repo.work, check=True)
+    (repo.agent_dir / "subagents.json").write_text(json.dumps({"landing": {"verify": "true", "mode": "auto"}}))
+    command = (
+        f"export GIT_INDEX_FILE=$TMPDIR/index; git read-tree main; file=$(echo evil | git hash-object -w --stdin); "
+        f"git update-index --add --cacheinfo 100755,$file,{path}; "
+        "git branch pi-agent-evil $(git commit-tree -p main -m x $(git write-tree)); git branch pi-agent-good good"
+    )
+    calls = [("bash", {"command": command}), ("land_branches", {"all": True})]
+    replies = [{"calls": [{"name": name, "arguments": arguments}]} for name, arguments in calls]
+    assert repo.run("-p", "go", replies=[*replies, {"text": "done"}]).status == 0
+    assert ((repo.work / path).exists(), (repo.work / "good.txt").exists()) == (False, True)

@@ -83,6 +83,10 @@ class MergeTarget:
         made = await self._commit(tree, (onto, commit), title) if marks else ""
         return Merged(made, tree, paths, _read_messages(rest[end + 1 :]) or f"conflicts in {list_some(paths)}")
 
+    async def list_changed(self, before: str, after: str) -> list[str]:
+        """Return the paths that differ between two commits. Raises GitFailed."""
+        return (await self.git("diff-tree", "-r", "-z", "--name-only", "--no-renames", before, after)).fields
+
     async def move(self, ref: str, to: str, before: str, reason: str) -> bool:
         """Move a ref if it still has the value `before` (empty: if it does not exist); return whether it did."""
         moved = await self.try_git("update-ref", "-m", reason, ref, to, before)
