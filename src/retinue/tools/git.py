@@ -6,14 +6,17 @@ is used. This file must not know what git is used for.
 
 import os
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import PurePath
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.environment import GIT, select
 from retinue.core.errors import quote
-from retinue.core.launch import SpawnThread
+from retinue.core.launch import SpawnThread, Territory
 from retinue.sandbox.gitdirs import is_repository, read_git_dirs, read_worktree
 from retinue.tools.process import ProcessCommand, run_process
 from retinue.tools.process_tree import SYSTEM_DIRS, Tree, TreeProbe, find_program
@@ -250,6 +253,25 @@ async def list_config(
     fields = listed.fields
     rows = [(scope, *entry.partition("\n")[::2]) for scope, entry in zip(fields[::2], fields[1::2], strict=False)]
     return [(scope, key, value) for scope, key, value in rows if scope != "command"]
+
+
+@contextmanager
+def confine_git(guard: GitGuard, top: str, territory: Territory, places: tuple[str, str]) -> Iterator[GitGuard]:
+    """Let git store files of a checkout, but write in two places only, and read nothing hidden.
+
+    Agents may swap links in at any time, so the first place must be a real path from before. Does nothing if the kernel
+    has no Landlock.
+    """
+    from retinue.sandbox.landlock import leave_files
+    from retinue.sandbox.profile import Profile
+    from retinue.sandbox.server import RestrictedThread
+
+    profile = Profile(places[0], "workspace_write", secrets=territory.hidden, exposed=(*territory.exposed, top))
+    thread = RestrictedThread(partial(leave_files, profile, os.path.realpath(places[1])))
+    try:
+        yield replace(guard, spawn_thread=thread)
+    finally:
+        thread.close()
 
 
 def _pin_common(cwd: str | os.PathLike[str], env: Mapping[str, str]) -> Mapping[str, str]:

@@ -10,20 +10,18 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from retinue.core.errors import RetinueError, quote
 from retinue.core.launch import Territory
 from retinue.features.checkpoint.records import GIT_LINK, FileVersion, Versions
 from retinue.sandbox.gitdirs import read_git_dirs
 from retinue.sessions.files import make_private
-from retinue.tools.git import GitGuard, GitResult, list_config, run_git
+from retinue.tools.git import GitGuard, GitResult, confine_git, list_config, run_git
 from retinue.tools.path_guard import is_hidden
 
 GIT_S = 60.0
@@ -92,20 +90,8 @@ class WorkspaceTrees:
                 self._last = Snapshot((await self._own("write-tree", guard=guard)).text, found.left_out)
         return self._last
 
-    @contextmanager
-    def _confine(self) -> Iterator[GitGuard]:
-        """Let git write in the repository only, and read nothing hidden: agents may swap links in at any time."""
-        from retinue.sandbox.landlock import leave_files
-        from retinue.sandbox.profile import Profile
-        from retinue.sandbox.server import RestrictedThread
-
-        hidden = self._find_hidden()
-        profile = Profile(self._common, "workspace_write", secrets=hidden.hidden, exposed=(*hidden.exposed, self._top))
-        thread = RestrictedThread(partial(leave_files, profile, os.path.realpath(self._folder)))
-        try:
-            yield replace(self._guard, spawn_thread=thread)
-        finally:
-            thread.close()
+    def _confine(self) -> AbstractContextManager[GitGuard]:
+        return confine_git(self._guard, self._top, self._find_hidden(), (self._common, str(self._folder)))
 
     async def read_head(self) -> str:
         """Return the commit that is checked out; empty if there is none."""
