@@ -7,7 +7,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent
 TABLE = tomllib.loads((TESTS / "data" / "attack" / "cases.toml").read_text(encoding="utf-8"))
 MARKER = re.compile(r"mark\.attack\(([^)]*)\)")
-SIZES = {"A": 23, "B": 24, "C": 12, "D": 17, "E": 14, "F": 11, "G": 12, "H": 12, "I": 15}
+SIZES = {"A": 23, "B": 24, "C": 12, "D": 17, "E": 14, "F": 11, "G": 12, "H": 12, "I": 15, "J": 6}
 
 
 def find_marked() -> set[str]:

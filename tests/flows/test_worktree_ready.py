@@ -92,6 +92,16 @@ async def test_base_takes_the_changes_along(tmp_path, repo, agent_dir):
     assert git(repo, "diff", "--name-only", f"{outcome.branch}~1", outcome.branch) == "b.txt"
 
 
+@pytest.mark.attack("J1")
+async def test_base_leaves_out_what_is_hidden(tmp_path, repo, agent_dir):
+    (repo / "new.txt").write_text("secret\n")
+    settings = {"worktree": {"base": "HEAD+changes"}, "sandbox": {"hidden": [str(repo / "new.txt")]}}
+    (agent_dir / "subagents.json").write_text(json.dumps(settings))
+    (repo / "a.txt").write_text("two\n")
+    _, shown, _ = await run(tmp_path, repo)
+    assert ("two\n" in shown, "secret" in shown) == (True, False)
+
+
 async def test_base_may_be_a_branch(tmp_path, repo, agent_dir):
     git(repo, "checkout", "-q", "-b", "other")
     (repo / "a.txt").write_text("other\n")

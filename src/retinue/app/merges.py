@@ -13,6 +13,7 @@ from msgspec import structs
 
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import BranchesMerged
+from retinue.core.launch import ANYWHERE, Territory
 from retinue.core.merge_report import BranchState, LandRequest, MergeReport, MergeStep
 from retinue.core.pattern import late_pattern
 from retinue.core.receipt import CommandResult
@@ -31,6 +32,7 @@ from retinue.settings.config import Config, choose_shell, find_refusal, load_con
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import find_paths, find_session_dir
 from retinue.settings.request import Request, SessionWish
+from retinue.tools.path_guard import find_fault
 from retinue.tools.registry import ToolOptions, build_tools
 
 if TYPE_CHECKING:
@@ -100,6 +102,8 @@ class Landing:
     authors: BranchAuthors
     holder: str
     """What other queues are told that wait for us."""
+    territory: Territory = ANYWHERE
+    """Where files may be changed."""
 
     async def run(self, asked: LandRequest, tell: Callable[[MergeStep], None]) -> MergeReport:
         """Land branches. Raises RetinueError."""
@@ -128,6 +132,7 @@ class Landing:
                     authors=self.authors if asked.verifies else None,
                     max_attempts=own.max_attempts,
                     is_dry=asked.is_dry,
+                    find_fault=lambda paths: find_fault(os.path.realpath(target.top), paths, self.territory),
                     tell=tell,
                 )
                 report = await queue.run(names)
@@ -271,7 +276,9 @@ async def land_in_session(here: "OpenSession", asked: LandRequest, *, is_agent: 
     def tell(step: MergeStep) -> None:
         here.main.bus.publish(BranchesMerged(run_id=parts.run_id, step=step))
 
-    return await Landing(config, parts.tool_options, redact, authors, holder).run(asked, tell)
+    # Through a branch an agent must not change what it could not change itself.
+    territory = config.boundaries.find_territory(config.paths.cwd, readonly=False) if is_agent else ANYWHERE
+    return await Landing(config, parts.tool_options, redact, authors, holder, territory).run(asked, tell)
 
 
 async def _ask_user(here: "OpenSession", asked: LandRequest) -> None:

@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct, to_builtins
 
 LandingMode: TypeAlias = Literal["off", "ask", "auto"]
-RefusalReason: TypeAlias = Literal["conflict", "verify", "flaky", "gone"]
+RefusalReason: TypeAlias = Literal["conflict", "verify", "flaky", "gone", "protected"]
 
 
 class LandRequest(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Fork server: starts commands that confine themselves before exec. A program of its own, not to be imported.
+"""Fork server: starts commands that confine themselves before exec. A program of its own.
 
 usage: python -I -S forkserver.py CONTROL_FD
 

@@ -66,6 +66,17 @@ def leave_sockets() -> None:
         os.close(ruleset)
 
 
+def leave_files(profile: Profile, tmp: str) -> None:
+    """Limit this thread and its children to a profile, if this kernel can; irreversible. Raises OSError."""
+    from retinue.sandbox.forkserver import restrict_files
+
+    abi = read_abi()
+    if abi >= LEAST_ABI:
+        plan = plan_rules(profile, abi, tmp=tmp)
+        _check(ctypes.CDLL(None, use_errno=True).prctl(_PR_NO_NEW_PRIVS, 1, 0, 0, 0))
+        restrict_files(plan.handled, 0, list(plan.rules))
+
+
 def _check(answer: int) -> int:
     if answer < 0:
         raise OSError(ctypes.get_errno(), f"Landlock: {os.strerror(ctypes.get_errno())}")

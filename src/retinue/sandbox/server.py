@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,9 +26,9 @@ Started = TypeVar("Started")
 class RestrictedThread:
     """A restricted thread from which commands are started. It must stay alive: the children die with their thread."""
 
-    def __init__(self, control_group: ControlGroup, *, scoped: bool) -> None:
-        self._control_group = control_group
-        self._scoped = scoped
+    def __init__(self, enter: Callable[[], None]) -> None:
+        """`enter` restricts the thread that calls it, and raises OSError if it cannot."""
+        self._enter_limits = enter
         self._thread: ThreadPoolExecutor | None = None
         self._failure: OSError | None = None
 
@@ -44,9 +45,7 @@ class RestrictedThread:
 
     def _enter(self) -> None:
         try:
-            self._control_group.enter(threading.get_native_id())
-            if self._scoped:
-                landlock.leave_sockets()
+            self._enter_limits()
         except OSError as error:
             self._failure = error
 
@@ -54,6 +53,13 @@ class RestrictedThread:
         if self._failure is not None:
             raise self._failure
         return start()
+
+
+def limit_thread(control_group: ControlGroup, *, scoped: bool) -> None:
+    """Limit the commands that this thread starts. Raises OSError."""
+    control_group.enter(threading.get_native_id())
+    if scoped:
+        landlock.leave_sockets()
 
 
 PROGRAM = Path(__file__).with_name("forkserver.py")
@@ -77,7 +83,8 @@ class ForkServer:
     def find_thread(self, *, scoped: bool) -> RestrictedThread:
         """Return the thread that starts commands which need no fork server."""
         with self._lock:
-            return self._threads.setdefault(scoped, RestrictedThread(self.control_group, scoped=scoped))
+            limit = partial(limit_thread, self.control_group, scoped=scoped)
+            return self._threads.setdefault(scoped, RestrictedThread(limit))
 
     def send(self, order: bytes, handles: Sequence[int]) -> None:
         """Send one order with its descriptors. Raises OSError if the server cannot be started or reached."""

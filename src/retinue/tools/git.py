@@ -6,12 +6,18 @@ is used. This file must not know what git is used for.
 
 import os
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import PurePath
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.environment import GIT, select
 from retinue.core.errors import quote
+from retinue.core.launch import SpawnThread, Territory
+from retinue.sandbox.gitdirs import is_repository, read_git_dirs, read_worktree
 from retinue.tools.process import ProcessCommand, run_process
 from retinue.tools.process_tree import SYSTEM_DIRS, Tree, TreeProbe, find_program
 
@@ -47,6 +53,7 @@ _TOUCHING = frozenset(
         *("update-index", "worktree"),
     }
 )
+_REFERRING = ("symbolic-ref -m", "update-ref ", "worktree add")
 _SHOWING = frozenset({"diff", "log", "show"})
 _ENVIRONMENT = {
     "LC_ALL": "C",
@@ -168,6 +175,8 @@ class GitGuard(Struct, frozen=True):
     """A partial clone: what is not checked out may not be here, and is not fetched."""
     has_hooks_path: bool = False
     """core.hooksPath is set, so the hooks are not in the default place."""
+    spawn_thread: SpawnThread | None = None
+    """The thread that must start git, because it limits what git can read and write."""
 
 
 async def run_git(
@@ -188,6 +197,8 @@ async def run_git(
     """
     if args[0] not in _COMMANDS:
         raise ValueError(f"git command {quote(args[0])} is not one that is known to start no other program")
+    if link := _find_link(args, os.fspath(cwd), env or {}):
+        return GitResult(128, error=f"error: {quote(link, 200)} is a link; git would write elsewhere")
     if guard is None and args[0] in _TOUCHING:
         loaded = await load_guard(cwd, env=env)
         if isinstance(loaded, GitResult):
@@ -195,9 +206,19 @@ async def run_git(
         guard = loaded
     shown = ("--no-ext-diff", "--no-textconv") if args[0] in _SHOWING else ()
     settings = (*_SETTINGS, *(guard.settings if guard is not None else ()))
-    given = {**_environment(settings), **(env or {})}
+    given = {**_environment(settings), **_pin_common(cwd, env or {}), **(env or {})}
     words = (args[0], *shown, *args[1:])
-    return await _call(words, os.fspath(cwd), given, timeout_s, pass_fds=pass_fds, max_output=max_output, stdin=stdin)
+    thread = None if guard is None else guard.spawn_thread
+    return await _call(
+        words,
+        os.fspath(cwd),
+        given,
+        timeout_s,
+        pass_fds=pass_fds,
+        max_output=max_output,
+        stdin=stdin,
+        spawn_thread=thread,
+    )
 
 
 async def fetch_git(
@@ -235,7 +256,7 @@ async def list_config(
     cwd: str | os.PathLike[str], *, env: Mapping[str, str] | None = None
 ) -> list[tuple[str, str, str]] | GitResult:
     """Return (scope, key, value) of every setting for a directory, weakest first; or git's error."""
-    given = {**_environment(_SETTINGS), **(env or {})}
+    given = {**_environment(_SETTINGS), **_pin_common(cwd, env or {}), **(env or {})}
     # The user's own files contain the name and email. Reading them starts no program.
     for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"):
         given.pop(name, None)
@@ -250,6 +271,57 @@ async def list_config(
     return [(scope, key, value) for scope, key, value in rows if scope != "command"]
 
 
+@contextmanager
+def confine_git(guard: GitGuard, top: str, territory: Territory, places: tuple[str, str]) -> Iterator[GitGuard]:
+    """Let git store files of a checkout, but write in two places only, and read nothing hidden.
+
+    Agents may swap links in at any time, so the first place must be a real path from before. Does nothing if the kernel
+    has no Landlock.
+    """
+    from retinue.sandbox.landlock import leave_files
+    from retinue.sandbox.profile import Profile
+    from retinue.sandbox.server import RestrictedThread
+
+    profile = Profile(places[0], "workspace_write", secrets=territory.hidden, exposed=(*territory.exposed, top))
+    thread = RestrictedThread(partial(leave_files, profile, os.path.realpath(places[1])))
+    try:
+        yield replace(guard, spawn_thread=thread)
+    finally:
+        thread.close()
+
+
+def _pin_common(cwd: str | os.PathLike[str], env: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the variable without which a file in `.git`, put there at any time, could name another repository."""
+    if "GIT_DIR" not in env:
+        place = os.path.abspath(cwd)
+        for folder in (place, *map(str, PurePath(place).parents)):
+            git = os.path.join(folder, ".git")
+            if os.path.lexists(git):
+                named = ".git" if folder == place else git  # git prints paths as they are named
+                # With the variable git would not heed core.worktree.
+                is_usual = not os.path.islink(git) and is_repository(git) and read_worktree(git) == git
+                return {"GIT_COMMON_DIR": named} if is_usual else {}
+    return {}
+
+
+def _find_link(args: Sequence[str], cwd: str, env: Mapping[str, str]) -> str:
+    """Return a link through which git would write a ref, its log or a worktree's record: agents can put some there."""
+    if not " ".join(args[:2]).startswith(_REFERRING):
+        return ""
+    dirs = read_git_dirs(cwd)
+    own = env.get("GIT_DIR", dirs.own)
+    common = env.get("GIT_COMMON_DIR", own if "GIT_DIR" in env else dirs.common)
+    names = [word for word in args[1:] if word == "HEAD" or word.startswith("refs/")]
+    ends = [os.path.join("logs", name) for name in names] + [os.path.dirname(name) for name in names]
+    for base, end in ((base, end) for base in {own, common} - {""} for end in (*ends, "worktrees")):
+        path = base
+        for part in filter(None, end.split("/")):
+            path = os.path.join(path, part)
+            if os.path.islink(path):
+                return path
+    return ""
+
+
 def find_git(workspace: str) -> str:
     """Return the path of git: the system's, else one on PATH outside the workspace, else an empty string."""
     if program := find_program("git", SYSTEM_DIRS):
@@ -260,7 +332,7 @@ def find_git(workspace: str) -> str:
     return find_program("git", trusted)
 
 
-async def _call(
+async def _call(  # noqa: PLR0913 - each is used by name
     args: Sequence[str],
     cwd: str,
     env: Mapping[str, str],
@@ -270,6 +342,7 @@ async def _call(
     max_output: int = _MAX_OUTPUT,
     tree: Tree | None = None,
     stdin: int = subprocess.DEVNULL,
+    spawn_thread: SpawnThread | None = None,
 ) -> GitResult:
     program = find_git(cwd)
     if not program:
@@ -284,7 +357,8 @@ async def _call(
         errors.extend(data[: _MAX_ERROR - len(errors)])
 
     path = os.pathsep.join(dict.fromkeys((os.path.dirname(program), "/usr/bin", "/bin")))
-    command = ProcessCommand([program, "--no-pager", *args], cwd, {"PATH": path, **env}, pass_fds, stdin)
+    argv, env = [program, "--no-pager", *args], {"PATH": path, **env}
+    command = ProcessCommand(argv, cwd, env, pass_fds, stdin, spawn_thread=spawn_thread)
     try:
         ended = await run_process(
             command,

@@ -6,7 +6,7 @@ The file that was really opened is checked, not the requested name. All function
 import errno
 import os
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
@@ -110,6 +110,16 @@ def _find_root(real: str, shown: str, territory: Territory) -> str:
             "A person has to change it, or to name it in sandbox.writable of the user's own subagents.json."
         )
     return root
+
+
+def find_fault(folder: str, paths: Iterable[str], territory: Territory) -> str:
+    """Return why one of these files below a real folder may not be changed; empty if all may."""
+    for path in paths:
+        try:
+            _find_root(os.path.join(folder, path), path, territory)
+        except ToolFailed as error:
+            return str(error)
+    return ""
 
 
 def is_hidden(path: str, territory: Territory) -> bool:

@@ -2,13 +2,14 @@
 
 import os
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from retinue.sandbox import cgroup
 from retinue.sandbox.cgroup import ControlGroup
-from retinue.sandbox.server import RestrictedThread
+from retinue.sandbox.server import RestrictedThread, limit_thread
 
 
 def list_groups(base: Path) -> list[str]:
@@ -56,7 +57,7 @@ def test_thread_enters_the_group(unified: Path) -> None:
     assert control_group.is_useful
     group = unified / list_groups(unified)[0]
     (group / "tasks").touch()
-    pen = RestrictedThread(control_group, scoped=False)
+    pen = RestrictedThread(partial(limit_thread, control_group, scoped=False))
     inside = pen.run(threading.get_native_id)
     assert (control_group.takes_threads, (group / "tasks").read_text()) == (True, str(inside))
     assert pen.run(threading.get_native_id) == inside != threading.get_native_id()

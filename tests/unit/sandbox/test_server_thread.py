@@ -1,12 +1,13 @@
 import socket
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from retinue.sandbox.cgroup import ControlGroup
 from retinue.sandbox.landlock import has_scopes
-from retinue.sandbox.server import RestrictedThread
+from retinue.sandbox.server import RestrictedThread, limit_thread
 from tests.needs import read_abi
 
 
@@ -15,7 +16,10 @@ def count_threads() -> int:
 
 
 def test_thread_ends_with_the_pen(tmp_path: Path) -> None:
-    pen, before = RestrictedThread(ControlGroup(str(tmp_path), is_root=False), scoped=False), count_threads()
+    pen, before = (
+        RestrictedThread(partial(limit_thread, ControlGroup(str(tmp_path), is_root=False), scoped=False)),
+        count_threads(),
+    )
     pen.close()
     first = pen.run(threading.get_ident)
     assert (first != threading.get_ident(), count_threads()) == (True, before + 1)
@@ -28,7 +32,7 @@ def test_thread_ends_with_the_pen(tmp_path: Path) -> None:
 @pytest.mark.skipif(read_abi() < 6, reason="this kernel cannot keep sockets apart")
 @pytest.mark.parametrize("scoped", [False, True])
 def test_abstract_sockets_are_out_of_reach(scoped: bool, tmp_path: Path) -> None:
-    pen = RestrictedThread(ControlGroup(str(tmp_path), is_root=False), scoped=scoped)
+    pen = RestrictedThread(partial(limit_thread, ControlGroup(str(tmp_path), is_root=False), scoped=scoped))
 
     def connect() -> str:
         with socket.socket(socket.AF_UNIX) as client:
@@ -51,7 +55,7 @@ def test_nothing_is_started_by_a_thread_that_is_not_bound(tmp_path: Path, monkey
         raise OSError("no Landlock")
 
     monkeypatch.setattr("retinue.sandbox.landlock.leave_sockets", refuse)
-    pen = RestrictedThread(ControlGroup(str(tmp_path), is_root=False), scoped=True)
+    pen = RestrictedThread(partial(limit_thread, ControlGroup(str(tmp_path), is_root=False), scoped=True))
     started: list[int] = []
     for _ in range(2):
         with pytest.raises(OSError, match="no Landlock"):

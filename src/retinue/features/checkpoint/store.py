@@ -40,7 +40,6 @@ from retinue.sandbox.open_beneath import open_beneath
 from retinue.sessions.files import make_private
 from retinue.sessions.lock import read_start_time, take_flock
 from retinue.tools.file_changes import PathLocks
-from retinue.tools.path_guard import is_hidden
 
 MAX_LOG_BYTES = 8 * 1024 * 1024
 """Above this size the older half of the log is dropped, with the contents that only it names."""
@@ -85,7 +84,7 @@ class CheckpointStore:
         self._folder = own_dir / "checkpoints" / hashlib.sha256(os.fsencode(self.top)).hexdigest()[:32]
         self._log = self._folder / "log.jsonl"
         self._locks = locks or PathLocks()
-        self.trees = WorkspaceTrees(self.top, self._folder / "git", self._is_hidden)
+        self.trees = WorkspaceTrees(self.top, self._folder / "git", lambda: self._hidden)
         self._list_hidden = list_hidden
         self.process = f"{os.getpid()}-{read_start_time(os.getpid())}"
         self._interval = Interval()
@@ -105,9 +104,6 @@ class CheckpointStore:
         else:
             places = tuple(json.loads(path.read_text())) if path.exists() else ()
         return Territory((), places)
-
-    def _is_hidden(self, path: str) -> bool:
-        return is_hidden(path, self._hidden)
 
     @property
     def has_trees(self) -> bool:

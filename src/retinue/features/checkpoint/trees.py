@@ -9,18 +9,21 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from retinue.core.errors import RetinueError, quote
+from retinue.core.launch import Territory
 from retinue.features.checkpoint.records import GIT_LINK, FileVersion, Versions
 from retinue.features.worktree.pointers import find_filtered
 from retinue.sandbox.gitdirs import read_git_dirs
 from retinue.sessions.files import make_private
-from retinue.tools.git import GitGuard, GitResult, list_config, load_guard, run_git
+from retinue.tools.git import GitGuard, GitResult, confine_git, list_config, load_guard, run_git
+from retinue.tools.path_guard import is_hidden
 
 GIT_S = 60.0
 MAX_FILE_BYTES = 16 * 1024 * 1024
@@ -28,6 +31,8 @@ MAX_NEW_BYTES = 512 * 1024 * 1024
 """Of the untracked files that one tree adds."""
 REFS = "refs/retinue/checkpoints"
 _CHUNK = 100
+_FOLDER = "040000"
+_Tree: TypeAlias = Mapping[str, FileVersion]
 # These outrank every .gitattributes. An encoding can only be left unspecified.
 _RAW = "* -text -filter -ident !eol !working-tree-encoding\n"
 _COPIED = ("core.filemode", "core.ignorecase", "core.symlinks", "core.precomposeunicode", "extensions.objectformat")
@@ -49,15 +54,16 @@ class _Sorted(Struct):
 class WorkspaceTrees:
     """The trees of one checkout. One snapshot at a time."""
 
-    def __init__(self, top: str, folder: Path, is_hidden: Callable[[str], bool]) -> None:
-        """`is_hidden` says which files agents must not read: they could read our objects."""
+    def __init__(self, top: str, folder: Path, find_hidden: Callable[[], Territory]) -> None:
+        """`find_hidden` says which files agents must not read: they could read our objects."""
         self._top = top
-        self._is_hidden = is_hidden
+        self._find_hidden = find_hidden
         self._folder = folder
         self._index = folder / "index"
         self._objects = ""
         """Where objects are written, if not into the user's repository."""
         self._dirs = read_git_dirs(top)
+        self._common = os.path.realpath(self._dirs.common)
         self._guard = GitGuard()
         self._config: Mapping[str, str] | None = None
         self._seen: tuple[int, ...] | None = None
@@ -89,12 +95,16 @@ class WorkspaceTrees:
         found = await asyncio.to_thread(self._sort_out, list(dict.fromkeys(names)), tracked)
         known = set() if self._last is None else set(self._last.left_out)
         gone = [*found.gone, *(name for name in found.left_out if name not in known)]
-        for words, paths in (("--force-remove",), gone), (("--add", "--replace"), found.changed):
-            if paths:
-                await self._own("update-index", *words, "-z", "--stdin", names=paths)
         if self._last is None or found.changed or gone or known != set(found.left_out):
-            self._last = Snapshot((await self._own("write-tree")).text, found.left_out)
+            with self._confine() if found.changed else nullcontext() as guard:
+                for words, paths in (("--force-remove",), gone), (("--add", "--replace"), found.changed):
+                    if paths:
+                        await self._own("update-index", *words, "-z", "--stdin", names=paths, guard=guard)
+                self._last = Snapshot((await self._own("write-tree", guard=guard)).text, found.left_out)
         return self._last
+
+    def _confine(self) -> AbstractContextManager[GitGuard]:
+        return confine_git(self._guard, self._top, self._find_hidden(), (self._common, str(self._folder)))
 
     async def read_head(self) -> str:
         """Return the commit that is checked out; empty if there is none."""
@@ -105,13 +115,12 @@ class WorkspaceTrees:
         if old == new:
             return {}
         await self._prepare()
-        fields = (await self._own("diff-tree", "-r", "-z", "--no-renames", old, new)).fields
-        changed = {}
-        for facts, path in zip(fields[::2], fields[1::2], strict=False):
-            mode, new_mode, name, new_name, _ = facts.removeprefix(":").split(" ")
-            if GIT_LINK not in (mode, new_mode):
-                changed[path] = _to_version(mode, name), _to_version(new_mode, new_name)
-        return changed
+        rows = (await self._own("diff-tree", "-r", "-t", "-z", "--no-renames", old, new)).fields[::2]
+        facts = [row.removeprefix(":").split(" ") for row in rows]
+        named = {name for row in facts for mode, name in zip(row[:2], row[2:4], strict=True) if mode == _FOLDER}
+        # Agents can replace objects, and git believes what it reads: only contents that we have checked count.
+        trees = await self.read({old, new, *named}, "tree")
+        return dict(_compare_trees({name: _parse_tree(data, len(name) // 2) for name, data in trees.items()}, old, new))
 
     async def render_patch(self, tree: str, left_out: Sequence[str], *, most: int) -> tuple[str, bool, list[str]]:
         """Return a patch from a tree to the files as they are now, whether it is whole, and what is left out.
@@ -120,7 +129,7 @@ class WorkspaceTrees:
         """
         await self._prepare()
         with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
-            other = WorkspaceTrees(self._top, Path(scratch), self._is_hidden)
+            other = WorkspaceTrees(self._top, Path(scratch), self._find_hidden)
             other._objects = os.path.join(scratch, "objects")
             with suppress(FileNotFoundError):
                 # With its time: git reads the content of files that are newer.
@@ -175,7 +184,7 @@ class WorkspaceTrees:
         rows = (await self._user("ls-files", "-z", "-t", "--cached")).fields
         return {row[2:] for row in rows if row.startswith("S ")}
 
-    async def read(self, ids: Iterable[str]) -> dict[str, bytes]:
+    async def read(self, ids: Iterable[str], kind: str = "blob") -> dict[str, bytes]:
         """Return contents by their names; what is missing or damaged is left out."""
         await self._prepare()
         found: dict[str, bytes] = {}
@@ -188,23 +197,25 @@ class WorkspaceTrees:
                 end = data.index(b"\n", at)
                 name, _, size = data[at:end].decode("ascii", "replace").partition(" ")
                 at = end + 1
-                if size.startswith("blob "):
-                    length = int(size.removeprefix("blob "))
-                    content, at = data[at : at + length], at + length + 1
-                    if self.name(content) == name:
+                if size != "missing":
+                    found_kind, _, length = size.partition(" ")
+                    content, at = data[at : at + int(length)], at + int(length) + 1
+                    if found_kind == kind and self.name(content, kind) == name:
                         found[name] = content
         return found
 
-    def name(self, content: bytes) -> str:
+    def name(self, content: bytes, kind: str = "blob") -> str:
         """Return the name that git gives to a content."""
-        return hashlib.new(self._format, b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+        head = f"{kind} {len(content)}\0".encode()
+        return hashlib.new(self._format, head + content, usedforsecurity=False).hexdigest()
 
     async def keep(self, name: str, trees: Iterable[str]) -> None:
         """Keep these trees, and no other ones of this name, from being removed by git. Raises RetinueError."""
         await self._prepare()
         lines = "".join(f"040000 tree {tree}\t{tree}\0" for tree in sorted(set(trees))).encode()
-        made = await self._own("mktree", "-z", data=lines)
-        await self._user("update-ref", f"{REFS}/{name}", made.text)
+        with self._confine() as guard:
+            made = await self._own("mktree", "-z", data=lines, guard=guard)
+            await self._user("update-ref", f"{REFS}/{name}", made.text, guard=guard)
 
     async def forget(self, names: Iterable[str]) -> None:
         for name in names:
@@ -296,6 +307,7 @@ class WorkspaceTrees:
         """Sort files into those to store, those that are no files any more, and those that are left out."""
         found, room, top = _Sorted(), MAX_NEW_BYTES, self._top
         folders: dict[str, bool] = {}
+        hidden = self._find_hidden()
         for name in names:
             if name.endswith("/"):
                 continue  # another repository
@@ -317,7 +329,7 @@ class WorkspaceTrees:
             size = status.st_size
             is_readable = stat.S_ISLNK(status.st_mode) or os.access(path, os.R_OK)
             if (
-                self._is_hidden(path)
+                is_hidden(path, hidden)
                 or size > MAX_FILE_BYTES
                 or not is_readable
                 or (size > room and name not in tracked)
@@ -336,6 +348,7 @@ class WorkspaceTrees:
         may_fail: bool = False,
         most: int = 2**28,
         index: Path | None = None,
+        guard: GitGuard | None = None,
     ) -> GitResult:
         objects = os.path.join(self._dirs.common, "objects")
         env = {
@@ -350,19 +363,43 @@ class WorkspaceTrees:
         with tempfile.TemporaryFile(dir=self._folder) as file:
             file.write(data)
             file.seek(0)
-            done = await run_git(
-                words, self._top, timeout_s=GIT_S, env=env, guard=self._guard, stdin=file.fileno(), max_output=most
-            )
+            guard, stdin = guard or self._guard, file.fileno()
+            done = await run_git(words, self._top, timeout_s=GIT_S, env=env, guard=guard, stdin=stdin, max_output=most)
         return done if may_fail else _check(words[0], done)
 
-    async def _user(self, *words: str, may_fail: bool = False) -> GitResult:
+    async def _user(self, *words: str, may_fail: bool = False, guard: GitGuard | None = None) -> GitResult:
         env = {"GIT_DIR": self._dirs.own, "GIT_WORK_TREE": self._top}
-        done = await run_git(words, self._top, timeout_s=GIT_S, env=env, guard=self._guard, max_output=2**28)
+        guard = guard or self._guard
+        done = await run_git(words, self._top, timeout_s=GIT_S, env=env, guard=guard, max_output=2**28)
         return done if may_fail else _check(words[0], done)
 
 
-def _to_version(mode: str, name: str) -> FileVersion | None:
-    return None if mode == "000000" else FileVersion(mode, name)
+def _parse_tree(data: bytes, size: int) -> _Tree:
+    """Return the mode and the object of each entry of a tree; `size` is the length of an object's name."""
+    found, at = {}, 0
+    while at < len(data):
+        space, end = data.index(b" ", at), data.index(b"\0", at)
+        mode, at = data[at:space].decode().zfill(6), end + 1 + size
+        found[os.fsdecode(data[space + 1 : end])] = FileVersion(mode, data[end + 1 : at].hex())
+    return found
+
+
+def _compare_trees(trees: Mapping[str, _Tree], old: str, new: str, folder: str = "") -> Iterator[tuple[str, Versions]]:
+    """Yield the files that differ; an empty name is an empty tree. Raises RetinueError for a tree that is missing."""
+    if lost := {old, new} - {"", *trees}:
+        raise RetinueError(f"checkpoints: the stored tree {min(lost)} is lost or damaged")
+    before, after = trees.get(old, {}), trees.get(new, {})
+    for name in sorted({*before, *after}):
+        sides = before.get(name), after.get(name)
+        modes = {each.mode for each in sides if each is not None}
+        if sides[0] == sides[1]:
+            continue
+        if _FOLDER in modes:
+            inner = ["" if each is None or each.mode != _FOLDER else each.id for each in sides]
+            yield from _compare_trees(trees, inner[0], inner[1], f"{folder}{name}/")
+        if not modes <= {_FOLDER} and GIT_LINK not in modes:
+            first, last = (None if each is None or each.mode == _FOLDER else each for each in sides)
+            yield folder + name, (first, last)
 
 
 def _check(command: str, done: GitResult) -> GitResult:

@@ -99,7 +99,7 @@ class _Judgement:
 
 
 class MergeQueue:
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is used by name
         self,
         target: MergeTarget,
         journal: MergeJournal,
@@ -109,9 +109,13 @@ class MergeQueue:
         authors: Authors | None = None,
         max_attempts: int = 0,
         is_dry: bool = False,
+        find_fault: Callable[[Sequence[str]], str] = lambda paths: "",
         tell: Callable[[MergeStep], None] = lambda step: None,
     ) -> None:
-        """Without `check`, everything lands that merges cleanly. `commands` are what `check` runs."""
+        """Without `check`, everything lands that merges cleanly. `commands` are what `check` runs.
+
+        `find_fault` returns why these files may not be changed, or an empty string.
+        """
         self._target = target
         self._journal = journal
         self._check_commit = check
@@ -119,6 +123,7 @@ class MergeQueue:
         self._authors = authors
         self._max_attempts = max_attempts if authors is not None else 0
         self._is_dry = is_dry
+        self._find_fault = find_fault
         self._tell = tell
 
     @property
@@ -233,6 +238,8 @@ class MergeQueue:
             merged = await self._target.merge(below, commit, f"Merge branch '{name}'")
             if merged.conflicts:
                 blocked.append((name, commit, merged.conflicts, merged.text))
+            elif fault := self._find_fault(await self._target.list_changed(below, merged.commit)):
+                self._leave(Left(Refused(name, "protected", text=fault), commit))
             else:
                 stack.append(_Layer(name, commit, merged.commit, merged.tree))
         return stack, blocked
@@ -317,7 +324,7 @@ class MergeQueue:
             if stays:
                 self._note(describe_stay(target, move.checkout, move.before, stays))
                 await detach(target, move.checkout, move.before)
-        if await target.move(target.ref, move.after, move.before, f"retinue land: {list_some(list(move.merges))}"):
+        if await target.move(target.ref, move.after, move.before, f"retinue land: {len(move.merges)} merged"):
             return True
         if move.checkout and stays:
             await attach(target, move.checkout)

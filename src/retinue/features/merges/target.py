@@ -15,6 +15,7 @@ from retinue.core.pattern import late_pattern
 from retinue.core.run import BRANCH_PREFIX
 from retinue.features.worktree.repository import WORK_TIMEOUT_S
 from retinue.features.worktree.saved_work import ABANDONED_REFS, AUTHOR, list_some, to_variables
+from retinue.sandbox.gitdirs import read_git_dirs
 from retinue.tools.git import GitGuard, GitResult, load_guard, run_git
 
 _HEADS = "refs/heads/"
@@ -84,6 +85,10 @@ class MergeTarget:
         made = await self._commit(tree, (onto, commit), title) if marks else ""
         return Merged(made, tree, paths, _read_messages(rest[end + 1 :]) or f"conflicts in {list_some(paths)}")
 
+    async def list_changed(self, before: str, after: str) -> list[str]:
+        """Return the paths that differ between two commits. Raises GitFailed."""
+        return (await self.git("diff-tree", "-r", "-z", "--name-only", "--no-renames", before, after)).fields
+
     async def move(self, ref: str, to: str, before: str, reason: str) -> bool:
         """Move a ref if it still has the value `before` (empty: if it does not exist); return whether it did."""
         moved = await self.try_git("update-ref", "-m", reason, ref, to, before)
@@ -96,10 +101,21 @@ class MergeTarget:
         return name
 
     async def find_checkout(self, branch: str) -> str:
-        """Return the directory in which a branch is checked out; empty if there is none."""
-        rows = await self.git("for-each-ref", "--format=%(refname)%00%(worktreepath)%00", f"{_HEADS}{branch}")
-        fields = [each.removeprefix("\n") for each in rows.fields]
-        return dict(zip(fields[::2], fields[1::2], strict=False)).get(f"{_HEADS}{branch}", "")
+        """Return the directory in which a branch is checked out; empty if there is none.
+
+        Agents can register any folder; only one that belongs to this repository counts.
+        """
+        listed = await self.git("worktree", "list", "--porcelain", "-z")
+        for number, row in enumerate(os.fsdecode(listed.out).split("\0\0")):
+            place, *facts = row.split("\0")
+            place = place.removeprefix("worktree ")
+            if f"branch {_HEADS}{branch}" not in facts:
+                continue
+            if _find_own(place, self.common):
+                return place
+            if number == 0 and not read_git_dirs(self.top).is_linked:
+                return self.top  # its git directory is elsewhere
+        return ""
 
     async def list_agent_branches(self) -> list[str]:
         """Return the branches of runs that the target does not contain, oldest first."""
@@ -146,14 +162,15 @@ class MergeTarget:
         return done
 
     async def try_git(self, *arguments: str, cwd: str = "", env: Mapping[str, str] | None = None) -> GitResult:
-        return await run_git(
-            arguments,
-            cwd or self.top,
-            timeout_s=WORK_TIMEOUT_S,
-            env={**_REAL, **(env or {})},
-            guard=self.guard,
-            pass_fds=self.pass_fds,
-        )
+        """Run git in the repository, or in one of its checkouts."""
+        env, place = {**_REAL, **(env or {})}, cwd or self.top
+        if own := _find_own(place, self.common):
+            # Agents can write in it: what its files say about the repository must not count.
+            env |= {"GIT_DIR": own, "GIT_COMMON_DIR": self.common, "GIT_WORK_TREE": place}
+        guard = await load_guard(place, env=env) if cwd not in ("", self.top) else self.guard
+        if isinstance(guard, GitResult):
+            return guard
+        return await run_git(arguments, place, timeout_s=WORK_TIMEOUT_S, env=env, guard=guard, pass_fds=self.pass_fds)
 
     async def _commit(self, tree: str, parents: Sequence[str], title: str) -> str:
         words = [part for parent in parents for part in ("-p", parent)]
@@ -189,6 +206,13 @@ async def open_target(cwd: Path, onto: str = "") -> MergeTarget:
     if version is not None and tuple(map(int, version.groups())) < _NEEDED:
         raise UsageError(f"git {version[0]} cannot merge without a checkout; the merge queue needs git 2.38 or newer")
     return target
+
+
+def _find_own(place: str, common: str) -> str:
+    """Return the git directory of a checkout of this repository; empty if the folder is none."""
+    dirs = read_git_dirs(place)
+    is_its = dirs.is_known or dirs.own == dirs.common
+    return dirs.own if dirs.own and is_its and os.path.realpath(dirs.common) == os.path.realpath(common) else ""
 
 
 def _look(path: str) -> os.stat_result | None:

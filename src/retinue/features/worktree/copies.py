@@ -17,13 +17,14 @@ from pathlib import Path
 import msgspec
 
 from retinue.core.errors import quote
+from retinue.core.launch import Territory
 from retinue.core.run import BRANCH_PREFIX
 from retinue.features.worktree.preparation import CHANGES, WorktreeOptions, copy_included, find_changes
 from retinue.features.worktree.records import CopyRecord, Records, check_name, refuse
 from retinue.features.worktree.repository import WORK_TIMEOUT_S, ObjectStore, StepFailed, make_repository, read_head
 from retinue.sandbox.open_beneath import remove_tree
 from retinue.sessions.lock import take_flock
-from retinue.tools.git import GitGuard, load_guard, run_git
+from retinue.tools.git import GitGuard, confine_git, load_guard, run_git
 
 _ATTEMPTS = 4
 _DISTURBED = ("fatal: failed to read", "fatal: could not create directory")
@@ -164,7 +165,7 @@ def _read_repository(lines: list[str], cwd: Path, where: str) -> _Repository:
 async def _find_base(request: CopyRequest, repository: _Repository) -> str:
     base = request.options.base
     if not request.branch and base == CHANGES:
-        return await _commit_changes(repository.top)
+        return await _commit_changes(repository, tuple(request.options.find_hidden(Path(repository.top))))
     name = f"refs/heads/{request.branch}" if request.branch else base
     found = await run_git(["rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}"], repository.top)
     if found.ok:
@@ -179,11 +180,15 @@ async def _find_base(request: CopyRequest, repository: _Repository) -> str:
     refuse(f"{quote(repository.top, 200)} has no commit yet; commit something first")
 
 
-async def _commit_changes(top: str) -> str:
-    """Return a commit of everything in the checkout that is not ignored, on top of HEAD; the checkout is unchanged."""
-    guard = await load_guard(top)
-    if not isinstance(guard, GitGuard):
-        refuse(guard.problem)
+async def _commit_changes(repository: _Repository, hidden: tuple[str, ...]) -> str:
+    """Return a commit of everything in the checkout that is not ignored or hidden, on top of HEAD.
+
+    The checkout is unchanged.
+    """
+    top, loaded = repository.top, await load_guard(repository.top)
+    if not isinstance(loaded, GitGuard):
+        refuse(loaded.problem)
+    guard = loaded
 
     async def git(*arguments: str, **env: str) -> str:
         done = await run_git(arguments, top, timeout_s=WORK_TIMEOUT_S, guard=guard, env=env)
@@ -196,14 +201,22 @@ async def _commit_changes(top: str) -> str:
         index = os.path.join(folder, "index")
         with suppress(FileNotFoundError):
             shutil.copyfile(await git("rev-parse", "--path-format=absolute", "--git-path", "index"), index)
-        await git("add", "--all", "--sparse", GIT_INDEX_FILE=index)
-        tree = await git("write-tree", GIT_INDEX_FILE=index)
+        with confine_git(loaded, top, Territory((), hidden), (repository.common, folder)) as guard:
+            await git("add", "--all", "--sparse", "--", ".", *_leave_out(top, hidden), GIT_INDEX_FILE=index)
+            tree = await git("write-tree", GIT_INDEX_FILE=index)
+        guard = loaded
     if tree == await git("rev-parse", f"{head}^{{tree}}"):
         return head
     from retinue.features.worktree.saved_work import AUTHOR, to_variables  # which needs this module
 
     author = to_variables(*(guard.author or AUTHOR))
     return await git("commit-tree", tree, "-p", head, "-m", "Uncommitted changes", **author)
+
+
+def _leave_out(top: str, hidden: Sequence[str]) -> list[str]:
+    """Return the words that make git leave out what agents must not read."""
+    inside = os.path.realpath(top) + "/"
+    return [f":(top,exclude,literal){path.removeprefix(inside)}" for path in hidden if path.startswith(inside)]
 
 
 async def _lend_base(asker: CopyRecord, records: Records) -> str:
