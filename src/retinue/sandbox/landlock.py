@@ -96,12 +96,13 @@ def plan_rules(profile: Profile, abi: int, *, tmp: str, visible: Sequence[str] =
     handled = list_rights(abi)
     device = (READ | WRITE_FILE | TRUNCATE | IOCTL_DEV) & handled
     secrets = tuple(path for path in (*profile.secrets, *_list_kept()) if os.path.exists(path))
-    # Disks are devices in /dev, and root may read them.
-    rules = [("/", READ_DIR), *((path, READ) for path in list_beside((*secrets, "/dev")))]
+    # Disks are devices in /dev, and root may read them; workspaces may be in /dev/shm.
+    closed = (*secrets, "/dev")
+    rules = [("/", READ_DIR), *((path, READ) for path in list_beside(closed))]
     rules += [(path, device) for path in DEVICES]
     rules += [(path, READ) for path in list_visible(profile, visible)]
     shown = (profile.workspace, *profile.exposed)
-    rules += [(path, READ) for place in shown if is_below(place, secrets) for path in _list_open(place, secrets)]
+    rules += [(path, READ) for place in shown if is_below(place, closed) for path in _list_open(place, secrets)]
     written = () if profile.is_readonly else (profile.workspace, *profile.writable)
     for place in (tmp, *(path for path in written if not profile.is_hidden(path))):
         rules += [(path, handled & ~IOCTL_DEV) for path in _list_open(place, secrets)]

@@ -31,6 +31,11 @@ def test_rights_grow_with_version() -> None:
     }
 
 
+def test_workspace_in_shared_memory_can_be_read() -> None:
+    plan = plan_rules(Profile("/work", "read_only", exposed=("/dev/shm/work",)), 7, tmp="/private")
+    assert ("/dev/shm/work", READ) in plan.rules and "/dev" not in dict(plan.rules)
+
+
 def test_everything_beside_secret_is_listed(tmp_path: Path) -> None:
     for name in ("a/x", "a/secret/deep", "b", "c/d"):
         (tmp_path / name).mkdir(parents=True)
