@@ -18,7 +18,7 @@ from retinue.core.environment import HOOK, select
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.jsonline import encode_json
 from retinue.core.launch import ConfinementFactory
-from retinue.features.approved import find_change
+from retinue.features.approved import find_change, list_scripts
 from retinue.features.hooks.points import LIMIT_S, HookFailed, HookLate, HookSpec
 from retinue.tools.process import ProcessCommand, run_process, to_command
 from retinue.tools.process_tree import Tree, TreeProbe, find_program
@@ -90,7 +90,7 @@ async def _prepare(
         yield ProcessCommand(argv, str(place.cwd), env, stdin=stdin), await place.trees.find()
         return
     # For a run in a worktree the project is not the workspace, but the project and its scripts must be readable.
-    visible = (str(place.project), str(place.cwd), *_find_scripts(argv))
+    visible = (str(place.project), str(place.cwd), *list_scripts(argv))
     with confinement.wrap(argv, env, str(place.cwd), visible=visible) as launch:
         command, tree = to_command(launch, stdin=stdin)
         yield structs.replace(command, env={**env, **launch.env}), tree
@@ -145,7 +145,3 @@ def _read(output: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         text = output.decode(errors="replace").strip()
         raise HookFailed(f"printed {quote(text)} instead of a JSON object") from None
-
-
-def _find_scripts(argv: list[str]) -> list[str]:
-    return [word for word in argv if os.path.isabs(word) and os.path.isfile(word)]
