@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from retinue.app.session_parts import SessionParts
 from retinue.core.clock import Clock
 from retinue.core.events import Event, ToolProgress
-from retinue.core.messages import TextContent, ToolCall, ToolResultMessage
+from retinue.core.messages import ToolCall, ToolResultMessage, join_text
 from retinue.core.receipt import to_commands
 from retinue.core.run import Run
 from retinue.core.tool import Tool, ToolContext
@@ -274,7 +274,7 @@ class Delegation:
 
         def hear(event: Event) -> None:
             if isinstance(event, ToolProgress):
-                on_progress("\n".join(block.text for block in event.content if isinstance(block, TextContent)))
+                on_progress(join_text(event.content))
 
         ports = CallPorts(
             run_id=setup.run_id,

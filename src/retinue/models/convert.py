@@ -4,7 +4,6 @@ This file must not know a wire format or settings.
 """
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -98,10 +97,6 @@ class TextOnlyModel:
         if isinstance(content, str) or not any(isinstance(block, ImageContent) for block in content):
             return message
         return structs.replace(message, content=list_blocks(content, self.info))
-
-
-def join_text(blocks: Iterable[UserContent]) -> str:
-    return "\n".join(block.text for block in blocks if isinstance(block, TextContent))
 
 
 def is_replayable(message: AssistantMessage) -> bool:
