@@ -289,12 +289,12 @@ class Guards:
         return self._config.boundaries.surround_place(self._config.paths.cwd, readonly=True)
 
     def _build_board(self, definition: Definition | None, points: Sequence[Any]) -> "HookTable":
-        from retinue.features.hooks.hook_table import CommandHook, HookTable
+        from retinue.features.hooks.hook_table import HookTable, to_hook
 
         specs = [*self._specs, *(self._load_profile(definition) if definition is not None else ())]
         # Before and after a run has a sandbox, a project's program must not write.
         place = replace(self._place, find_boundary=lambda: board.boundary or self._outside)
-        board = HookTable([*points, *(CommandHook(spec, place) for spec in specs)], self._warn)
+        board = HookTable([*points, *(to_hook(spec, place) for spec in specs)], self._warn)
         name = "" if definition is None else definition.name
         board.facts.update(projectPath=str(self._config.paths.project), sessionId="", agent=name)
         return board
