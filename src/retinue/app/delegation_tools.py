@@ -84,7 +84,7 @@ class DelegationTools(Struct, frozen=True, eq=False):
             self.open_caller(run_id),
             self.read_fleet,
             self.retries,
-            schedule=lambda wish: self.find().schedule(wish),
+            schedule=lambda text, **members: self.find().schedule(text, **members),
             check_worktree=self.workshop.check,
         )
 
