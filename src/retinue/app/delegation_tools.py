@@ -92,7 +92,7 @@ class DelegationTools(Struct, frozen=True, eq=False):
         """Return the ports of the `subagent` surface for a run; `model` replaces the model of the runs it starts."""
         from retinue.engine.clock import make_uuid
         from retinue.settings.run_config import find_own_depth
-        from retinue.settings.subagent_call import SubagentRequest, make_session_dir, prepare_run
+        from retinue.settings.subagent_call import make_session_dir, prepare_run
         from retinue.surfaces.base import read_output_schema, read_verify
         from retinue.surfaces.subagent.result import SubagentPorts, SubagentSettings
 
@@ -103,9 +103,19 @@ class DelegationTools(Struct, frozen=True, eq=False):
             schema = read_output_schema(call.output_schema, self._find_cwd(run_id))
             judged = call.is_verify_judged
             verify = read_verify(call.verify, self.open_caller(run_id)) if judged else to_commands(call.verify)
-            wanted = (call.agent, call.task, call.session_id, call.write, model, call.call_id)
-            asked = SubagentRequest(*wanted, schema, verify, judged)
-            prepared = prepare_run(config.roster, asked, new_id=make_uuid)
+            prepared = prepare_run(
+                config.roster,
+                call.agent,
+                call.session_id,
+                write=call.write,
+                new_id=make_uuid,
+                task=call.task,
+                model=model,
+                call_id=call.call_id,
+                output_schema=schema,
+                verify=verify,
+                is_verify_judged=judged and bool(verify),
+            )
             path = prepared[1].session_file
             if folder := Path(path).parent if path else self._find_session_dir(run_id):
                 make_session_dir(folder)

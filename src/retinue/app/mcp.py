@@ -14,11 +14,10 @@ from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import suggest
 from retinue.core.errors import RetinueError, UsageError, quote
-from retinue.core.run import Outcome
 from retinue.core.tool import Effect, Tool
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import Additions
-from retinue.engine.setup import RunSetup
+from retinue.engine.setup import Feature, RunSetup
 from retinue.features.mcp.connection import McpOpener, ServerContext
 from retinue.features.mcp.form import AskUser
 from retinue.features.mcp.pool import ServerLease, ServerPool
@@ -168,7 +167,7 @@ class McpServers:
             self._tell(f"agent {quote(definition.name)}: MCP server {quote(name)} {reason}; it continues without it")
 
 
-class _MainTools:
+class _MainTools(Feature):
     """Adds the tools of servers to the main agent at each prompt: the first prompt waits for servers, not the start."""
 
     name = "mcp"
@@ -179,9 +178,6 @@ class _MainTools:
     async def enter(self, setup: RunSetup) -> RunSetup:
         found = await self._list()
         return setup.change(tools={**setup.tools, **{name: found[name] for name in found if name not in setup.tools}})
-
-    async def leave(self, outcome: Outcome) -> Outcome:
-        return outcome
 
 
 async def log_in(

@@ -11,10 +11,9 @@ from typing import Any
 
 from retinue.core.errors import RetinueError
 from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Reply
-from retinue.core.run import Outcome
 from retinue.core.tool import Effect, Tool, ToolContext, ToolResult, WrappedTool
 from retinue.durable.session_files import RecordError, RecordPart, SessionFolder, StoreParts
-from retinue.engine.setup import RunSetup
+from retinue.engine.setup import Feature, RunSetup
 
 SNAPSHOT = "snapshot"
 _CHANGING = (Effect.WRITE, Effect.EXECUTE)
@@ -75,7 +74,7 @@ class RunRecorder:
                 self._states.taken += 1
 
 
-class RecordFeature:
+class RecordFeature(Feature):
     name = "record"
 
     def __init__(self, keeper: RunRecorder) -> None:
@@ -88,10 +87,6 @@ class RecordFeature:
             for name, tool in setup.tools.items()
         }
         return setup.change(model=_RecordedModel(setup.model, self._keeper), tools=tools)
-
-    async def leave(self, outcome: Outcome) -> Outcome:
-        """Do nothing: the owner of the run writes its end."""
-        return outcome
 
 
 class _RecordedModel:
