@@ -13,11 +13,11 @@ from retinue.core.errors import IsolationFailed, ModelError, RetinueError, Usage
 from retinue.core.messages import THINKING_LEVELS, TextContent
 from retinue.core.model import ToolSpec
 from retinue.core.run import Run
-from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.core.tool import ToolContext, ToolResult
 from retinue.engine.admission import SpawnRefused
 from retinue.surfaces.base import OUTPUT_SCHEMA, VERIFY, read_output_schema, read_verify
 from retinue.surfaces.fleet.describe import choose_agent, describe_agent, pick_available
-from retinue.surfaces.fleet.ports import FailedCalls, FleetPorts, Refusal, tell_missing
+from retinue.surfaces.fleet.ports import FailedCalls, FleetPorts, FleetTool, Refusal, tell_missing
 from retinue.surfaces.fleet.request import (
     DEFAULT_AGENT,
     AgentCall,
@@ -49,14 +49,11 @@ class _ResolvedCall(Struct, frozen=True):
     handle: str | None
 
 
-class AgentTool:
-    effect = Effect.DELEGATE
+class AgentTool(FleetTool):
     hint = "Start an agent in the background"
-    guidelines: tuple[str, ...] = ()
 
     def __init__(self, ports: FleetPorts) -> None:
-        self._ports = ports
-        self._caller = ports.caller
+        super().__init__(ports)
         self._retries = ports.retries or FailedCalls(ports.caller.clock)
 
     @cached_property

@@ -12,7 +12,7 @@ from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, RetinueError
 from retinue.core.figures import count_percent, count_tokens
 from retinue.core.run import Join, Run
-from retinue.core.tool import Tool, ToolResult
+from retinue.core.tool import Effect, Tool, ToolResult
 from retinue.engine.limits import Limits
 from retinue.engine.session_path import PathBases
 from retinue.surfaces.base import Caller
@@ -128,6 +128,15 @@ class FleetPorts(Struct, frozen=True):
             return self.caller.resolve_model(str(run.invocation.get("model")), is_choice=True).info.context_window
         except ModelError:
             return None
+
+
+class FleetTool:
+    effect = Effect.DELEGATE
+    guidelines: tuple[str, ...] = ()
+
+    def __init__(self, ports: FleetPorts) -> None:
+        self._ports = ports
+        self._caller = ports.caller
 
 
 class Refusal(RetinueError):
