@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from retinue.app.session_parts import SessionParts
 from retinue.core.clock import Clock
+from retinue.core.environment import find_own_depth
 from retinue.core.events import Event, ToolProgress
 from retinue.core.messages import ToolCall, ToolResultMessage, join_text
 from retinue.core.receipt import to_commands
@@ -91,7 +92,6 @@ class DelegationTools(Struct, frozen=True, eq=False):
     def open_subagent(self, run_id: str, model: str | None = None) -> "SubagentPorts":
         """Return the ports of the `subagent` surface for a run; `model` replaces the model of the runs it starts."""
         from retinue.engine.clock import make_uuid
-        from retinue.settings.run_config import find_own_depth
         from retinue.settings.subagent_call import make_session_dir, prepare_run
         from retinue.surfaces.base import read_output_schema, read_verify
         from retinue.surfaces.subagent.result import SubagentPorts, SubagentSettings
@@ -187,7 +187,6 @@ def make_subagent(tools: DelegationTools, run_id: str) -> Mapping[str, Tool]:
 
 
 def make_dispatch(tools: DelegationTools, run_id: str) -> Mapping[str, Tool]:
-    from retinue.settings.run_config import find_own_depth
     from retinue.surfaces.dispatch.tool import DispatchPorts
 
     guards, roster, models = tools.parts.guards, tools.parts.config.roster, tools.parts.child_models

@@ -58,7 +58,7 @@ class McpServers:
         self._denied = config.crew.settings.deny_tools
         self._wanted, self._excluded = request.tools, request.exclude_tools
         self._tell = tell
-        around = ServerContext(config.paths.cwd, environment, trees, _find_version(), tell, marks=_mark(environment))
+        around = ServerContext(config.paths.cwd, environment, trees, _find_version(), tell)
         around = replace(around, learn=learn, ask=ask, logins=StoredKeys(config.paths, environment))
         self._boundary = config.boundaries.surround_place(config.paths.cwd, readonly=True)
         confined = McpOpener(replace(around, confining=self._boundary))
@@ -208,17 +208,6 @@ async def log_in(
 
 def _to_additions(tools: Mapping[str, McpTool]) -> Additions:
     return Additions(tools=dict(tools), offers={name: tool.offer for name, tool in tools.items()})
-
-
-def _mark(environment: Mapping[str, str]) -> dict[str, str]:
-    """Count a server as one level: agents that it starts must not begin at depth 0."""
-    from retinue.settings.run_config import find_own_depth
-
-    limit = environment.get("PI_SUBAGENT_MAX_DEPTH", "")
-    return {
-        "PI_SUBAGENT_DEPTH": str(find_own_depth(environment) + 1),
-        **({"PI_SUBAGENT_MAX_DEPTH": limit} if limit else {}),
-    }
 
 
 def _find_version() -> str:

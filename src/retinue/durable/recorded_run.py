@@ -93,17 +93,13 @@ class _RecordedModel:
     """A model that is called only after everything before is recorded."""
 
     def __init__(self, model: Model, keeper: RunRecorder) -> None:
-        self._model = model
+        self.inner_model = model
+        """The wrapped model, for a run with a record of its own."""
         self._keeper = keeper
 
     @property
     def info(self) -> ModelInfo:
-        return self._model.info
-
-    @property
-    def inner_model(self) -> Model:
-        """The wrapped model, for a run with a record of its own."""
-        return self._model
+        return self.inner_model.info
 
     def rewrap(self, model: Model) -> Model:
         """Wrap another model in the same way."""
@@ -115,7 +111,7 @@ class _RecordedModel:
         except RecordError as error:
             failure = Failure("record", str(error))
             return Reply(draft.finish("error", error=failure.message), failure)
-        return await self._model.reply(request, draft)
+        return await self.inner_model.reply(request, draft)
 
 
 class _RecordedTool(WrappedTool):

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from retinue.core.environment import HOOK, select
+from retinue.core.environment import HOOK, count_level, select
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.jsonline import encode_json
 from retinue.core.launch import ConfinementFactory
@@ -25,7 +25,6 @@ from retinue.tools.process_tree import Tree, TreeProbe, find_program
 
 MAX_OUTPUT_BYTES = 256 * 1024
 _SHOWN_ERROR_BYTES = 2_000
-_DEEPEST = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +126,7 @@ def list_folders(place: HookContext) -> list[str]:
 
 def build_environment(inherited: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
     """Return the hook's environment: a basic selection and the variables of its entry."""
-    return {**select(inherited, HOOK), **_mark_level(inherited), **configured}
-
-
-def _mark_level(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Count a hook as one level of agents, so that agents it starts do not begin at the top level."""
-    depth, limit = inherited.get("PI_SUBAGENT_DEPTH", "").strip(), inherited.get("PI_SUBAGENT_MAX_DEPTH", "")
-    own = min(int(depth[:1000]), _DEEPEST) if depth.isascii() and depth.isdigit() else 0
-    return {"PI_SUBAGENT_DEPTH": str(own + 1), **({"PI_SUBAGENT_MAX_DEPTH": limit} if limit else {})}
+    return {**select(inherited, HOOK), **count_level(inherited), **configured}
 
 
 def _read(output: bytes) -> Any:

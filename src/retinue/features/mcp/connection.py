@@ -5,13 +5,13 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.core.environment import SERVER, select
+from retinue.core.environment import SERVER, count_level, select
 from retinue.core.errors import ConfigError, ToolFailed, quote
 from retinue.core.launch import ConfinementFactory
 from retinue.features.approved import find_change, list_scripts
@@ -45,8 +45,6 @@ class ServerContext:
     version: str = ""
     tell: Callable[[str], None] = lambda text: None
     initialise_s: float = INITIALISE_S
-    marks: Mapping[str, str] = field(default_factory=dict)
-    """Variables with the nesting depth of agents, because a server may itself be retinue."""
     confining: ConfinementFactory | None = None
     """The sandbox of the processes; None means none, as for the user's own programs."""
     learn: Callable[[str], None] = lambda secret: None
@@ -67,8 +65,6 @@ class McpOpener:
     @asynccontextmanager
     async def __call__(self, server: McpServer, trouble: ServerTrouble) -> "AsyncIterator[McpSession]":
         """Connect and initialise; closes everything on exit. Raises McpFailed."""
-        if not has_library():
-            raise McpFailed(MISSING)
         # In a thread: the import takes longer than the prompt may be blocked.
         await asyncio.to_thread(_load_library)
         from retinue.features.mcp.session import make_elicit, open_session
@@ -92,8 +88,6 @@ class McpOpener:
         """Sign in to a server through the user's browser; False if it asks for no sign-in. Raises McpFailed."""
         around = self._around
         assert around.logins is not None
-        if not has_library():
-            raise McpFailed(MISSING)
         _load_library()
         from retinue.features.mcp.browser_login import log_in
 
@@ -113,7 +107,9 @@ class McpOpener:
                 f"its file {quote(path, 200)} has changed since it was approved (to approve it again: "
                 f"retinue trust --mcp {server.name})"
             )
-        env = {**select(around.environment, SERVER), **await self._resolve(server, server.env), **around.marks}
+        own = {**select(around.environment, SERVER), **await self._resolve(server, server.env)}
+        # A server may itself be retinue.
+        env = {**own, **count_level(around.environment)}
         program = find_command(server, _expand(server.command, home), around.cwd, env.get("PATH", os.defpath))
         argv = [program, *(_expand(text, home) for text in server.args)]
         try:
@@ -175,6 +171,9 @@ def _expand(text: str, home: str) -> str:
 
 
 def _load_library() -> None:
+    """Raises McpFailed if it is not installed."""
+    if not has_library():
+        raise McpFailed(MISSING)
     from retinue.features.mcp import session, transport  # noqa: F401
 
     session.silence_library()
