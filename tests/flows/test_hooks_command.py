@@ -6,7 +6,7 @@ import time
 import pytest
 
 from retinue.features.hooks.command import HookContext, find_command, run_command
-from retinue.features.hooks.hook_table import CommandHook, HookTable
+from retinue.features.hooks.hook_table import HookTable, to_hook
 from retinue.features.hooks.points import HookFailed, HookLate, HookSpec
 
 
@@ -98,7 +98,7 @@ async def test_late_observer_is_told_once(place):
     warnings = []
     spec = python("import time; time.sleep(60)", point="llm.request.before", kind="observer")
     quick = HookContext(place.cwd, place.project, place.environment, limit_s=0.2)
-    hook_table = HookTable([CommandHook(spec, quick)], warnings.append)
+    hook_table = HookTable([to_hook(spec, quick)], warnings.append)
     begun_s = time.monotonic()
     for _ in range(5):
         await hook_table.tell("llm.request.before", {})

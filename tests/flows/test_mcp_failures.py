@@ -39,6 +39,13 @@ async def test_bad_start_is_told(world, extra, reason):
     assert told.replace("it exited with SIGKILL", "it was killed by SIGKILL") == reason
 
 
+async def test_server_that_closes_its_output_is_told(world):
+    world.add(extra="print('bye', file=sys.stderr, flush=True); os.close(1); time.sleep(60)")
+    async with world.open(tree="supervisor") as pool:
+        assert await world.list(pool) == {}
+    assert world.told == ["MCP server 'raw': it closed its output: bye"]
+
+
 async def test_silent_server_is_given_up(world):
     world.add(extra="time.sleep(60)")
     async with world.open(initialise_s=0.4) as pool:

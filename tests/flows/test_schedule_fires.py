@@ -175,12 +175,11 @@ async def test_late_cancel_stops_fire(tmp_path: Path, world: World) -> None:
     assert world.spawned == []
 
 
-async def test_session_switch_changes_jobs(tmp_path: Path, world: World) -> None:
-    second = ScheduleStore(tmp_path, "s2")
+async def test_run_that_outlives_a_stop_is_recorded(tmp_path: Path, world: World) -> None:
     async with world.running():
         world.scheduler.add(world.make("1h", "a"))
         await world.clock.advance(HOUR)
-        assert world.scheduler.start(second) == 0
+        world.scheduler.stop()
         await world.clock.advance(2 * HOUR)
         await world.end("r1")
         assert world.spawned == [("a", "2026-06-01T13:00:00")]
@@ -191,11 +190,11 @@ async def test_session_switch_changes_jobs(tmp_path: Path, world: World) -> None
     assert [time for _, time in world.spawned] == ["2026-06-01T13:00:00", "2026-06-01T16:00:00"]
 
 
-async def test_switch_back_keeps_live_run(tmp_path: Path, world: World) -> None:
+async def test_restart_keeps_live_run(tmp_path: Path, world: World) -> None:
     async with world.running():
         world.scheduler.add(world.make("1h", "a"))
         await world.clock.advance(HOUR)
-        world.scheduler.start(ScheduleStore(tmp_path, "s2"))
+        world.scheduler.stop()
         await world.clock.advance(MINUTE)
         world.scheduler.start(ScheduleStore(tmp_path, "s1"))
         await world.clock.advance(2 * HOUR)

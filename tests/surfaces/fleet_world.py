@@ -5,11 +5,11 @@ from pathlib import Path
 
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError
+from retinue.core.messages import join_text
 from retinue.core.model import ModelInfo
 from retinue.core.schema import fit_arguments
 from retinue.core.tool import ToolContext
 from retinue.engine.clock import make_run_id, make_uuid
-from retinue.engine.inbox import to_text
 from retinue.engine.limits import Bounds, Limits
 from retinue.engine.manager import Manager
 from retinue.engine.runner import LiveRun
@@ -167,7 +167,7 @@ class Fleet:
         """What the main agent was told since the last look, as texts."""
         told = []
         while taken := self.root.inbox.take_steering():
-            told += [to_text(message) for message in taken]
+            told += [join_text(message.content) for message in taken]
         return told
 
     def warnings(self):

@@ -8,7 +8,7 @@ from retinue.engine.admission import SpawnRefused
 from retinue.engine.budget import Lease
 from retinue.engine.request import RunRequest
 from retinue.surfaces.fleet.agent import NOTICE
-from retinue.surfaces.fleet.ports import FleetSettings, ScheduledCall, ScheduleRequest
+from retinue.surfaces.fleet.ports import FleetSettings, ScheduledCall
 from retinue.testing.clock import FakeClock
 from tests.surfaces.fleet_world import EXPLORE, GENERAL, HAIKU, Fleet, broken_worktree
 
@@ -385,9 +385,9 @@ async def test_retried_resume_stays_a_resume(tmp_path):
 async def test_schedule_takes_the_merged_call(tmp_path):
     wishes = []
 
-    def keep(wish):
-        wishes.append(wish)
-        return ScheduledCall("job1", wish.name, "interval", "2030-01-01T00:00:00.000Z")
+    def keep(schedule, **members):
+        wishes.append((schedule, {name: value for name, value in members.items() if value is not None}))
+        return ScheduledCall("job1", members["name"], "interval", "2030-01-01T00:00:00.000Z")
 
     async with Fleet(tmp_path, ports={"schedule": keep}) as fleet:
         text = await fleet.call("Agent", prompt="p", description="d", model="nope", schedule="5m")
@@ -396,7 +396,7 @@ async def test_schedule_takes_the_merged_call(tmp_path):
             'Scheduled "d" (id: job1, type: interval). Next run: 2030-01-01T00:00:00.000Z. '
             "Manage via /agents → Scheduled jobs."
         )
-        wish = ScheduleRequest(schedule="5m", name="d", subagent_type="general-purpose", prompt="p", model="haiku")
+        wish = "5m", {"name": "d", "subagent_type": "general-purpose", "prompt": "p", "model": "haiku"}
         assert (wishes, fleet.manager.list_runs()) == ([wish], [])
 
 

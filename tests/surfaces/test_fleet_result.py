@@ -3,9 +3,8 @@ import time
 
 import pytest
 
-from retinue.core.messages import CustomMessage
+from retinue.core.messages import CustomMessage, join_text
 from retinue.core.run import Status
-from retinue.engine.inbox import to_text
 from retinue.engine.limits import Limits
 from retinue.surfaces.fleet.ports import FleetSettings
 from tests.surfaces.fleet_world import Fleet
@@ -381,7 +380,7 @@ async def test_main_agent_reacts_to_a_notification(tmp_path):
         assert (await task).text == "reacted"
         entries = [entry for entry in fleet.root.session.entries() if entry.type == "custom_message"]
         messages = fleet.root.session.context().messages
-        told = [to_text(message) for message in messages if isinstance(message, CustomMessage)]
+        told = [join_text(message.content) for message in messages if isinstance(message, CustomMessage)]
         assert [(entry.custom_type, entry.details["status"]) for entry in entries] == [
             ("subagent-notification", "completed")
         ]

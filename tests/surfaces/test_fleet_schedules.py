@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from retinue.core.run import Status
 from retinue.features.schedule.scheduler import Scheduler
 from retinue.features.schedule.store import ScheduleStore
-from retinue.surfaces.fleet.schedules import open_desk, open_scheduler_ports
+from retinue.surfaces.fleet.schedules import open_scheduler_ports, schedule_call
 from tests.surfaces.fleet_world import EXPLORE, GENERAL, HAIKU, Fleet
 
 
@@ -21,10 +21,9 @@ class Clockwork:
         ports = open_scheduler_ports(self.fleet.ports, self.changes.append)
         self.scheduler = Scheduler(ports, clock=self.fleet.clock, zone=UTC)
         self.scheduler.start(ScheduleStore(folder, "s1"))
-        self.desk = open_desk(self.scheduler, self.fleet.clock.now_ms, UTC)
 
-    def take(self, wish):
-        return self.desk(wish)
+    def take(self, text, **members):
+        return schedule_call(self.scheduler, self.fleet.clock.now_ms(), text, members, UTC)
 
     async def __aenter__(self):
         await self.fleet.__aenter__()

@@ -9,8 +9,9 @@ from msgspec import Struct, field
 
 from retinue.app.session_parts import SessionParts
 from retinue.core.clock import Clock
+from retinue.core.environment import find_own_depth
 from retinue.core.events import Event, ToolProgress
-from retinue.core.messages import TextContent, ToolCall, ToolResultMessage
+from retinue.core.messages import ToolCall, ToolResultMessage, join_text
 from retinue.core.receipt import to_commands
 from retinue.core.run import Run
 from retinue.core.tool import Tool, ToolContext
@@ -84,15 +85,14 @@ class DelegationTools(Struct, frozen=True, eq=False):
             self.open_caller(run_id),
             self.read_fleet,
             self.retries,
-            schedule=lambda wish: self.find().schedule(wish),
+            schedule=lambda text, **members: self.find().schedule(text, **members),
             check_worktree=self.worktree_factory.check,
         )
 
     def open_subagent(self, run_id: str, model: str | None = None) -> "SubagentPorts":
         """Return the ports of the `subagent` surface for a run; `model` replaces the model of the runs it starts."""
         from retinue.engine.clock import make_uuid
-        from retinue.settings.run_config import find_own_depth
-        from retinue.settings.subagent_call import SubagentRequest, make_session_dir, prepare_run
+        from retinue.settings.subagent_call import make_session_dir, prepare_run
         from retinue.surfaces.base import read_output_schema, read_verify
         from retinue.surfaces.subagent.result import SubagentPorts, SubagentSettings
 
@@ -103,9 +103,19 @@ class DelegationTools(Struct, frozen=True, eq=False):
             schema = read_output_schema(call.output_schema, self._find_cwd(run_id))
             judged = call.is_verify_judged
             verify = read_verify(call.verify, self.open_caller(run_id)) if judged else to_commands(call.verify)
-            wanted = (call.agent, call.task, call.session_id, call.write, model, call.call_id)
-            asked = SubagentRequest(*wanted, schema, verify, judged)
-            prepared = prepare_run(config.roster, asked, new_id=make_uuid)
+            prepared = prepare_run(
+                config.roster,
+                call.agent,
+                call.session_id,
+                write=call.write,
+                new_id=make_uuid,
+                task=call.task,
+                model=model,
+                call_id=call.call_id,
+                output_schema=schema,
+                verify=verify,
+                is_verify_judged=judged and bool(verify),
+            )
             path = prepared[1].session_file
             if folder := Path(path).parent if path else self._find_session_dir(run_id):
                 make_session_dir(folder)
@@ -177,7 +187,6 @@ def make_subagent(tools: DelegationTools, run_id: str) -> Mapping[str, Tool]:
 
 
 def make_dispatch(tools: DelegationTools, run_id: str) -> Mapping[str, Tool]:
-    from retinue.settings.run_config import find_own_depth
     from retinue.surfaces.dispatch.tool import DispatchPorts
 
     guards, roster, models = tools.parts.guards, tools.parts.config.roster, tools.parts.child_models
@@ -274,7 +283,7 @@ class Delegation:
 
         def hear(event: Event) -> None:
             if isinstance(event, ToolProgress):
-                on_progress("\n".join(block.text for block in event.content if isinstance(block, TextContent)))
+                on_progress(join_text(event.content))
 
         ports = CallPorts(
             run_id=setup.run_id,

@@ -14,11 +14,10 @@ from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import suggest
 from retinue.core.errors import RetinueError, UsageError, quote
-from retinue.core.run import Outcome
 from retinue.core.tool import Effect, Tool
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import Additions
-from retinue.engine.setup import RunSetup
+from retinue.engine.setup import Feature, RunSetup
 from retinue.features.mcp.connection import McpOpener, ServerContext
 from retinue.features.mcp.form import AskUser
 from retinue.features.mcp.pool import ServerLease, ServerPool
@@ -59,7 +58,7 @@ class McpServers:
         self._denied = config.crew.settings.deny_tools
         self._wanted, self._excluded = request.tools, request.exclude_tools
         self._tell = tell
-        around = ServerContext(config.paths.cwd, environment, trees, _find_version(), tell, marks=_mark(environment))
+        around = ServerContext(config.paths.cwd, environment, trees, _find_version(), tell)
         around = replace(around, learn=learn, ask=ask, logins=StoredKeys(config.paths, environment))
         self._boundary = config.boundaries.surround_place(config.paths.cwd, readonly=True)
         confined = McpOpener(replace(around, confining=self._boundary))
@@ -168,7 +167,7 @@ class McpServers:
             self._tell(f"agent {quote(definition.name)}: MCP server {quote(name)} {reason}; it continues without it")
 
 
-class _MainTools:
+class _MainTools(Feature):
     """Adds the tools of servers to the main agent at each prompt: the first prompt waits for servers, not the start."""
 
     name = "mcp"
@@ -179,9 +178,6 @@ class _MainTools:
     async def enter(self, setup: RunSetup) -> RunSetup:
         found = await self._list()
         return setup.change(tools={**setup.tools, **{name: found[name] for name in found if name not in setup.tools}})
-
-    async def leave(self, outcome: Outcome) -> Outcome:
-        return outcome
 
 
 async def log_in(
@@ -212,17 +208,6 @@ async def log_in(
 
 def _to_additions(tools: Mapping[str, McpTool]) -> Additions:
     return Additions(tools=dict(tools), offers={name: tool.offer for name, tool in tools.items()})
-
-
-def _mark(environment: Mapping[str, str]) -> dict[str, str]:
-    """Count a server as one level: agents that it starts must not begin at depth 0."""
-    from retinue.settings.run_config import find_own_depth
-
-    limit = environment.get("PI_SUBAGENT_MAX_DEPTH", "")
-    return {
-        "PI_SUBAGENT_DEPTH": str(find_own_depth(environment) + 1),
-        **({"PI_SUBAGENT_MAX_DEPTH": limit} if limit else {}),
-    }
 
 
 def _find_version() -> str:

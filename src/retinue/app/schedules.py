@@ -6,15 +6,15 @@ this user has written the file before, which is recorded in the agent directory,
 
 import asyncio
 import hashlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import Event, ScheduleChanged, SchedulerReady, Warned
 from retinue.sessions.files import make_private
 from retinue.settings.config import Config
-from retinue.surfaces.fleet.ports import FleetPorts, ScheduledCall, ScheduleRequest
+from retinue.surfaces.fleet.ports import FleetPorts, ScheduledCall
 
 if TYPE_CHECKING:  # most sessions have no schedules
     from retinue.features.schedule.scheduler import JobChange, Scheduler
@@ -59,9 +59,9 @@ class Schedules:
         if scheduler is None or scheduler.store is None:
             self._arm()
 
-    def take(self, wish: ScheduleRequest) -> ScheduledCall:
+    def take(self, text: str, members: Mapping[str, Any]) -> ScheduledCall:
         """Schedule a call. Raises RetinueError if it is invalid or cannot be stored."""
-        from retinue.surfaces.fleet.schedules import open_desk
+        from retinue.surfaces.fleet.schedules import schedule_call
 
         if self._path.exists() and not self._is_own:
             raise UsageError(f"{self._path} came with this project, which is not trusted; see retinue trust")
@@ -71,7 +71,7 @@ class Schedules:
             self._mark.touch(mode=0o600)
         except OSError as error:
             raise UsageError(f"{self._mark}: cannot be written: {error.strerror}") from error
-        return open_desk(scheduler, self._clock.now_ms)(wish)
+        return schedule_call(scheduler, self._clock.now_ms(), text, members)
 
     @property
     def _is_own(self) -> bool:

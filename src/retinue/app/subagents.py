@@ -41,7 +41,7 @@ from retinue.settings.run_config import build_run_config, find_depth_left, find_
 from retinue.surfaces.base import ChildTools
 from retinue.surfaces.fleet.delivery import open_notifier
 from retinue.surfaces.fleet.notification import render_notification
-from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, ScheduledCall, ScheduleRequest
+from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, ScheduledCall
 from retinue.tools.ask_parent import AskParentTool
 from retinue.tools.policy import Rights
 
@@ -88,11 +88,11 @@ class Subagents(Struct, frozen=True, eq=False):
         if self.schedules is not None:
             self.schedules.apply_settings()
 
-    def schedule(self, wish: ScheduleRequest) -> ScheduledCall:
+    def schedule(self, text: str, **members: Any) -> ScheduledCall:
         """Schedule a call. Raises RetinueError."""
         if self.schedules is None:
             raise UsageError("Scheduler is not active in this session yet. Try again after the session has started.")
-        return self.schedules.take(wish)
+        return self.schedules.take(text, members)
 
     async def close(self) -> None:
         """Stop everything but runs that were left to continue; unfinished runs can be resumed."""

@@ -3,6 +3,8 @@
 import sys
 from typing import Any
 
+from msgspec import to_builtins
+
 from retinue.app.remote import fetch_run, prune_cluster, read_cluster
 from retinue.cli.options import Options
 from retinue.cli.voice import print_json, say
@@ -31,7 +33,7 @@ def run_cluster(options: Options) -> int:
         raise UsageError(f"{'--days' if options.days else '--unfetched'} works only with retinue cluster prune")
     if verb == "fetch":
         return _fetch(options, rest)
-    state = read_cluster(options.database).to_json()
+    state: dict[str, Any] = to_builtins(read_cluster(options.database))
     if options.json:
         return print_json(state)
     sys.stdout.write("\n".join(render_state(state)) + "\n")
@@ -57,7 +59,7 @@ def _prune(options: Options) -> int:
     if not options.days:
         raise UsageError("retinue cluster prune needs --days N: runs that finished longer ago are removed")
     days = read_number("--days", options.days, 1, MOST_DAYS)
-    pruned = prune_cluster(options.database, days, say, everything=options.unfetched).to_json()
+    pruned: dict[str, Any] = to_builtins(prune_cluster(options.database, days, say, everything=options.unfetched))
     if options.json:
         return print_json(pruned)
     listed = ", ".join(f"{count} {name}" for name, count in pruned["removed"].items() if count)

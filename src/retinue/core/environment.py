@@ -75,6 +75,25 @@ CONVERTER = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
 """For a program that reads documents."""
 
 
+_DEEPEST = 1_000_000
+
+
+def find_own_depth(environment: Mapping[str, str]) -> int:
+    """Return the nesting depth of this process; anything that is not a number counts as 0."""
+    text = environment.get("PI_SUBAGENT_DEPTH", "").strip()
+    # A very long number must not count as 0, or it would bypass the depth limit.
+    return min(int(text[:1000]), _DEEPEST) if text.isascii() and text.isdigit() else 0
+
+
+def count_level(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that count a program as one level, so that agents it starts do not begin at depth 0."""
+    limit = environment.get("PI_SUBAGENT_MAX_DEPTH", "")
+    return {
+        "PI_SUBAGENT_DEPTH": str(find_own_depth(environment) + 1),
+        **({"PI_SUBAGENT_MAX_DEPTH": limit} if limit else {}),
+    }
+
+
 def select(inherited: Mapping[str, str], names: Iterable[str], *, with_passwords: bool = False) -> dict[str, str]:
     """The variables that a list names. `*` never covers GIT_ variables, which could redirect git.
 

@@ -137,7 +137,7 @@ class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant", r
     @property
     def text(self) -> str:
         """The visible text, blocks joined by newlines."""
-        return "\n".join(block.text for block in self.content if type(block) is TextContent)
+        return join_text(self.content)
 
     @property
     def calls(self) -> list[ToolCall]:
@@ -212,6 +212,11 @@ def read_content(message: Message) -> str | Sequence[UserContent | AssistantCont
     if isinstance(message, BranchSummaryMessage | CompactionSummaryMessage):
         return message.summary
     return "" if isinstance(message, BashExecutionMessage) else message.content
+
+
+def join_text(content: str | Iterable[object]) -> str:
+    """Return the text of a message, its blocks joined by newlines; images are left out."""
+    return content if isinstance(content, str) else "\n".join(b.text for b in content if type(b) is TextContent)
 
 
 def has_image(messages: Iterable[Message]) -> bool:

@@ -11,10 +11,9 @@ from typing import Any
 
 from retinue.core.errors import RetinueError
 from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Reply
-from retinue.core.run import Outcome
 from retinue.core.tool import Effect, Tool, ToolContext, ToolResult, WrappedTool
 from retinue.durable.session_files import RecordError, RecordPart, SessionFolder, StoreParts
-from retinue.engine.setup import RunSetup
+from retinue.engine.setup import Feature, RunSetup
 
 SNAPSHOT = "snapshot"
 _CHANGING = (Effect.WRITE, Effect.EXECUTE)
@@ -75,7 +74,7 @@ class RunRecorder:
                 self._states.taken += 1
 
 
-class RecordFeature:
+class RecordFeature(Feature):
     name = "record"
 
     def __init__(self, keeper: RunRecorder) -> None:
@@ -89,26 +88,18 @@ class RecordFeature:
         }
         return setup.change(model=_RecordedModel(setup.model, self._keeper), tools=tools)
 
-    async def leave(self, outcome: Outcome) -> Outcome:
-        """Do nothing: the owner of the run writes its end."""
-        return outcome
-
 
 class _RecordedModel:
     """A model that is called only after everything before is recorded."""
 
     def __init__(self, model: Model, keeper: RunRecorder) -> None:
-        self._model = model
+        self.inner_model = model
+        """The wrapped model, for a run with a record of its own."""
         self._keeper = keeper
 
     @property
     def info(self) -> ModelInfo:
-        return self._model.info
-
-    @property
-    def inner_model(self) -> Model:
-        """The wrapped model, for a run with a record of its own."""
-        return self._model
+        return self.inner_model.info
 
     def rewrap(self, model: Model) -> Model:
         """Wrap another model in the same way."""
@@ -120,7 +111,7 @@ class _RecordedModel:
         except RecordError as error:
             failure = Failure("record", str(error))
             return Reply(draft.finish("error", error=failure.message), failure)
-        return await self._model.reply(request, draft)
+        return await self.inner_model.reply(request, draft)
 
 
 class _RecordedTool(WrappedTool):

@@ -7,16 +7,10 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import Literal
 
-from retinue.core.messages import CustomMessage, TextContent, UserMessage
+from retinue.core.messages import CustomMessage, UserMessage, join_text
 
 Queued = UserMessage | CustomMessage
 Delivery = Literal["all", "one-at-a-time"]
-
-
-def to_text(message: Queued) -> str:
-    if isinstance(message.content, str):
-        return message.content
-    return "\n".join(block.text for block in message.content if isinstance(block, TextContent))
 
 
 class Inbox:
@@ -115,4 +109,4 @@ def _count_next(queue: list[Queued]) -> int:
 
 
 def _list_words(queue: list[Queued]) -> list[str]:
-    return [to_text(message) for message in queue if isinstance(message, UserMessage)]
+    return [join_text(message.content) for message in queue if isinstance(message, UserMessage)]

@@ -19,8 +19,8 @@ from retinue.core.messages import (
     CompactionSummaryMessage,
     Message,
     SystemMessage,
-    TextContent,
     UserMessage,
+    join_text,
 )
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Tool
@@ -294,7 +294,7 @@ def to_line(text: str) -> str:
 
 def _render_said(message: Message) -> str:
     if isinstance(message, UserMessage):
-        who, text = "User", _join_text(message.content)
+        who, text = "User", join_text(message.content)
     elif isinstance(message, AssistantMessage):
         who, text = "Assistant", message.text
     elif isinstance(message, CompactionSummaryMessage | BranchSummaryMessage):
@@ -302,12 +302,6 @@ def _render_said(message: Message) -> str:
     else:
         return ""
     return f"[{who}]: {text.strip()}" if text.strip() else ""
-
-
-def _join_text(content: str | Sequence[object]) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(block.text for block in content if isinstance(block, TextContent))
 
 
 def _render_worktree(place: Place, original: str) -> str:

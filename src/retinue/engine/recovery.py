@@ -27,11 +27,10 @@ from retinue.core.events import (
     RunSteered,
 )
 from retinue.core.fold import fold, fold_record
-from retinue.core.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from retinue.core.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage, join_text
 from retinue.core.pattern import late_pattern
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.engine.clock import make_uuid
-from retinue.engine.inbox import to_text
 from retinue.engine.journal import PAUSE
 from retinue.engine.notify import CUSTOM_TYPE, list_told
 from retinue.engine.request import RunRequest, read_request
@@ -249,7 +248,7 @@ class CrashOutcomes:
             return []
         entries = session.entries()
         session.close()
-        return [to_text(entry.message) for entry in entries if isinstance(entry.message, UserMessage)]
+        return [join_text(entry.message.content) for entry in entries if isinstance(entry.message, UserMessage)]
 
     def _count(self, run: Run, outcome: Outcome) -> Outcome:
         """Add the text, usage and counts that the session holds for this attempt."""

@@ -72,6 +72,11 @@ class ProjectPlace(Struct, frozen=True):
         return inside and not any(path.is_relative_to(os.path.realpath(each)) for each in self.spared)
 
 
+def list_scripts(argv: Iterable[str]) -> list[str]:
+    """Return the files on a command line, which a sandbox must show."""
+    return [word for word in argv if os.path.isabs(word) and os.path.isfile(word)]
+
+
 def digest_files(files: Mapping[str, Path]) -> dict[str, str]:
     return {word: digest_file(path) for word, path in files.items()}
 

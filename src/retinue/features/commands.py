@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from retinue.core.errors import ToolFailed
-from retinue.core.messages import TextContent
+from retinue.core.messages import join_text
 from retinue.core.receipt import CommandResult
 from retinue.core.tool import Tool, ToolContext
 from retinue.engine.setup import RunSetup
@@ -76,6 +76,6 @@ async def _run(command: str, shell: Tool, context: ToolContext, timeout_s: float
     except ToolFailed as error:
         return CommandResult(command, None, None, context.redact(str(error)))  # it was not started
     duration_ms = round((time.monotonic() - began_s) * 1000)
-    text = context.redact("\n".join(block.text for block in done.content if isinstance(block, TextContent)))
+    text = context.redact(join_text(done.content))
     code = read_exit_code(text, is_error=done.is_error)
     return CommandResult(command, code, duration_ms, text if len(text) <= max_chars else f"…{text[-max_chars:]}")

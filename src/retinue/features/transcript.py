@@ -20,9 +20,9 @@ from retinue.core.messages import (
     AssistantMessage,
     CustomMessage,
     Message,
-    TextContent,
     ToolResultMessage,
     UserMessage,
+    join_text,
 )
 from retinue.core.run import Run, Status
 from retinue.engine.request import RunRequest
@@ -88,7 +88,11 @@ class TranscriptFile:
             self._write()  # the turn has ended
             return
         message = event.message
-        if self._opening is not None and isinstance(message, UserMessage) and self._opening in _read_text(message):
+        if (
+            self._opening is not None
+            and isinstance(message, UserMessage)
+            and self._opening in join_text(message.content)
+        ):
             self._opening = None
             return
         if (kind := _TYPES.get(type(message))) is not None:
@@ -247,9 +251,3 @@ def read_messages(path: Path) -> Iterator[Message]:
                 continue
             if message is not None:
                 yield message
-
-
-def _read_text(message: UserMessage) -> str:
-    if isinstance(message.content, str):
-        return message.content
-    return "\n".join(block.text for block in message.content if isinstance(block, TextContent))

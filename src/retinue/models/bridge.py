@@ -22,9 +22,10 @@ from retinue.core.messages import (
     ThinkingContent,
     ToolResultMessage,
     UserContent,
+    join_text,
 )
 from retinue.core.model import Draft, Failure, FailureKind, ModelInfo, ModelRequest, Reply
-from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, user_content
+from retinue.models.convert import is_own, is_replayable, list_blocks, user_content
 from retinue.models.cost import count_tokens
 from retinue.models.failures import classify_response, fail, redact_failure
 from retinue.models.governor import Governor

@@ -4,7 +4,6 @@ This file must not know a wire format or settings.
 """
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -35,7 +34,7 @@ def to_json(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:
-        return json.dumps(_clean(value), ensure_ascii=False, separators=(",", ":"), default=str).encode()
+        return json.dumps(clean_all(value), ensure_ascii=False, separators=(",", ":"), default=str).encode()
 
 
 def clean_text(text: str) -> str:
@@ -100,10 +99,6 @@ class TextOnlyModel:
         return structs.replace(message, content=list_blocks(content, self.info))
 
 
-def join_text(blocks: Iterable[UserContent]) -> str:
-    return "\n".join(block.text for block in blocks if isinstance(block, TextContent))
-
-
 def is_replayable(message: AssistantMessage) -> bool:
     """Whether a reply can be sent to a model again: a failed, aborted or empty one cannot."""
     return message.stop_reason not in ("error", "aborted", "pending") and bool(message.content)
@@ -137,11 +132,12 @@ def _bash_text(message: BashExecutionMessage) -> str:
     return text
 
 
-def _clean(value: Any) -> Any:
+def clean_all(value: Any) -> Any:
+    """Replace lone surrogates in all texts of a JSON value."""
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, dict):
-        return {clean_text(str(key)): _clean(inner) for key, inner in value.items()}
+        return {clean_text(str(key)): clean_all(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_clean(inner) for inner in value]
+        return [clean_all(inner) for inner in value]
     return value

@@ -16,12 +16,13 @@ from retinue.core.messages import (
     ToolCall,
     ToolResultMessage,
     UserContent,
+    join_text,
 )
 from retinue.core.model import Draft, Failure, ModelInfo, ModelRequest
 from retinue.core.pattern import late_pattern
 from retinue.models.adapter import Adapter
 from retinue.models.conversation import SKIP, WireMessage
-from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
+from retinue.models.convert import is_own, is_replayable, list_blocks, to_call_id, to_json, user_content
 from retinue.models.cost import count_tokens
 from retinue.models.failures import fail
 from retinue.models.reply_reader import ReplyReader

@@ -15,11 +15,12 @@ from retinue.core.messages import (
     ToolCall,
     ToolResultMessage,
     UserContent,
+    join_text,
 )
 from retinue.core.model import Draft, Failure, ModelRequest
 from retinue.models.adapter import Adapter
 from retinue.models.conversation import SKIP, WireMessage
-from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
+from retinue.models.convert import is_own, is_replayable, list_blocks, to_call_id, to_json, user_content
 from retinue.models.cost import count_tokens
 from retinue.models.failures import ProviderError, classify_event, fail
 from retinue.models.reply_reader import ReplyReader

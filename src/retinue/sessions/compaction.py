@@ -28,9 +28,10 @@ from retinue.core.messages import (
     ToolResultMessage,
     Usage,
     UserMessage,
+    join_text,
 )
 from retinue.sessions.entry import Entry
-from retinue.sessions.summary import SYSTEM_PROMPT, join_text, render_branch_prompt, render_prompt, shorten
+from retinue.sessions.summary import SYSTEM_PROMPT, render_branch_prompt, render_prompt, shorten
 from retinue.sessions.view import Context, replay_system, to_messages
 
 CHARS_PER_TOKEN: Final = 4

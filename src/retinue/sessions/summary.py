@@ -4,8 +4,8 @@ The sections are those of pi's summaries, so that each program can continue the 
 where a context is cut.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Iterable
+from typing import Final, Literal
 
 from retinue.core.jsonline import encode_json
 from retinue.core.messages import (
@@ -15,9 +15,9 @@ from retinue.core.messages import (
     CompactionSummaryMessage,
     Message,
     SystemMessage,
-    TextContent,
     ToolCall,
     ToolResultMessage,
+    join_text,
 )
 
 RESULT_CHARS: Final = 2000
@@ -155,10 +155,6 @@ def _render_message(message: Message) -> list[str]:
 
 def _render_arguments(call: ToolCall) -> str:
     return ", ".join(f"{name}={encode_json(value).decode()}" for name, value in call.arguments.items())
-
-
-def join_text(content: str | Sequence[Any]) -> str:
-    return content if isinstance(content, str) else "\n".join(b.text for b in content if type(b) is TextContent)
 
 
 def render_prompt(

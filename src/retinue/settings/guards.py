@@ -295,12 +295,12 @@ class Guards:
         return self._config.boundaries.surround_place(self._config.paths.cwd, readonly=True)
 
     def _build_hook_table(self, definition: Definition | None, points: Sequence[Any]) -> "HookTable":
-        from retinue.features.hooks.hook_table import CommandHook, HookTable
+        from retinue.features.hooks.hook_table import HookTable, to_hook
 
         specs = [*self._specs, *(self._load_profile(definition) if definition is not None else ())]
         # Before and after a run has a sandbox, a project's program must not write.
         place = replace(self._place, find_boundary=lambda: hook_table.boundary or self._outside)
-        hook_table = HookTable([*points, *(CommandHook(spec, place) for spec in specs)], self._warn)
+        hook_table = HookTable([*points, *(to_hook(spec, place) for spec in specs)], self._warn)
         name = "" if definition is None else definition.name
         hook_table.facts.update(projectPath=str(self._config.paths.project), sessionId="", agent=name)
         return hook_table

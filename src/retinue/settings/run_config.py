@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from retinue.core.environment import find_own_depth
 from retinue.core.errors import UsageError, quote
 from retinue.core.tool import Tool
 from retinue.core.tool_table import KNOWN_TOOLS
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 FLEET_DEPTH = 4
 """Maximum nesting depth of background agents."""
-_DEEPEST = 1_000_000
 _ANY_DEPTH = 2**31
 
 
@@ -119,13 +119,6 @@ def build_surfaces(crew: SubagentsConfig, environment: Mapping[str, str]) -> dic
         ),
         "dispatch": SurfaceRules(prompt="profile", asks_each_call=True),
     }
-
-
-def find_own_depth(environment: Mapping[str, str]) -> int:
-    """Return the nesting depth of this process; anything that is not a number counts as 0."""
-    text = environment.get("PI_SUBAGENT_DEPTH", "").strip()
-    # A very long number must not count as 0, or it would bypass the depth limit.
-    return min(int(text[:1000]), _DEEPEST) if text.isascii() and text.isdigit() else 0
 
 
 def find_depth_left(environment: Mapping[str, str]) -> int:

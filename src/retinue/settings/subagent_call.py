@@ -6,7 +6,6 @@ Must not know what the surface does with the outcome.
 import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,48 +23,31 @@ MAX_NAME_BYTES = 240
 _SHOWN_CHARS = 60
 
 
-@dataclass(frozen=True, slots=True)
-class SubagentRequest:
-    agent: str
-    task: str
-    session_id: str | None = None
-    """Continues a session, or names the new one."""
-    write: bool = False
-    """Allows the agent's write tools for this run, whatever the settings say."""
-    model: str | None = None
-    call_id: str = ""
-    output_schema: dict[str, Any] | None = None
-    verify: tuple[str, ...] = ()
-    is_verify_judged: bool = False
-
-
 def prepare_run(
-    roster: Roster, asked: SubagentRequest, *, new_id: Callable[[], str]
+    roster: Roster, agent: str, session_id: str | None, *, write: bool, new_id: Callable[[], str], **asked: Any
 ) -> tuple[Definition, RunRequest, str]:
-    """Return the agent, its run request and the id to continue it by, or an empty string. Raises RetinueError."""
-    definition = roster.find_runnable(asked.agent, "subagent")
-    session_id, path = asked.session_id, ""
+    """Return the agent, its run request and the id to continue it by, or an empty string. Raises RetinueError.
+
+    `session_id` continues a session, or names the new one. `write` allows the agent's write tools, whatever the
+    settings say. `asked` are further fields of the request.
+    """
+    definition, path = roster.find_runnable(agent, "subagent"), ""
     if session_id is None and definition.completion == "finalize":
         session_id = new_id()
     if session_id is not None:
         path = find_sticky_file(roster.paths, definition.name, session_id)
     request = RunRequest(
         agent=definition.name,
-        task=asked.task,
-        description=" ".join(asked.task.split())[:_SHOWN_CHARS],
+        description=" ".join(asked["task"].split())[:_SHOWN_CHARS],
         surface="subagent",
-        model=asked.model,
-        is_model_chosen=asked.model is not None,
+        is_model_chosen=asked["model"] is not None,
         isolation="worktree" if definition.isolation == "worktree" else None,
         context=definition.context or "none",
-        allow_write=asked.write or roster.crew.subagents.allow_write,
+        allow_write=write or roster.crew.subagents.allow_write,
         is_background=False,
         session_file=path,
-        call_id=asked.call_id,
         limits=roster.crew.limit_call(),
-        output_schema=asked.output_schema,
-        verify=asked.verify,
-        is_verify_judged=asked.is_verify_judged and bool(asked.verify),
+        **asked,
     )
     return definition, request, session_id or ""
 

@@ -63,6 +63,8 @@ class ProcessCommand(Struct, frozen=True):
     bounds: UsageBounds = UsageBounds()
     spawn_thread: SpawnThread | None = None
     """If set, the process is started in this thread."""
+    tells_end: bool = False
+    """Whether a callback gets no bytes when its output is closed."""
 
 
 def to_command(launch: Launch, *, stdin: int = subprocess.DEVNULL, max_tasks: int = 0) -> tuple[ProcessCommand, Tree]:
@@ -131,6 +133,7 @@ class _Child:
     def __init__(self, tree: Tree, read_size: int) -> None:
         self.tree = tree
         self._read_size = read_size
+        self._tells_end = False
         self.ended = asyncio.Event()
         self.stopped = False
         self.status: int | None = None
@@ -152,6 +155,7 @@ class _Child:
     ) -> None:
         """Start the program in its own session, without a terminal and with the given stdin."""
         theirs: list[int] = []
+        self._tells_end = command.tells_end
         pass_fds, env = command.pass_fds, command.env
         try:
             out = self._open_pipe(theirs, on_output)
@@ -221,6 +225,8 @@ class _Child:
             data = b""
         if not data:
             self._close_reader(source)
+            if self._tells_end:
+                handle(data)
             return
         if self.stopped:
             return

@@ -82,10 +82,6 @@ class ClusterState(msgspec.Struct, frozen=True, rename="camel"):
     runs_total: int
     lag: LagState
 
-    def to_json(self) -> dict[str, Any]:
-        made: dict[str, Any] = msgspec.to_builtins(self)
-        return made
-
 
 async def read_state(database: Database) -> ClusterState:
     rows = await database.fetch("SELECT to_regclass(%s) IS NOT NULL", TABLE)
@@ -182,10 +178,6 @@ class PruneResult(msgspec.Struct, frozen=True):
     removed: dict[str, int]
     """Number of rows by kind."""
     kept: list[KeptRun]
-
-    def to_json(self) -> dict[str, Any]:
-        made: dict[str, Any] = msgspec.to_builtins(self)
-        return made
 
 
 _FIND = f"""

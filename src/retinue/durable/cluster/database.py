@@ -16,7 +16,7 @@ from retinue.core.errors import ConfigError, RetinueError, quote
 from retinue.core.pattern import late_pattern
 from retinue.durable.cluster.schema import STEPS, VERSION
 from retinue.durable.trouble import REMEDIES, RIGHTS, TroubleNotifier, first_line, recognise
-from retinue.models.convert import clean_text
+from retinue.models.convert import clean_all, clean_text
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -350,7 +350,7 @@ def pack_json(value: Any) -> str:
     try:
         text = msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
-        text = msgspec.json.encode(_clean(msgspec.to_builtins(value))).decode()
+        text = msgspec.json.encode(clean_all(msgspec.to_builtins(value))).decode()
     text = text.replace(_MARK, _MARK + "m")
     return _NUL.sub(rf"\1{_MARK}0", text) if r"\u0000" in text else text
 
@@ -364,14 +364,6 @@ def unpack_json(text: str, kind: type[Column]) -> Column:
 
 def to_column(text: str) -> str:
     return clean_text(text).replace("\0", "\ufffd")
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, dict):
-        return {clean_text(key): _clean(item) for key, item in value.items()}
-    return [_clean(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 MOST_NAMED = 5

@@ -137,7 +137,7 @@ class RemoteApprovalFeature:
         """
         self._approvals = approvals
         self._asks_first = wants is None
-        self._wants: Wants = {} if wants is None else wants
+        self.wants: Wants = {} if wants is None else wants
         self._origin = origin
         self._has_entered = False
         self._known: Wants | None = None
@@ -147,69 +147,38 @@ class RemoteApprovalFeature:
         """Add hooks at each point that the front end decides about, now or possibly later."""
         if self._origin is not None:
             self._origin = msgspec.structs.replace(self._origin, run_id=setup.run_id)
-        line = ApprovalClient(self._approvals, self._origin, self._catch_up)
         if self._asks_first:
-            merge_wants(self._wants, _read_wants(await line.ask("enter")))
+            merge_wants(self.wants, _read_wants(await self.ask("enter")))
             self._has_entered = True
         # Watches must come last, because they see the call as it is really made.
         watches = [hook for hook in setup.hooks if isinstance(hook, ToolCallHooks)]
         others = [hook for hook in setup.hooks if not isinstance(hook, ToolCallHooks)]
         return setup.change(
-            hooks=(*others, RemoteCallHook(line, self._wants, str(setup.cwd)), *watches),
-            model=RemotelyApprovedModel(setup.model, line, self._wants, setup),
-            reviewers=(*setup.reviewers, RemoteStopReview(line, self._wants)),
+            hooks=(*others, RemoteCallHook(self, str(setup.cwd)), *watches),
+            model=RemotelyApprovedModel(setup.model, self, setup),
+            reviewers=(*setup.reviewers, RemoteStopReview(self)),
         )
 
     def awaken(self, wants: Wants) -> None:
         """Start asking about a child: at its next step the front end says what it wants."""
         if self._known is None:
-            self._known = dict(self._wants)
+            self._known = dict(self.wants)
         merge_wants(self._known, wants)
-        merge_wants(self._wants, _ANY | wants)
+        merge_wants(self.wants, _ANY | wants)
         self._has_entered = True
 
-    async def _catch_up(self, line: "ApprovalClient") -> None:
-        """Ask what is wanted, as at the start of a run: the agent file may have hooks at the front end."""
+    async def catch_up(self) -> None:
+        """Ask what is wanted, if that has changed, as at the start of a run: the agent file may have hooks there."""
         known, self._known = self._known, None
         if known is None:
             return
-        merge_wants(known, _read_wants(await line.ask("enter")))
+        merge_wants(known, _read_wants(await self.ask("enter")))
         if self._known is not None:
             merge_wants(self._known, known)  # the front end has changed its wants meanwhile
             return
-        self._wants.clear()
-        self._wants.update(known)
+        self.wants.clear()
+        self.wants.update(known)
         self._approvals.on_change()
-
-    async def leave(self, outcome: Outcome) -> Outcome:
-        """Report how a child ended; the front end itself knows it only of runs that it has sent."""
-        self._approvals.part(self)
-        if self._has_entered:
-            told = msgspec.structs.replace(outcome, text=outcome.text[:MAX_TOLD], session_file="")
-            await ApprovalClient(self._approvals, self._origin).tell(
-                "leave", facts={"outcome": msgspec.to_builtins(told)}
-            )
-        return outcome
-
-
-class ApprovalClient:
-    """Sends requests about one run to its front end."""
-
-    def __init__(
-        self,
-        approvals: RemoteApprovals,
-        origin: Origin | None,
-        catch_up: "Callable[[ApprovalClient], Awaitable[None]] | None" = None,
-    ) -> None:
-        """`catch_up` refreshes what is wanted, if that has changed."""
-        self._approvals = approvals
-        self._origin = origin
-        self._catch_up = catch_up
-
-    async def open(self) -> None:
-        """Prepare for a request, at a point where the run may be asked about."""
-        if self._catch_up is not None:
-            await self._catch_up(self)
 
     async def ask(self, kind: Kind, **parts: Any) -> ApprovalDecision:
         return await self._approvals.ask(ApprovalRequest(key=uuid4().hex, kind=kind, origin=self._origin, **parts))
@@ -220,12 +189,19 @@ class ApprovalClient:
             ApprovalRequest(key=uuid4().hex, kind=kind, waits=False, origin=self._origin, **parts)
         )
 
+    async def leave(self, outcome: Outcome) -> Outcome:
+        """Report how a child ended; the front end itself knows it only of runs that it has sent."""
+        self._approvals.part(self)
+        if self._has_entered:
+            told = msgspec.structs.replace(outcome, text=outcome.text[:MAX_TOLD], session_file="")
+            await self.tell("leave", facts={"outcome": msgspec.to_builtins(told)})
+        return outcome
+
 
 class RemoteCallHook:
     """Asks about each call. Must be the last hook, so that calls refused on the worker are not sent."""
 
-    def __init__(self, line: ApprovalClient, wants: Wants, cwd: str) -> None:
-        self._wants = wants
+    def __init__(self, line: RemoteApprovalFeature, cwd: str) -> None:
         self._line = line
         self._cwd = cwd
         self._begun_s: dict[str, float] = {}
@@ -233,13 +209,13 @@ class RemoteCallHook:
     @property
     def wants(self) -> Wants:
         """What of a call is requested at the moment."""
-        return select_wants(self._wants, "call", "result")
+        return select_wants(self._line.wants, "call", "result")
 
     async def before(self, call: ToolCall, tool: Tool) -> Answer:
         """Return None if the call may be made, a refusal, or arguments that hooks of the front end have changed."""
         made, ruling = None, ApprovalDecision()
-        await self._line.open()
-        wants = self._wants
+        await self._line.catch_up()
+        wants = self._line.wants
         if wants.get("call", False):
             ruling = await self._line.ask("call", call=self._describe(call, tool))
             while ruling.change is not None and not ruling.passes:
@@ -261,11 +237,11 @@ class RemoteCallHook:
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
         now_s = asyncio.get_running_loop().time()
         took_s = now_s - self._begun_s.pop(call.id, now_s)
-        if "result" not in self._wants:
+        if "result" not in self._line.wants:
             return result
         facts = {"durationMs": round(took_s * 1000)}
         parts = {"call": self._describe(call, tool), "given": SentResult.of(result, MAX_TOLD), "facts": facts}
-        if not self._wants["result"]:
+        if not self._line.wants["result"]:
             await self._line.tell("result", **parts)
             return result
         changed = _to_result(await self._line.ask("result", **parts))
@@ -282,17 +258,16 @@ class RemoteCallHook:
 class RemotelyApprovedModel:
     """A model that is called only if the front end allows it."""
 
-    def __init__(self, model: Model, line: ApprovalClient, wants: Wants, setup: RunSetup) -> None:
+    def __init__(self, model: Model, line: RemoteApprovalFeature, setup: RunSetup) -> None:
         self.inner_model = model
         """The wrapped model."""
-        self._wants = wants
         self._line = line
         self._setup = setup
 
     @property
     def wants(self) -> Wants:
         """What of a turn is requested at the moment."""
-        return select_wants(self._wants, "step", "reply")
+        return select_wants(self._line.wants, "step", "reply")
 
     @property
     def info(self) -> ModelInfo:
@@ -300,15 +275,15 @@ class RemotelyApprovedModel:
 
     def rewrap(self, model: Model) -> "RemotelyApprovedModel":
         """Wrap another model in the same way."""
-        return RemotelyApprovedModel(model, self._line, self._wants, self._setup)
+        return RemotelyApprovedModel(model, self._line, self._setup)
 
     async def begin(self, facts: dict[str, Any]) -> str:
         """Return why the model must not be called; empty if it may."""
         with self._setup.pause_idle():
-            await self._line.open()
-        if "step" not in self._wants:
+            await self._line.catch_up()
+        if "step" not in self._line.wants:
             return ""
-        if not self._wants["step"]:
+        if not self._line.wants["step"]:
             await self._line.tell("step", facts=facts)
             return ""
         with self._setup.pause_idle():
@@ -316,19 +291,19 @@ class RemotelyApprovedModel:
         return "" if ruling.passes else ruling.words or "this step was refused"
 
     async def finish(self, facts: dict[str, Any]) -> None:
-        if "reply" in self._wants:
+        if "reply" in self._line.wants:
             await self._line.tell("reply", facts=facts)
 
     async def reply(self, request: ModelRequest, draft: Draft) -> Reply:
         """Ask the front end, then the model."""
-        if not self._wants:
+        if not self._line.wants:
             return await self.inner_model.reply(request, draft)
         ref = self.inner_model.info.ref
         sent = {"model": ref, "messages": len(request.messages), "tools": [tool.name for tool in request.tools]}
         if refusal := await self.begin(sent):
             return Reply(draft.finish("error", error=refusal), Failure("refused", refusal))
         reply = await self.inner_model.reply(request, draft)
-        if "reply" in self._wants:
+        if "reply" in self._line.wants:
             await self.finish(describe_reply(ref, reply))
         return reply
 
@@ -336,19 +311,18 @@ class RemotelyApprovedModel:
 class RemoteStopReview:
     """Lets the front end make a run continue that would stop."""
 
-    def __init__(self, line: ApprovalClient, wants: Wants) -> None:
+    def __init__(self, line: RemoteApprovalFeature) -> None:
         self._line = line
-        self._wants = wants
 
     @property
     def wants(self) -> Wants:
         """Whether the end is requested at the moment."""
-        return select_wants(self._wants, "stop")
+        return select_wants(self._line.wants, "stop")
 
     async def review(self, outcome: Outcome) -> str | Outcome | None:
         """Return a message to continue with, a failed outcome, or None."""
-        await self._line.open()
-        if "stop" not in self._wants:
+        await self._line.catch_up()
+        if "stop" not in self._line.wants:
             return None
         ruling = await self._line.ask("stop", facts={"content": outcome.text[:MAX_TOLD]})
         if ruling.error:

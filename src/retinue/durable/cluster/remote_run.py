@@ -22,7 +22,7 @@ from retinue.core.events import (
     RunSteered,
     Warned,
 )
-from retinue.core.messages import AssistantMessage, TextContent, UserContent
+from retinue.core.messages import AssistantMessage, UserContent, join_text
 from retinue.core.run import BRANCH_PREFIX, Outcome, Question, Reason, Status
 from retinue.durable.cluster.approval import Wants
 from retinue.durable.cluster.approval_judge import ApprovalJudge, ApprovalListener, is_end
@@ -110,7 +110,7 @@ class RemoteRun(LiveRun):
 
     def steer(self, content: str | Sequence[UserContent]) -> None:
         """Send a message that the run receives before its next reply."""
-        self._words.put_nowait(("steer", {"text": content if isinstance(content, str) else _join(content)}))
+        self._words.put_nowait(("steer", {"text": join_text(content)}))
 
     def restrict(self, tools: Sequence[str], *, readonly: bool) -> None:
         """Revoke tools of the run and of everything it has started."""
@@ -140,7 +140,7 @@ class RemoteRun(LiveRun):
         self.setup = self.setup.change(reviewers=[each for each in self.setup.reviewers if not is_end(each)])
         try:
             with self._home.hold():
-                self._ended = await self._travel(self._assign(_join(blocks), judge.wants), judge)
+                self._ended = await self._travel(self._assign(join_text(blocks), judge.wants), judge)
         except RetinueError as error:
             return Ending(Reason.ERROR, error=str(error))
         return Ending(self._ended.reason, error=self._ended.error)
@@ -380,7 +380,3 @@ def _render_notes(told: str, kept: KeptCopy, problem: str) -> str:
     lines = [told.strip().removeprefix(RULE.strip()).strip(), *render_kept(kept), problem]
     text = "\n".join(filter(None, lines))
     return f"{RULE}{text}" if text else ""
-
-
-def _join(blocks: Sequence[UserContent]) -> str:
-    return "\n".join(block.text for block in blocks if isinstance(block, TextContent))

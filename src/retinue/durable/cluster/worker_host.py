@@ -14,7 +14,7 @@ import msgspec
 
 from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Answered, Asked, Event, Warned
-from retinue.core.messages import AssistantMessage, Message, TextContent, Usage, UserMessage
+from retinue.core.messages import AssistantMessage, Message, Usage, UserMessage, join_text
 from retinue.core.receipt import Receipts
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.cluster.assignment import Assignment, RunMessage, SenderPlaces
@@ -325,20 +325,16 @@ def _list_calls(retinue: Agent) -> list[str]:
 
 
 def _read_words(retinue: Agent) -> list[str]:
-    return [_to_text(message) for message in retinue.history.list_messages() if isinstance(message, UserMessage)]
-
-
-def _to_text(message: UserMessage) -> str:
-    if isinstance(message.content, str):
-        return message.content
-    return "\n".join(block.text for block in message.content if isinstance(block, TextContent))
+    return [
+        join_text(message.content) for message in retinue.history.list_messages() if isinstance(message, UserMessage)
+    ]
 
 
 def _count_all(retinue: Agent, outcome: Outcome, task: str) -> Outcome:
     """Return the outcome with the usage of earlier workers for the same task, taken from the session."""
     usage, turns, calls = Usage(), 0, 0
     for message in retinue.history.list_messages():
-        if isinstance(message, UserMessage) and task in _to_text(message):
+        if isinstance(message, UserMessage) and task in join_text(message.content):
             usage, turns, calls = Usage(), 0, 0
         if isinstance(message, AssistantMessage):
             usage, turns, calls = usage + message.usage, turns + 1, calls + len(message.calls)

@@ -14,7 +14,7 @@ from retinue.core.clock import Clock
 from retinue.core.environment import BUDGET_FD, LIMITS_DIR, QUESTION_FD
 from retinue.core.errors import RetinueError, quote
 from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
-from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage
+from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage, join_text
 from retinue.core.model import Failure, ModelInfo
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import SharedTool
@@ -91,7 +91,7 @@ class ExternalRun(LiveRun):
         """Add a text to the task. Raises RetinueError once the process has started."""
         if self._has_begun:
             raise RetinueError(f"run {self.setup.run_id!r} is a process of its own and accepts no messages")
-        self._said.append(content if isinstance(content, str) else _join(content))
+        self._said.append(join_text(content))
 
     async def _work(self, blocks: list[UserContent]) -> Ending:
         self._begin()
@@ -99,7 +99,7 @@ class ExternalRun(LiveRun):
         self._has_begun, self._exit_code = True, None
         if self._is_spent():
             return Ending(Reason.BUDGET, error="the budget is spent")
-        text = "\n\n".join((_join(blocks), *self._said))
+        text = "\n\n".join((join_text(blocks), *self._said))
         self._said = []
         run_id = self.setup.run_id
         self._taken_up = None
@@ -319,7 +319,3 @@ class ProcessStarter:
             # A model that is not available here; pi may know providers that we do not.
             return named.name if is_pi and named.is_choice and "/" in named.name else "", None
         return named.found.info.ref, named.found.thinking
-
-
-def _join(blocks: Sequence[UserContent]) -> str:
-    return "\n".join(block.text for block in blocks if isinstance(block, TextContent))

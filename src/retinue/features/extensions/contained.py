@@ -28,7 +28,8 @@ from retinue.features.extensions.foreign import (
     call_in_thread,
     find_place,
 )
-from retinue.features.hooks.points import ANYWHERE, DECIDED, LIMIT_S, HookFailed, HookLate, Kind, Scope
+from retinue.features.hooks.hook_table import Hook
+from retinue.features.hooks.points import ANYWHERE, DECIDED, LIMIT_S, HookFailed, HookLate, Kind
 
 Function = Callable[..., Any]
 
@@ -134,22 +135,14 @@ class ExtensionPoint(Struct, frozen=True):
     point: str
     function: Function
     priority: int = 0
-    is_own: bool = True
-    """False for an extension from a project."""
     fault: str = ""
     """Why the extension could not be loaded; everything it would have guarded is denied."""
 
-    @property
-    def name(self) -> str:
-        return f"{self.extension}:{getattr(self.function, '__name__', 'hook')}"
-
-    @property
-    def kind(self) -> Kind:
-        return "decision" if self.point in (*DECIDED, ANYWHERE) else "observer"
-
-    @property
-    def scope(self) -> Scope:
-        return "global" if self.is_own else "project"
+    def to_hook(self, *, is_own: bool) -> Hook:
+        """`is_own`: the extension is the user's, not a project's."""
+        name = f"{self.extension}:{getattr(self.function, '__name__', 'hook')}"
+        kind: Kind = "decision" if self.point in (*DECIDED, ANYWHERE) else "observer"
+        return Hook(name, self.point, kind, self.priority, "global" if is_own else "project", is_own, self.ask)
 
     async def ask(self, payload: Mapping[str, Any]) -> Any:
         """Raises HookFailed."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import RetinueError, quote
@@ -37,6 +37,7 @@ from retinue.features.extensions.channels import Channels
 from retinue.features.extensions.contained import ExtensionPoint, ExtensionTool
 from retinue.features.extensions.foreign import ForeignFailed, await_limited, call_in_thread, find_place
 from retinue.features.extensions.registrar import Api, Registrations, close_api
+from retinue.features.hooks.hook_table import Hook
 from retinue.features.hooks.points import ANYWHERE
 from retinue.tools.selectors import Offer
 
@@ -79,10 +80,10 @@ class LoadedExtensions(Struct, frozen=True):
         """Return all registrations of one kind, named by the field of `Registrations`, in order."""
         return tuple(item for extension in self.extensions for item in getattr(extension.registrations, verb))
 
-    def list_points(self) -> tuple[ExtensionPoint, ...]:
+    def list_points(self) -> tuple[Hook, ...]:
         """Return the hook point functions, marked as the user's or a project's."""
         return tuple(
-            structs.replace(point, is_own=extension.source != "project")
+            point.to_hook(is_own=extension.source != "project")
             for extension in self.extensions
             for point in extension.registrations.points
         )

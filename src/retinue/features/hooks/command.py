@@ -14,18 +14,17 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from retinue.core.environment import HOOK, select
+from retinue.core.environment import HOOK, count_level, select
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.jsonline import encode_json
 from retinue.core.launch import ConfinementFactory
-from retinue.features.approved import find_change
+from retinue.features.approved import find_change, list_scripts
 from retinue.features.hooks.points import LIMIT_S, HookFailed, HookLate, HookSpec
 from retinue.tools.process import ProcessCommand, run_process, to_command
 from retinue.tools.process_tree import Tree, TreeProbe, find_program
 
 MAX_OUTPUT_BYTES = 256 * 1024
 _SHOWN_ERROR_BYTES = 2_000
-_DEEPEST = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ async def _prepare(
         yield ProcessCommand(argv, str(place.cwd), env, stdin=stdin), await place.trees.find()
         return
     # For a run in a worktree the project is not the workspace, but the project and its scripts must be readable.
-    visible = (str(place.project), str(place.cwd), *_find_scripts(argv))
+    visible = (str(place.project), str(place.cwd), *list_scripts(argv))
     with confinement.wrap(argv, env, str(place.cwd), visible=visible) as launch:
         command, tree = to_command(launch, stdin=stdin)
         yield structs.replace(command, env={**env, **launch.env}), tree
@@ -127,14 +126,7 @@ def list_folders(place: HookContext) -> list[str]:
 
 def build_environment(inherited: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
     """Return the hook's environment: a basic selection and the variables of its entry."""
-    return {**select(inherited, HOOK), **_mark_level(inherited), **configured}
-
-
-def _mark_level(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Count a hook as one level of agents, so that agents it starts do not begin at the top level."""
-    depth, limit = inherited.get("PI_SUBAGENT_DEPTH", "").strip(), inherited.get("PI_SUBAGENT_MAX_DEPTH", "")
-    own = min(int(depth[:1000]), _DEEPEST) if depth.isascii() and depth.isdigit() else 0
-    return {"PI_SUBAGENT_DEPTH": str(own + 1), **({"PI_SUBAGENT_MAX_DEPTH": limit} if limit else {})}
+    return {**select(inherited, HOOK), **count_level(inherited), **configured}
 
 
 def _read(output: bytes) -> Any:
@@ -145,7 +137,3 @@ def _read(output: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         text = output.decode(errors="replace").strip()
         raise HookFailed(f"printed {quote(text)} instead of a JSON object") from None
-
-
-def _find_scripts(argv: list[str]) -> list[str]:
-    return [word for word in argv if os.path.isabs(word) and os.path.isfile(word)]

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from retinue.core.clock import Clock
-from retinue.core.messages import TextContent, ToolCall
+from retinue.core.messages import TextContent, ToolCall, join_text
 from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Reply
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Tool, ToolResult
@@ -186,7 +186,7 @@ class ToolCallHooks:
     async def tell_end(self, call: ToolCall, result: ToolResult, duration_ms: int) -> ToolResult:
         """Notify hooks that a call ended, wherever it ran; returns the result, changed or not."""
         self._begun_s.pop(call.id, None)
-        text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
+        text = join_text(result.content)
         point, field = (FAILED, "error") if result.is_error else (AFTER, "result")
         facts = {**describe_call(call), "durationMs": duration_ms, field: text}
         if not self._hook_table.decides(point):

@@ -5,9 +5,11 @@ Must not know what a point means: the caller provides payloads and applies decis
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.errors import quote
@@ -31,47 +33,23 @@ Fit: TypeAlias = Callable[[dict[str, Any]], tuple[dict[str, Any], list[str]]]
 """Makes arguments fit a tool; the list describes what is wrong with them."""
 
 
-class Hook(Protocol):
+class Hook(Struct, frozen=True):
     """A command or function that is notified or asked at one point."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def point(self) -> str: ...
-
-    @property
-    def kind(self) -> Kind: ...
-
-    @property
-    def priority(self) -> int: ...
-
-    @property
-    def scope(self) -> Scope: ...
-
-    @property
-    def is_own(self) -> bool:
-        """Whether it is the user's; a project's hook may deny but never allow."""
-        ...
-
-    async def ask(self, payload: Mapping[str, Any]) -> Any:
-        """Return its answer as a decision object, or None. Raises HookFailed."""
-        ...
+    name: str
+    point: str
+    kind: Kind
+    priority: int
+    scope: Scope
+    is_own: bool
+    """Whether it is the user's; a project's hook may deny but never allow."""
+    ask: Callable[[Mapping[str, Any]], Awaitable[Any]]
+    """Returns its answer to a payload as a decision object, or None. Raises HookFailed."""
 
 
-class CommandHook:
-    def __init__(self, spec: HookSpec, place: HookContext) -> None:
-        self._spec = spec
-        self._place = place
-        self.name = spec.name
-        self.point = spec.point
-        self.kind: Kind = spec.kind
-        self.priority = spec.priority
-        self.scope: Scope = spec.scope
-        self.is_own = spec.is_own
-
-    async def ask(self, payload: Mapping[str, Any]) -> Any:
-        return await run_command(self._spec, payload, self._place)
+def to_hook(spec: HookSpec, place: HookContext) -> Hook:
+    ask = partial(run_command, spec, place=place)
+    return Hook(spec.name, spec.point, spec.kind, spec.priority, spec.scope, spec.is_own, ask)
 
 
 class HookTable:

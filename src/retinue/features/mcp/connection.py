@@ -2,28 +2,31 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.core.environment import SERVER, select
-from retinue.core.errors import ConfigError, quote
+from retinue.core.environment import SERVER, count_level, select
+from retinue.core.errors import ConfigError, ToolFailed, quote
 from retinue.core.launch import ConfinementFactory
-from retinue.features.approved import find_change
+from retinue.features.approved import find_change, list_scripts
 from retinue.features.mcp.form import AskUser
-from retinue.features.mcp.program import Program, find_command
 from retinue.features.mcp.server import LoginStore, McpFailed, McpServer, ServerTrouble
 from retinue.models.auth import is_command
 from retinue.tools.process_tree import TreeProbe
+from retinue.tools.server_program import Start
 
 if TYPE_CHECKING:
     from retinue.features.mcp.session import McpSession
 
 INITIALISE_S = 20.0
+GRACE_S = 0.3
+"""Delay between SIGTERM and SIGKILL."""
 MISSING = "the package mcp is not installed: pip install 'retinue[mcp]'"
 
 
@@ -42,8 +45,6 @@ class ServerContext:
     version: str = ""
     tell: Callable[[str], None] = lambda text: None
     initialise_s: float = INITIALISE_S
-    marks: Mapping[str, str] = field(default_factory=dict)
-    """Variables with the nesting depth of agents, because a server may itself be retinue."""
     confining: ConfinementFactory | None = None
     """The sandbox of the processes; None means none, as for the user's own programs."""
     learn: Callable[[str], None] = lambda secret: None
@@ -64,8 +65,6 @@ class McpOpener:
     @asynccontextmanager
     async def __call__(self, server: McpServer, trouble: ServerTrouble) -> "AsyncIterator[McpSession]":
         """Connect and initialise; closes everything on exit. Raises McpFailed."""
-        if not has_library():
-            raise McpFailed(MISSING)
         # In a thread: the import takes longer than the prompt may be blocked.
         await asyncio.to_thread(_load_library)
         from retinue.features.mcp.session import make_elicit, open_session
@@ -80,7 +79,7 @@ class McpOpener:
                 auth = StoredLogin(server, around.logins, around.learn, trouble.note)
             wire = open_http(server.url, await self._resolve(server, server.headers), trouble, hear, auth)
         else:
-            wire = open_stdio(lambda: self._start(server), trouble, hear)
+            wire = open_stdio(await self._prepare(server), trouble, hear)
         elicit = None if around.ask is None else make_elicit(server.name, around.ask)
         async with open_session(wire, trouble, around.initialise_s, around.version, elicit) as session:
             yield session
@@ -89,15 +88,14 @@ class McpOpener:
         """Sign in to a server through the user's browser; False if it asks for no sign-in. Raises McpFailed."""
         around = self._around
         assert around.logins is not None
-        if not has_library():
-            raise McpFailed(MISSING)
         _load_library()
         from retinue.features.mcp.browser_login import log_in
 
         headers = await self._resolve(server, server.headers)
         return await log_in(server, around.logins, around.learn, show, headers, limit_s)
 
-    async def _start(self, server: McpServer) -> Program:
+    async def _prepare(self, server: McpServer) -> Start:
+        """Return what is needed to start a server, in the sandbox if there is one. Raises McpFailed."""
         around = self._around
         home = around.environment.get("HOME", "")
         cwd = around.cwd / _expand(server.cwd, home) if server.cwd else around.cwd
@@ -109,10 +107,17 @@ class McpOpener:
                 f"its file {quote(path, 200)} has changed since it was approved (to approve it again: "
                 f"retinue trust --mcp {server.name})"
             )
-        env = {**select(around.environment, SERVER), **await self._resolve(server, server.env), **around.marks}
+        own = {**select(around.environment, SERVER), **await self._resolve(server, server.env)}
+        # A server may itself be retinue.
+        env = {**own, **count_level(around.environment)}
         program = find_command(server, _expand(server.command, home), around.cwd, env.get("PATH", os.defpath))
         argv = [program, *(_expand(text, home) for text in server.args)]
-        return await Program.start(argv, str(cwd), env, around.trees, around.confining)
+        try:
+            confinement = None if around.confining is None else await around.confining.open()
+        except ToolFailed as error:
+            raise McpFailed(str(error)) from error
+        shown = list_scripts(argv)
+        return Start(argv, str(cwd), env, confinement, around.trees, shown, passes_all=True, grace_s=GRACE_S)
 
     async def _resolve(self, server: McpServer, values: Mapping[str, str]) -> dict[str, str]:
         """Replace `!command` values by the command's output. Raises McpFailed."""
@@ -139,11 +144,36 @@ class McpOpener:
             self._around.tell(f"MCP server {server.name!r} sent the request {method[:60]!r}, which is refused")
 
 
+def find_command(server: McpServer, command: str, cwd: Path, path: str) -> str:
+    """Return the program to start. Raises McpFailed.
+
+    A bare name is searched outside of the working directory only: a cloned repository may contain its own `npx`. Only a
+    project's entry may have a relative path.
+    """
+    if os.sep in command:
+        if not os.path.isabs(command) and server.level != "project":
+            raise McpFailed(f"its command {quote(command)} is a relative path; use an absolute one")
+        found = os.path.join(cwd, command)
+        if not os.access(found, os.X_OK) or os.path.isdir(found):
+            raise McpFailed(f"its command {quote(command, 200)} is not a program")
+        return found
+    folders = [
+        folder for folder in path.split(os.pathsep) if os.path.isabs(folder) and not Path(folder).is_relative_to(cwd)
+    ]
+    program = shutil.which(command, path=os.pathsep.join(folders))
+    if program is None:
+        raise McpFailed(f"its command {quote(command)} is not found in PATH")
+    return program
+
+
 def _expand(text: str, home: str) -> str:
     return os.path.join(home, text[2:]) if text.startswith("~/") and home else text
 
 
 def _load_library() -> None:
+    """Raises McpFailed if it is not installed."""
+    if not has_library():
+        raise McpFailed(MISSING)
     from retinue.features.mcp import session, transport  # noqa: F401
 
     session.silence_library()

@@ -110,14 +110,16 @@ class McpServer:
         return Effect.EXECUTE if self.command else Effect.NETWORK
 
     def is_hidden(self, tool: str) -> bool:
-        if tool in self.shown_tools or tool in self.hidden_tools:
-            return tool in self.hidden_tools
-        return _matches(tool, self.hidden_tools) and not _matches(tool, self.shown_tools)
+        return _is_listed(tool, self.hidden_tools, self.shown_tools)
 
     def is_deferred(self, tool: str) -> bool:
-        if tool in self.deferred_tools or tool in self.direct_tools:
-            return tool in self.deferred_tools
-        return _matches(tool, self.deferred_tools) and not _matches(tool, self.direct_tools)
+        return _is_listed(tool, self.deferred_tools, self.direct_tools)
+
+
+def _is_listed(name: str, patterns: tuple[str, ...], exceptions: tuple[str, ...]) -> bool:
+    if name in patterns or name in exceptions:
+        return name in patterns
+    return _matches(name, patterns) and not _matches(name, exceptions)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

@@ -18,9 +18,14 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 
-from retinue.features.mcp.program import MAX_MESSAGE, Program
+from retinue.core.errors import RetinueError
 from retinue.features.mcp.server import ServerTrouble
+from retinue.tools.server_program import ServerProgram, Start
 
+MAX_MESSAGE = 10 * 1024 * 1024
+"""Bytes of one message: enough for an image."""
+MAX_UNREAD = 8 * MAX_MESSAGE
+"""Bytes of a server's output that may wait for us."""
 MAX_NOTICES = 2_000
 """Maximum number of notifications in one window."""
 WINDOW_S = 10.0
@@ -68,75 +73,133 @@ class MessageGuard:
         return f"it sent more than {MAX_NOTICES} notifications within {WINDOW_S:g} s" if is_flood else ""
 
 
+class _ServerProcess:
+    """The process of a server, read line by line."""
+
+    def __init__(self, start: Start, trouble: ServerTrouble, group: asyncio.TaskGroup) -> None:
+        self._grace_s = start.grace_s
+        self._trouble = trouble
+        self._program = ServerProgram(start, self._take)
+        self._output = asyncio.StreamReader(limit=MAX_MESSAGE)
+        self._unread = 0
+        self._is_leaving = False
+        self.write = self._program.write
+        self.running = group.create_task(self._run())
+
+    async def read_line(self) -> bytes:
+        """Return the next line that is not blank; nothing at the end, whose reason is noted."""
+        line = b""
+        while not line.strip() and not self._trouble.ended.is_set():
+            try:
+                line = await self._output.readuntil(b"\n")
+            except asyncio.IncompleteReadError as error:
+                how = await self._describe_end()
+                # If we are closing the connection, its end is not a failure of the server.
+                if not self._is_leaving:
+                    self._trouble.note(f"its last message was cut off, and {how}" if error.partial.strip() else how)
+                return b""
+            except asyncio.LimitOverrunError:
+                self._trouble.note(f"it sent a message of more than {MAX_MESSAGE >> 20} MiB")
+                return b""
+            self._unread -= len(line)
+        return line
+
+    async def stop(self) -> None:
+        """End the server and its children: close its input, then SIGTERM, then SIGKILL; every wait is bounded."""
+        self._is_leaving = True
+        self._program.hang_up()
+        await asyncio.wait([self.running], timeout=self._grace_s)
+        self.running.cancel()
+        await asyncio.wait([self.running])
+
+    def _take(self, data: bytes) -> bool:
+        self._unread += len(data)
+        if self._unread > MAX_UNREAD:
+            self._trouble.note(f"more than {MAX_UNREAD >> 20} MiB of its output wait to be read")
+            return True
+        if data:
+            self._output.feed_data(data)
+        else:
+            self._output.feed_eof()
+        return False
+
+    async def _run(self) -> str:
+        try:
+            return await self._program.run()
+        except RetinueError as error:
+            return str(error)
+        finally:
+            self._output.feed_eof()
+
+    async def _describe_end(self) -> str:
+        await asyncio.wait([self.running], timeout=0.2)
+        is_known = self.running.done() and not self.running.cancelled()
+        return self.running.result() if is_known else self._program.explain("it closed its output")
+
+
 @asynccontextmanager
 async def open_stdio(
-    start: Callable[[], Awaitable[Program]], trouble: ServerTrouble, on_asked: Callable[[str], None]
+    start: Start, trouble: ServerTrouble, on_asked: Callable[[str], None]
 ) -> AsyncIterator[tuple[Any, Any]]:
     """Start a server and open its streams; it ends on exit. `on_asked` receives the method of each of its requests."""
-    program = await start()
-    to_us, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    write_stream, from_us = anyio.create_memory_object_stream[SessionMessage](0)
     guard = MessageGuard(on_asked)
-    is_leaving = False
 
-    async def read() -> None:
-        reason = ""
+    async def read(to_us: Any) -> None:
+        while line := await process.read_line():
+            message = _parse(line, guard)
+            if isinstance(message, str):
+                trouble.note(message)
+                return
+            await to_us.send(SessionMessage(message))
+
+    async def write(from_us: Any) -> None:
+        async with from_us:
+            async for item in from_us:
+                guard.note_sent(item.message)
+                process.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+
+    async with asyncio.TaskGroup() as group:
+        process = _ServerProcess(start, trouble, group)
+        try:
+            async with _open_streams(read, write) as streams:
+                try:
+                    yield streams
+                finally:
+                    # The process must end even if we are cancelled.
+                    with anyio.CancelScope(shield=True):
+                        await process.stop()
+        finally:
+            process.running.cancel()
+
+
+@asynccontextmanager
+async def _open_streams(
+    read: Callable[[Any], Awaitable[None]], write: Callable[[Any], Awaitable[None]]
+) -> AsyncIterator[tuple[Any, Any]]:
+    """Open the library's streams: `read` fills the first, until it returns, and `write` empties the other."""
+    to_us, read_stream = anyio.create_memory_object_stream[Any](0)
+    write_stream, from_us = anyio.create_memory_object_stream[Any](0)
+
+    async def fill() -> None:
         async with to_us:
             with suppress(*_GONE):
-                async for line in _read_lines(program, trouble):
-                    message = _parse(line, guard)
-                    if isinstance(message, str):
-                        reason = message
-                        break
-                    await to_us.send(SessionMessage(message))
-            if not reason and not is_leaving:
-                await program.wait_ended(0.2)
-                reason = program.describe_end()
-            # If we are closing the connection, its end is not a failure of the server.
-            if not is_leaving:
-                trouble.note(reason)
+                await read(to_us)
 
-    async def write() -> None:
+    async def empty() -> None:
         with suppress(*_GONE):
-            async with from_us:
-                async for item in from_us:
-                    guard.note_sent(item.message)
-                    text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-                    await program.input.write(text.encode() + b"\n")
+            await write(from_us)
 
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(program.read_complaints)
-            group.start_soon(read)
-            group.start_soon(write)
+            group.start_soon(fill)
+            group.start_soon(empty)
             try:
                 yield read_stream, write_stream
             finally:
-                is_leaving = True
-                # The process must end even if we are cancelled; every wait in there is bounded.
-                with anyio.CancelScope(shield=True):
-                    await program.stop()
                 group.cancel_scope.cancel()
     finally:
-        program.cut()
         for stream in (to_us, read_stream, write_stream, from_us):
             stream.close()
-
-
-async def _read_lines(program: Program, trouble: ServerTrouble) -> AsyncIterator[bytes]:
-    while not trouble.ended.is_set():
-        try:
-            line = await program.output.readuntil(b"\n")
-        except asyncio.IncompleteReadError as error:
-            if error.partial.strip():
-                await program.wait_ended(0.2)
-                trouble.note(f"its last message was cut off, and {program.describe_end()}")
-            return
-        except asyncio.LimitOverrunError:
-            trouble.note(f"it sent a message of more than {MAX_MESSAGE >> 20} MiB")
-            return
-        if line.strip():
-            yield line
 
 
 def _parse(line: bytes, guard: MessageGuard) -> Any:
@@ -173,6 +236,7 @@ async def open_http(
         is_news = response.headers.get("content-type", "").lower().startswith("text/event-stream")
         response.stream = _Bounded(response.stream, response.request, trouble, is_news=is_news)
 
+    guard = MessageGuard(on_asked)
     async with (
         httpx2.AsyncClient(
             auth=auth,
@@ -181,49 +245,24 @@ async def open_http(
             event_hooks={"response": [check]},
             trust_env=urlsplit(url).hostname not in _LOOPBACK,
         ) as client,
-        streamable_http_client(url, http_client=client, **_EVENT_LIMIT) as streams,
-        _open_watch(*streams, MessageGuard(on_asked), trouble) as watched,
+        streamable_http_client(url, http_client=client, **_EVENT_LIMIT) as (theirs, ours),
     ):
-        yield watched
 
-
-@asynccontextmanager
-async def _open_watch(
-    theirs: Any, ours: Any, guard: MessageGuard, trouble: ServerTrouble
-) -> AsyncIterator[tuple[Any, Any]]:
-    """Check every message on the streams; the first forbidden one closes them."""
-    to_us, read_stream = anyio.create_memory_object_stream[Any](0)
-    write_stream, from_us = anyio.create_memory_object_stream[Any](0)
-
-    async def read() -> None:
-        async with to_us:
+        async def read(to_us: Any) -> None:
             async for item in theirs:
                 if fault := guard.find_fault(getattr(item, "message", None)):
                     trouble.note(fault)
                     return
                 await to_us.send(item)
 
-    async def write() -> None:
-        async with ours:
-            async for item in from_us:
-                guard.note_sent(item.message)
-                await ours.send(item)
+        async def write(from_us: Any) -> None:
+            async with ours:
+                async for item in from_us:
+                    guard.note_sent(item.message)
+                    await ours.send(item)
 
-    async def run(pump: Callable[[], Awaitable[None]]) -> None:
-        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-            await pump()
-
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(run, read)
-            group.start_soon(run, write)
-            try:
-                yield read_stream, write_stream
-            finally:
-                group.cancel_scope.cancel()
-    finally:
-        for stream in (to_us, read_stream, write_stream, from_us):
-            stream.close()
+        async with _open_streams(read, write) as streams:
+            yield streams
 
 
 class _Bounded(httpx2.AsyncByteStream):

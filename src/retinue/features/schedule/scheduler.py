@@ -27,15 +27,9 @@ from retinue.features.schedule.zone import LocalZone, parse_iso, to_iso
 class Fire:
     """A claimed due time: its agent may be started once."""
 
-    store: ScheduleStore
     job: Job
     due_ms: int
     note: str = ""
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Identifies the job across sessions."""
-        return str(self.store.path), self.job.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +126,6 @@ class Ports:
     announce: Callable[[JobChange], None]
 
 
-@dataclass(slots=True)
-class _Scope:
-    """The session whose jobs are active."""
-
-    store: ScheduleStore
-    agenda: DueTimes
-    is_fresh: bool = True
-    """Not examined yet: runs left by a crash must still be handled."""
-    revision: int = 0
-    """The file's revision when jobs were last loaded."""
-
-
 class Scheduler:
     """Fires the jobs of one session. `run` is its main loop; other methods may be called before or during it."""
 
@@ -152,8 +134,16 @@ class Scheduler:
         self._clock = clock
         self._zone = zone or LocalZone()
         self.max_concurrent = max_concurrent
-        self._scope: _Scope | None = None
-        self._live: dict[tuple[str, str], Fire] = {}
+        self._store: ScheduleStore | None = None
+        """Kept when it is stopped, to record the runs in progress."""
+        self._is_active = False
+        self._agenda = DueTimes(self._zone)
+        self._is_fresh = True
+        """The jobs were not examined yet: runs left by a crash must still be handled."""
+        self._revision = 0
+        """The file's revision when jobs were last loaded."""
+        self._live: set[str] = set()
+        """Ids of jobs whose runs are not recorded as ended."""
         self._ended: list[Ended] = []
         self._revived: list[Fire] = []
         """Claims of an earlier process that must be executed again."""
@@ -165,33 +155,32 @@ class Scheduler:
 
     @property
     def store(self) -> ScheduleStore | None:
-        """The jobs of the active session; None if there is none."""
-        return None if self._scope is None else self._scope.store
+        """The jobs of the session; None if they are not active."""
+        return self._store if self._is_active else None
 
     def start(self, store: ScheduleStore) -> int:
-        """Activate a session's jobs, replacing another session's; returns the number of jobs, also disabled ones."""
-        self._scope = _Scope(store, DueTimes(self._zone))
+        """Activate the session's jobs; returns their number, including disabled ones."""
+        self._store, self._agenda = store, DueTimes(self._zone)
+        self._is_active = self._is_fresh = True
         self._wake()
         return len(store.jobs)
 
     def stop(self) -> None:
-        """Fire nothing more; runs in progress continue and are recorded in their session's file."""
-        self._scope = None
+        """Fire nothing more; runs in progress continue and are recorded in the file."""
+        self._is_active = False
         self._wake()
 
     def add(self, job: Job) -> None:
         """Add a job. Raises UsageError if there is no session or the name is taken."""
-        scope = self._require_scope()
-        scope.store.add(job)
-        scope.agenda.arm(job, self._clock.now_ms())
+        self._require_store().add(job)
+        self._agenda.arm(job, self._clock.now_ms())
         self._announce("added", job)
         self._wake()
 
     def cancel(self, job_id: str) -> bool:
         """Remove a job; its current run continues. False if there is no such job."""
-        scope = self._require_scope()
-        job = scope.store.remove(job_id)
-        scope.agenda.forget(job_id)
+        job = self._require_store().remove(job_id)
+        self._agenda.forget(job_id)
         if job is not None:
             self._announce("removed", job)
             self._wake()
@@ -206,10 +195,10 @@ class Scheduler:
                     group.create_task(self._carry_out(fire))
                 await self._pause()
 
-    def _require_scope(self) -> _Scope:
-        if self._scope is None:
+    def _require_store(self) -> ScheduleStore:
+        if self.store is None:
             raise UsageError("Scheduler is not active in this session yet; try again when the session has started.")
-        return self._scope
+        return self.store
 
     def _wake(self) -> None:
         self._is_stale = True
@@ -228,10 +217,9 @@ class Scheduler:
             self._timer = None
 
     def _find_delay_s(self) -> float:
-        scope = self._scope
-        if scope is None or self._is_held or self._find_room() <= 0:
+        if not self._is_active or self._is_held or self._find_room() <= 0:
             return LOOK_S
-        next_ms = scope.agenda.find_next_ms(self._find_busy(scope))
+        next_ms = self._agenda.find_next_ms(self._live)
         if next_ms is None:
             return LOOK_S
         return min(LOOK_S, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
@@ -242,11 +230,10 @@ class Scheduler:
         was_held, self._is_held = self._is_held, False
         try:
             self._save_ended(now_ms)
-            scope = self._scope
-            if scope is None:
+            if (store := self.store) is None:
                 return []
-            self._follow(scope, now_ms)
-            claimed = self._claim(scope, now_ms)
+            self._follow(store, now_ms)
+            claimed = self._claim(store, now_ms)
             revived, self._revived = self._revived, []
             return [*revived, *claimed]
         except StoreError as error:
@@ -255,70 +242,67 @@ class Scheduler:
                 self._announce("error", None, error=f"No job starts until this is fixed: {error}")
             return []
 
-    def _follow(self, scope: _Scope, now_ms: int) -> None:
+    def _follow(self, store: ScheduleStore, now_ms: int) -> None:
         """Reload all jobs if the file, the clock or the zone changed."""
-        store = scope.store
         zone = self._zone.refresh() if isinstance(self._zone, LocalZone) else ()
         has_moved = now_ms < self._last_ms - _SET_BACK_MS or zone != self._last_zone
         self._last_ms, self._last_zone = now_ms, zone
         store.reload()
-        is_new = scope.is_fresh or store.revision != scope.revision
+        is_new = self._is_fresh or store.revision != self._revision
         if not (is_new or has_moved):
             return
         if is_new:
             for problem in store.problems:
                 self._announce("error", None, error=problem.message)
-        if scope.is_fresh:
-            self._recover(scope)
-        for job_id, fault in scope.agenda.load(store.jobs, now_ms).items():
+        if self._is_fresh:
+            self._recover(store)
+        for job_id, fault in self._agenda.load(store.jobs, now_ms).items():
             self._announce("error", store.find(job_id), error=fault)
-        self._date_jobs(scope)
-        scope.is_fresh, scope.revision = False, store.revision
+        self._date_jobs(store)
+        self._is_fresh, self._revision = False, store.revision
 
-    def _recover(self, scope: _Scope) -> None:
+    def _recover(self, store: ScheduleStore) -> None:
         """Continue the runs that were recorded as running when the last process died."""
-        busy, strange = self._find_busy(scope), []
-        for job in scope.store.jobs:
-            if job.last_status != "running" or job.id in busy:
+        strange = []
+        for job in store.jobs:
+            if job.last_status != "running" or job.id in self._live:
                 continue
             due_ms = parse_iso(job.last_run)
             if due_ms is None:
                 strange.append(job.id)
                 continue
-            fire = Fire(scope.store, job, due_ms)
-            self._live[fire.key] = fire
-            self._revived.append(fire)
-        for job in scope.store.update(dict.fromkeys(strange, interrupt), wait_s=_LOCK_WAIT_S).values():
+            self._live.add(job.id)
+            self._revived.append(Fire(job, due_ms))
+        for job in store.update(dict.fromkeys(strange, interrupt), wait_s=_LOCK_WAIT_S).values():
             self._announce("error", job, error="Its last run was interrupted, and its due time is unknown.")
 
-    def _date_jobs(self, scope: _Scope) -> None:
+    def _date_jobs(self, store: ScheduleStore) -> None:
         """Save due times that differ from the stored ones."""
         edits: dict[str, Edit] = {}
-        for job in scope.store.jobs:
-            due_ms = scope.agenda.find(job.id)
+        for job in store.jobs:
+            due_ms = self._agenda.find(job.id)
             if due_ms is not None and job.next_run != to_iso(due_ms):
                 edits[job.id] = partial(replace, next_run=to_iso(due_ms))
-        for job in scope.store.update(edits, wait_s=_LOCK_WAIT_S).values():
+        for job in store.update(edits, wait_s=_LOCK_WAIT_S).values():
             self._announce("updated", job)
 
-    def _claim(self, scope: _Scope, now_ms: int) -> list[Fire]:
+    def _claim(self, store: ScheduleStore, now_ms: int) -> list[Fire]:
         """Claim as many due jobs as there is room for, in one write; only claimed jobs may start."""
-        picked = dict(scope.agenda.pick_due(now_ms, self._find_room(), self._find_busy(scope)))
+        picked = dict(self._agenda.pick_due(now_ms, self._find_room(), self._live))
         edits = {job_id: claim(due_ms, now_ms, self._zone) for job_id, due_ms in picked.items()}
-        claimed = scope.store.update(edits, wait_s=_LOCK_WAIT_S)
+        claimed = store.update(edits, wait_s=_LOCK_WAIT_S)
         fires = []
         for job_id, due_ms in picked.items():
             job = claimed.get(job_id)
             if job is None:
                 # Another process removed or disabled it meanwhile.
-                scope.agenda.forget(job_id)
+                self._agenda.forget(job_id)
                 continue
-            scope.agenda.arm(job, now_ms)
+            self._agenda.arm(job, now_ms)
             late = now_ms - due_ms > _LATE_MS
             note = f"It was due at {to_iso(due_ms)} and could not start earlier." if late else ""
-            fire = Fire(scope.store, job, due_ms, note)
-            self._live[fire.key] = fire
-            fires.append(fire)
+            self._live.add(job.id)
+            fires.append(Fire(job, due_ms, note))
         return fires
 
     async def _carry_out(self, fire: Fire) -> None:
@@ -345,32 +329,27 @@ class Scheduler:
         self._wake()
 
     def _save_ended(self, now_ms: int) -> None:
-        """Record how runs ended, with one write per file; a job may fire again only after that."""
-        for store in {id(ended.fire.store): ended.fire.store for ended in self._ended}.values():
-            mine = [ended for ended in self._ended if ended.fire.store is store]
-            edits = {ended.fire.job.id: settle(ended, now_ms, self._zone) for ended in mine}
-            try:
-                saved = store.update(edits, wait_s=_LOCK_WAIT_S)
-            except StoreError as error:
-                if store is self.store:
-                    raise
-                # For a session that is no longer active, the next start recovers this as after a crash.
-                saved = {}
-                self._announce("error", None, error=str(error))
-            self._ended = [ended for ended in self._ended if ended.fire.store is not store]
-            for ended in mine:
-                del self._live[ended.fire.key]
-            for job in saved.values():
-                if self._scope is not None and self._scope.store.path == store.path:
-                    self._scope.agenda.arm(job, now_ms)
-                self._announce("updated", job)
+        """Record how runs ended, in one write; a job may fire again only after that."""
+        if self._store is None or not self._ended:
+            return
+        edits = {ended.fire.job.id: settle(ended, now_ms, self._zone) for ended in self._ended}
+        saved: dict[str, Job] = {}
+        try:
+            saved = self._store.update(edits, wait_s=_LOCK_WAIT_S)
+        except StoreError as error:
+            if self._is_active:
+                raise
+            # The next start recovers this as after a crash.
+            self._announce("error", None, error=str(error))
+        self._ended.clear()
+        self._live -= edits.keys()
+        for job in saved.values():
+            if self._is_active:
+                self._agenda.arm(job, now_ms)
+            self._announce("updated", job)
 
     def _find_room(self) -> int:
         return self.max_concurrent - len(self._live)
-
-    def _find_busy(self, scope: _Scope) -> set[str]:
-        path = str(scope.store.path)
-        return {job_id for store_path, job_id in self._live if store_path == path}
 
     def _announce(self, kind: ChangeKind, job: Job | None, **more: str) -> None:
         self._ports.announce(JobChange(kind, "" if job is None else job.id, job, **more))

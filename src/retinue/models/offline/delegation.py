@@ -9,12 +9,12 @@ from html import unescape
 
 from msgspec import Struct
 
-from retinue.core.messages import AssistantMessage, CustomMessage, Message, ToolCall, ToolResultMessage
+from retinue.core.messages import AssistantMessage, CustomMessage, Message, ToolCall, ToolResultMessage, join_text
 from retinue.core.model import ToolSpec
 from retinue.core.pattern import late_pattern
 from retinue.models.offline import cues
 from retinue.models.offline.question import Kind, OfflineQuestion, parse_question
-from retinue.models.offline.transcript import DELEGATING, join_text
+from retinue.models.offline.transcript import DELEGATING
 
 START, FETCH = DELEGATING
 _BLOCK = late_pattern(r"<task-notification>\n(.*?)\n</task-notification>", re.DOTALL)

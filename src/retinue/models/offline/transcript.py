@@ -14,11 +14,10 @@ from retinue.core.messages import (
     AssistantMessage,
     CustomMessage,
     Message,
-    TextContent,
     ToolCall,
     ToolResultMessage,
-    UserContent,
     UserMessage,
+    join_text,
 )
 from retinue.core.model import ToolSpec
 from retinue.core.pattern import late_pattern
@@ -94,13 +93,6 @@ def read_transcript(messages: Sequence[Message], tools: Sequence[ToolSpec] = ())
     return Transcript(
         start, question, earlier, exchanges, len(work), wrap_up, is_news, is_child, _count_calls(messages) + 1
     )
-
-
-def join_text(content: str | Sequence[UserContent]) -> str:
-    """The text of a message, without images."""
-    if isinstance(content, str):
-        return content
-    return "\n".join(block.text for block in content if isinstance(block, TextContent))
 
 
 def _call_by(own: Mapping[str, str], call: ToolCall) -> ToolCall:

@@ -269,15 +269,6 @@ class AcpAgent:
                 ready.result().ended.set()
 
 
-def _find_code(error: RetinueError) -> int:
-    match error:
-        case SessionNotFound():
-            return -32002
-        case SessionError():
-            return -32603
-    return -32602
-
-
 def _check_folder(cwd: str) -> str:
     if not os.path.isabs(cwd) or "\0" in cwd:
         raise UsageError(f"cwd {quote(cwd)} is not an absolute path")

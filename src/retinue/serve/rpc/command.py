@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -151,3 +151,12 @@ class RpcConnection:
     def _forget(self, task: "asyncio.Task[None]") -> None:
         if self._prompting is task:
             self._prompting = None
+
+
+Action = Callable[[RpcConnection, RpcCommand], Any]
+"""Returns the `data` of the answer, or awaits it; UNSET for none. Raises RetinueError for an error answer."""
+Actions = Mapping[str, Action]
+
+
+def name_actions(*actions: Action) -> Actions:
+    return {action.__name__: action for action in actions}

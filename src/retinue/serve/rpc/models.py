@@ -1,7 +1,8 @@
 """RPC commands for model, thinking level, queue modes, compaction and retries."""
 
 import asyncio
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any
 
 from msgspec import UNSET, to_builtins
 
@@ -9,7 +10,7 @@ from retinue.core.errors import UsageError
 from retinue.core.events import Compacted, Event
 from retinue.core.messages import THINKING_LEVELS
 from retinue.core.model import ModelInfo
-from retinue.serve.rpc.command import RpcCommand, RpcConnection
+from retinue.serve.rpc.command import Actions, RpcCommand, RpcConnection, name_actions
 
 
 def to_model(info: ModelInfo) -> dict[str, Any]:
@@ -34,19 +35,11 @@ def to_model(info: ModelInfo) -> dict[str, Any]:
     return model
 
 
-async def set_model(link: RpcConnection, command: RpcCommand) -> Any:
-    return to_model(link.crew.selection.select(command.take_text("provider"), command.take_text("modelId")))
-
-
 async def cycle_model(link: RpcConnection, command: RpcCommand) -> Any:
     chosen = link.crew.selection.cycle()
     if chosen is None:
         return None
     return {"model": to_model(chosen.model), "thinkingLevel": chosen.thinking, "isScoped": chosen.is_scoped}
-
-
-async def get_available_models(link: RpcConnection, command: RpcCommand) -> Any:
-    return {"models": [to_model(info) for info in link.crew.selection.list_models()]}
 
 
 async def set_thinking_level(link: RpcConnection, command: RpcCommand) -> Any:
@@ -59,33 +52,19 @@ async def cycle_thinking_level(link: RpcConnection, command: RpcCommand) -> Any:
     return None if level is None else {"level": level}
 
 
-async def get_available_thinking_levels(link: RpcConnection, command: RpcCommand) -> Any:
-    return {"levels": link.crew.selection.levels}
+_MODES = ("all", "one-at-a-time")
+_CHANGES: dict[str, tuple[str, Callable[[RpcCommand], Any]]] = {
+    "set_steering_mode": ("steering_mode", lambda command: command.take_choice("mode", _MODES)),
+    "set_follow_up_mode": ("follow_up_mode", lambda command: command.take_choice("mode", _MODES)),
+    "set_auto_compaction": ("compacts", lambda command: command.take_flag("enabled")),
+    "set_auto_retry": ("retries", lambda command: command.take_flag("enabled")),
+}
+"""Command → the mode of the main agent that it changes, and its value."""
 
 
-_MODES: tuple[Literal["all", "one-at-a-time"], ...] = ("all", "one-at-a-time")
-
-
-async def set_steering_mode(link: RpcConnection, command: RpcCommand) -> Any:
-    """Set whether steering messages are delivered all at once or one at a time."""
-    link.crew.tuning.steering_mode = command.take_choice("mode", _MODES)
-    return UNSET
-
-
-async def set_follow_up_mode(link: RpcConnection, command: RpcCommand) -> Any:
-    """Set whether follow-up messages are delivered all at once or one at a time."""
-    link.crew.tuning.follow_up_mode = command.take_choice("mode", _MODES)
-    return UNSET
-
-
-async def set_auto_compaction(link: RpcConnection, command: RpcCommand) -> Any:
-    link.crew.tuning.compacts = command.take_flag("enabled")
-    return UNSET
-
-
-async def set_auto_retry(link: RpcConnection, command: RpcCommand) -> Any:
-    """Set whether a reply that failed with a temporary error is requested again."""
-    link.crew.tuning.retries = command.take_flag("enabled")
+async def _change_mode(link: RpcConnection, command: RpcCommand) -> Any:
+    name, read = _CHANGES[command.type or ""]
+    setattr(link.crew.tuning, name, read(command))
     return UNSET
 
 
@@ -126,8 +105,14 @@ def _collect(event: Event, results: list[Compacted]) -> None:
         results.append(event)
 
 
-ACTIONS = (
-    *(set_model, cycle_model, get_available_models, set_thinking_level, cycle_thinking_level),
-    *(get_available_thinking_levels, set_steering_mode, set_follow_up_mode, compact, set_auto_compaction),
-    *(set_auto_retry, abort_retry),
-)
+ACTIONS: Actions = {
+    **name_actions(cycle_model, set_thinking_level, cycle_thinking_level, compact, abort_retry),
+    **dict.fromkeys(_CHANGES, _change_mode),
+    "set_model": lambda link, command: to_model(
+        link.crew.selection.select(command.take_text("provider"), command.take_text("modelId"))
+    ),
+    "get_available_models": lambda link, command: {
+        "models": [to_model(info) for info in link.crew.selection.list_models()]
+    },
+    "get_available_thinking_levels": lambda link, command: {"levels": link.crew.selection.levels},
+}

@@ -7,7 +7,7 @@ from msgspec import UNSET
 from retinue.core.amounts import check_task
 from retinue.core.errors import UsageError
 from retinue.core.messages import TextContent, UserContent
-from retinue.serve.rpc.command import RpcCommand, RpcConnection
+from retinue.serve.rpc.command import Actions, RpcCommand, RpcConnection, name_actions
 from retinue.serve.rpc.questions import send_notice
 
 _BEHAVIORS = ("steer", "followUp")
@@ -58,11 +58,6 @@ async def clear_queue(link: RpcConnection, command: RpcCommand) -> Any:
     return {"steering": steering, "followUp": follow_up}
 
 
-async def get_commands(link: RpcConnection, command: RpcCommand) -> Any:
-    """List the slash commands and skills that a prompt may start with."""
-    return {"commands": link.crew.catalogue.list()}
-
-
 async def _run_command(link: RpcConnection, command: RpcCommand) -> bool:
     """Run an extension command if the message is one."""
     text = command.take_text("message")
@@ -107,4 +102,8 @@ async def abort_bash(link: RpcConnection, command: RpcCommand) -> Any:
     return UNSET
 
 
-ACTIONS = (prompt, steer, follow_up, abort, clear_queue, get_commands, bash, abort_bash)
+ACTIONS: Actions = {
+    **name_actions(prompt, steer, follow_up, abort, clear_queue, bash, abort_bash),
+    # The slash commands and skills that a prompt may start with.
+    "get_commands": lambda link, command: {"commands": link.crew.catalogue.list()},
+}

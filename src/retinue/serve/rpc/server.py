@@ -4,7 +4,8 @@ Nothing a caller sends ends the process; only the end of the input does.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Coroutine
+from inspect import isawaitable
 from typing import Any
 
 from msgspec import UNSET
@@ -15,16 +16,11 @@ from retinue.core.events import Compacted, CompactionStarted, Event
 from retinue.serve.jsonl import JsonFrontend
 from retinue.serve.outlet import Outlet
 from retinue.serve.rpc import models, prompts, sessions
-from retinue.serve.rpc.command import RpcCommand, RpcConnection, parse_command
+from retinue.serve.rpc.command import Actions, RpcCommand, RpcConnection, parse_command
 from retinue.serve.rpc.lines import Lines
 from retinue.serve.rpc.questions import Questions, send_notice
 
-Action = Callable[[RpcConnection, RpcCommand], Awaitable[Any]]
-"""Returns the `data` of the answer, UNSET for none. Raises RetinueError for an error answer."""
-
-ACTIONS: Mapping[str, Action] = {
-    action.__name__: action for action in (*prompts.ACTIONS, *sessions.ACTIONS, *models.ACTIONS)
-}
+ACTIONS: Actions = {**prompts.ACTIONS, **sessions.ACTIONS, **models.ACTIONS}
 SWITCHES = frozenset({"new_session", "switch_session", "fork", "clone"})
 """No other command is read while one of these runs."""
 _PACE_S = 0.02
@@ -94,7 +90,8 @@ class RpcServer:
             self._answer_badly(command.id, command.type, f"Unknown command: {shown}")
             return
         try:
-            data = await action(self._link, command)
+            data = action(self._link, command)
+            data = await data if isawaitable(data) else data
         except asyncio.CancelledError:
             # No answer is needed when the connection ends; any other cancellation must be answered.
             if not self._link.is_open:

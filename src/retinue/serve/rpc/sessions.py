@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw
 
 from retinue.core.errors import UsageError
 from retinue.core.jsonline import encode_json
-from retinue.serve.rpc.command import RpcCommand, RpcConnection
+from retinue.serve.rpc.command import Actions, RpcCommand, RpcConnection, name_actions
 from retinue.serve.rpc.models import to_model
 
 T = TypeVar("T")
@@ -92,23 +92,6 @@ async def get_state(link: RpcConnection, command: RpcCommand) -> Any:
     }
 
 
-async def get_messages(link: RpcConnection, command: RpcCommand) -> Any:
-    return {"messages": link.crew.history.list_messages()}
-
-
-async def get_last_assistant_text(link: RpcConnection, command: RpcCommand) -> Any:
-    return {"text": link.crew.history.find_last_text()}
-
-
-async def get_session_stats(link: RpcConnection, command: RpcCommand) -> Any:
-    return link.crew.history.count()
-
-
-async def get_fork_messages(link: RpcConnection, command: RpcCommand) -> Any:
-    """List the user messages from which the session can be forked."""
-    return {"messages": link.crew.history.list_prompts()}
-
-
 async def get_entries(link: RpcConnection, command: RpcCommand) -> Any:
     """All entries, or those after `since`."""
     history = link.crew.history
@@ -149,7 +132,12 @@ def _plan(nodes: list[dict[str, Any]]) -> list[tuple[dict[str, Any] | None, byte
     return planned
 
 
-ACTIONS = (
-    *(get_state, get_messages, get_last_assistant_text, get_session_stats, get_fork_messages, get_entries),
-    *(get_tree, new_session, switch_session, fork, clone, set_session_name, export_html),
-)
+ACTIONS: Actions = {
+    **name_actions(get_state, get_entries, get_tree, new_session, switch_session, fork, clone),
+    **name_actions(set_session_name, export_html),
+    "get_messages": lambda link, command: {"messages": link.crew.history.list_messages()},
+    "get_last_assistant_text": lambda link, command: {"text": link.crew.history.find_last_text()},
+    "get_session_stats": lambda link, command: link.crew.history.count(),
+    # The user messages from which the session can be forked.
+    "get_fork_messages": lambda link, command: {"messages": link.crew.history.list_prompts()},
+}

@@ -13,11 +13,11 @@ from retinue.core.errors import IsolationFailed, ModelError, RetinueError, Usage
 from retinue.core.messages import THINKING_LEVELS, TextContent
 from retinue.core.model import ToolSpec
 from retinue.core.run import Run
-from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.core.tool import ToolContext, ToolResult
 from retinue.engine.admission import SpawnRefused
 from retinue.surfaces.base import OUTPUT_SCHEMA, VERIFY, read_output_schema, read_verify
 from retinue.surfaces.fleet.describe import choose_agent, describe_agent, pick_available
-from retinue.surfaces.fleet.ports import FailedCalls, FleetPorts, Refusal, ScheduleRequest, tell_missing
+from retinue.surfaces.fleet.ports import FailedCalls, FleetPorts, FleetTool, Refusal, tell_missing
 from retinue.surfaces.fleet.request import (
     DEFAULT_AGENT,
     AgentCall,
@@ -49,14 +49,11 @@ class _ResolvedCall(Struct, frozen=True):
     handle: str | None
 
 
-class AgentTool:
-    effect = Effect.DELEGATE
+class AgentTool(FleetTool):
     hint = "Start an agent in the background"
-    guidelines: tuple[str, ...] = ()
 
     def __init__(self, ports: FleetPorts) -> None:
-        self._ports = ports
-        self._caller = ports.caller
+        super().__init__(ports)
         self._retries = ports.retries or FailedCalls(ports.caller.clock)
 
     @cached_property
@@ -164,24 +161,24 @@ class AgentTool:
             raise Refusal("Scheduler is not active in this session yet. Try again after the session has started.")
         # Values that the agent file fixes are not stored: the file is read again when the job fires.
         is_pinned = bool(definition.model) and not definition.is_model_wish
-        wish = ScheduleRequest(
-            schedule=call.schedule,
-            name=call.description,
-            subagent_type=definition.name,
-            prompt=call.prompt,
-            model=None if is_pinned else call.model or None,
-            thinking=call.thinking or None,
-            max_turns=call.max_turns,
-            isolated=call.isolated,
-            isolation=call.isolation if call.isolation == "worktree" else None,
-            output_schema=call.output_schema,
-            max_tokens_total=call.max_tokens_total,
-            max_cost=call.max_cost,
-            grant=self._caller.grant,
-            depth=self._caller.depth,
-        )
         try:
-            job = self._ports.schedule(wish)
+            job = self._ports.schedule(
+                call.schedule,
+                name=call.description,
+                subagent_type=definition.name,
+                prompt=call.prompt,
+                model=None if is_pinned else call.model or None,
+                thinking=call.thinking or None,
+                max_turns=call.max_turns,
+                isolated=call.isolated,
+                isolation=call.isolation if call.isolation == "worktree" else None,
+                output_schema=call.output_schema,
+                max_tokens_total=call.max_tokens_total,
+                max_cost=call.max_cost,
+                # What the run may use that asks for it, and its depth: the scheduled run gets no more and is deeper.
+                grant=self._caller.grant,
+                depth=self._caller.depth or None,
+            )
         except RetinueError as error:
             raise Refusal(str(error)) from error
         next_run = job.next_run or "(unknown)"

@@ -5,19 +5,14 @@ from typing import Any
 
 from retinue.core.errors import RetinueError
 from retinue.core.model import ToolSpec
-from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.surfaces.fleet.ports import FleetPorts, Refusal
+from retinue.core.tool import ToolContext, ToolResult
+from retinue.surfaces.fleet.ports import FleetTool, Refusal
 from retinue.surfaces.fleet.status import to_word
 from retinue.tools.registry import load_description
 
 
-class AnswerTool:
-    effect = Effect.DELEGATE
+class AnswerTool(FleetTool):
     hint = "Answer a question of a background agent"
-    guidelines: tuple[str, ...] = ()
-
-    def __init__(self, ports: FleetPorts) -> None:
-        self._caller = ports.caller
 
     @cached_property
     def spec(self) -> ToolSpec:

@@ -7,8 +7,8 @@ from typing import Any
 from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.run import Run
-from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.surfaces.fleet.ports import FleetPorts
+from retinue.core.tool import ToolContext, ToolResult
+from retinue.surfaces.fleet.ports import FleetTool
 from retinue.surfaces.fleet.status import ACTIVE, SUCCESSES, to_word
 from retinue.tools.registry import load_description
 
@@ -16,13 +16,8 @@ DEFAULT_MINUTES = 5
 SHORT_ID = 8
 
 
-class ClearTool:
-    effect = Effect.DELEGATE
+class ClearTool(FleetTool):
     hint = "Drop finished background agents from the list"
-    guidelines: tuple[str, ...] = ()
-
-    def __init__(self, ports: FleetPorts) -> None:
-        self._caller = ports.caller
 
     @cached_property
     def spec(self) -> ToolSpec:

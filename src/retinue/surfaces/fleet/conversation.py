@@ -1,6 +1,6 @@
 """Renders a run's conversation as plain text: complete for `verbose`, as lines for `peek`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 
 from retinue.core.errors import SessionError
@@ -10,9 +10,9 @@ from retinue.core.messages import (
     CompactionSummaryMessage,
     CustomMessage,
     Message,
-    TextContent,
     ToolResultMessage,
     UserMessage,
+    join_text,
 )
 from retinue.core.run import Run
 from retinue.sessions.log import Session
@@ -70,7 +70,4 @@ def _render_message(message: Message) -> list[str]:
 def _join_text(message: Message) -> str:
     if isinstance(message, CompactionSummaryMessage | BranchSummaryMessage):
         return message.summary
-    content: str | Sequence[object] = getattr(message, "content", "")
-    if isinstance(content, str):
-        return content
-    return "\n".join(block.text for block in content if isinstance(block, TextContent))
+    return join_text(getattr(message, "content", ""))

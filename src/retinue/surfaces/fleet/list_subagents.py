@@ -6,8 +6,8 @@ from typing import Any
 
 from retinue.core.model import ToolSpec
 from retinue.core.run import Run
-from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.surfaces.fleet.ports import FleetPorts
+from retinue.core.tool import ToolContext, ToolResult
+from retinue.surfaces.fleet.ports import FleetTool
 from retinue.surfaces.fleet.request import DEFAULT_AGENT
 from retinue.surfaces.fleet.status import ACTIVE, SUCCESSES, describe_machines, to_word
 from retinue.tools.registry import load_description
@@ -15,13 +15,8 @@ from retinue.tools.registry import load_description
 SHOWN_SUCCESSES = 2
 
 
-class ListTool:
-    effect = Effect.DELEGATE
+class ListTool(FleetTool):
     hint = "List the background agents of this session"
-    guidelines: tuple[str, ...] = ()
-
-    def __init__(self, ports: FleetPorts) -> None:
-        self._caller = ports.caller
 
     @cached_property
     def spec(self) -> ToolSpec:

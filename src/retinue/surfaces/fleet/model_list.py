@@ -6,17 +6,13 @@ from typing import Any
 from retinue.core.figures import format_window
 from retinue.core.model import ModelInfo, ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.surfaces.fleet.ports import FleetPorts
+from retinue.surfaces.fleet.ports import FleetTool
 from retinue.tools.registry import load_description
 
 
-class ModelsTool:
+class ModelsTool(FleetTool):
     effect = Effect.READ
     hint = "List the models that agents can use"
-    guidelines: tuple[str, ...] = ()
-
-    def __init__(self, ports: FleetPorts) -> None:
-        self._caller = ports.caller
 
     @cached_property
     def spec(self) -> ToolSpec:

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, RetinueError
 from retinue.core.figures import count_percent, count_tokens
-from retinue.core.run import Grant, Join, Run
-from retinue.core.tool import Tool, ToolResult
+from retinue.core.run import Join, Run
+from retinue.core.tool import Effect, Tool, ToolResult
 from retinue.engine.limits import Limits
 from retinue.engine.session_path import PathBases
 from retinue.surfaces.base import Caller
@@ -54,27 +54,6 @@ class FleetSettings(Struct, frozen=True):
     """Returns the text of a file, None if it does not exist. Raises RetinueError."""
     grounds: PathBases = field(default_factory=PathBases)
     """Base directories for relative paths in agent files."""
-
-
-class ScheduleRequest(Struct, frozen=True, kw_only=True):
-    """A call to be made later; its values are resolved when it fires."""
-
-    schedule: str
-    name: str
-    subagent_type: str
-    prompt: str
-    model: str | None = None
-    thinking: str | None = None
-    max_turns: int | None = None
-    isolated: bool | None = None
-    isolation: str | None = None
-    output_schema: dict[str, Any] | None = None
-    max_tokens_total: int | None = None
-    max_cost: float | None = None
-    grant: Grant | None = None
-    """What the requesting run may use; the scheduled run gets no more."""
-    depth: int = 0
-    """Depth of the requesting run."""
 
 
 class ScheduledCall(Struct, frozen=True):
@@ -123,8 +102,8 @@ class FleetPorts(Struct, frozen=True):
     """Called each time, because the user may change settings during a session."""
     retries: FailedCalls | None = None
     """Shared by all runs of the main session; None creates one for these tools."""
-    schedule: Callable[[ScheduleRequest], ScheduledCall] | None = None
-    """None while no scheduler is active. Raises RetinueError."""
+    schedule: Callable[..., ScheduledCall] | None = None
+    """Takes a schedule and the members of its job. None while no scheduler is active. Raises RetinueError."""
     check_worktree: Callable[[Path], Awaitable[None]] | None = None
     """Raises RetinueError if the repository around a directory cannot be copied."""
 
@@ -149,6 +128,15 @@ class FleetPorts(Struct, frozen=True):
             return self.caller.resolve_model(str(run.invocation.get("model")), is_choice=True).info.context_window
         except ModelError:
             return None
+
+
+class FleetTool:
+    effect = Effect.DELEGATE
+    guidelines: tuple[str, ...] = ()
+
+    def __init__(self, ports: FleetPorts) -> None:
+        self._ports = ports
+        self._caller = ports.caller
 
 
 class Refusal(RetinueError):

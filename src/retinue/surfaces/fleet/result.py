@@ -9,10 +9,10 @@ from retinue.core.figures import format_duration, format_tokens
 from retinue.core.model import ToolSpec
 from retinue.core.receipt import describe_receipts, render_receipts
 from retinue.core.run import Run
-from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.core.tool import ToolContext, ToolResult
 from retinue.engine.notify import QUESTION_TYPE
 from retinue.surfaces.base import Caller
-from retinue.surfaces.fleet.ports import FleetPorts, Refusal, tell_missing
+from retinue.surfaces.fleet.ports import FleetTool, Refusal, tell_missing
 from retinue.surfaces.fleet.question import ANSWER_HINT, render_question_block
 from retinue.surfaces.fleet.status import ACTIVE, describe_machine, explain_error, name_agent, note_status, to_word
 from retinue.tools.files.ripgrep import find_ripgrep
@@ -66,14 +66,8 @@ async def _watch(caller: Caller, run: Run, timeout_s: float) -> WaitEnd:
         await clock.sleep(min(POLL_S, rest_s))
 
 
-class ResultTool:
-    effect = Effect.DELEGATE
+class ResultTool(FleetTool):
     hint = "Read what a background agent has found"
-    guidelines: tuple[str, ...] = ()
-
-    def __init__(self, ports: FleetPorts) -> None:
-        self._ports = ports
-        self._caller = ports.caller
 
     @cached_property
     def spec(self) -> ToolSpec:

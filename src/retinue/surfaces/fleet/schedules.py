@@ -1,8 +1,9 @@
 """Connects the tool `Agent` to the scheduler: a call becomes a job, and a due job becomes a run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import tzinfo
 from functools import partial
+from typing import Any
 
 from msgspec.structs import asdict, replace
 
@@ -13,26 +14,18 @@ from retinue.features.schedule.parse import parse_schedule
 from retinue.features.schedule.scheduler import JobChange, Ports, Scheduler
 from retinue.features.schedule.zone import LocalZone, to_local
 from retinue.surfaces.fleet.describe import choose_agent
-from retinue.surfaces.fleet.ports import FleetPorts, ScheduledCall, ScheduleRequest
+from retinue.surfaces.fleet.ports import FleetPorts, ScheduledCall
 from retinue.surfaces.fleet.request import AgentCall, BadModel, ModelSelection, pick_model, to_request
 
 
-def open_desk(
-    scheduler: Scheduler, now_ms: Callable[[], int], zone: tzinfo | None = None
-) -> Callable[[ScheduleRequest], ScheduledCall]:
-    """Return a function that creates jobs; it raises RetinueError if a job is invalid."""
-    zone = zone or LocalZone()
-
-    def take(wish: ScheduleRequest) -> ScheduledCall:
-        now = now_ms()
-        schedule = parse_schedule(wish.schedule, to_local(now, zone))
-        options = {**asdict(wish), "depth": wish.depth or None}
-        del options["schedule"]
-        job = create_job(schedule, now_ms=now, **options)
-        scheduler.add(job)
-        return ScheduledCall(job.id, job.name, job.schedule_type, job.next_run or "", schedule.note)
-
-    return take
+def schedule_call(
+    scheduler: Scheduler, now_ms: int, text: str, members: Mapping[str, Any], zone: tzinfo | None = None
+) -> ScheduledCall:
+    """Create a job with these members. Raises RetinueError if it is invalid."""
+    schedule = parse_schedule(text, to_local(now_ms, zone or LocalZone()))
+    job = create_job(schedule, now_ms=now_ms, **members)
+    scheduler.add(job)
+    return ScheduledCall(job.id, job.name, job.schedule_type, job.next_run or "", schedule.note)
 
 
 def open_scheduler_ports(ports: FleetPorts, announce: Callable[[JobChange], None]) -> Ports:

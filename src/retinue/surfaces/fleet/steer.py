@@ -4,20 +4,14 @@ from functools import cached_property
 from typing import Any
 
 from retinue.core.model import ToolSpec
-from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.surfaces.fleet.ports import FleetPorts, Refusal, tell_missing
+from retinue.core.tool import ToolContext, ToolResult
+from retinue.surfaces.fleet.ports import FleetTool, Refusal, tell_missing
 from retinue.surfaces.fleet.status import render_state, to_word
 from retinue.tools.registry import load_description
 
 
-class SteerTool:
-    effect = Effect.DELEGATE
+class SteerTool(FleetTool):
     hint = "Send a message to a running background agent"
-    guidelines: tuple[str, ...] = ()
-
-    def __init__(self, ports: FleetPorts) -> None:
-        self._ports = ports
-        self._caller = ports.caller
 
     @cached_property
     def spec(self) -> ToolSpec:

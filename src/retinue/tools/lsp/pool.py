@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from retinue.sandbox.profile import is_below
 from retinue.tools.lsp.jsonrpc import LspFailed, NoServer
-from retinue.tools.lsp.program import Start, choose_environment
 from retinue.tools.lsp.python_environment import activate, find_environment
-from retinue.tools.lsp.servers import SERVERS, LanguageServer, find_checkout, find_command
+from retinue.tools.lsp.servers import SERVERS, LanguageServer, choose_environment, find_checkout, find_command
 from retinue.tools.lsp.session import LspBounds, LspSession
 from retinue.tools.process_tree import TreeProbe
+from retinue.tools.server_program import Start
 
 if TYPE_CHECKING:
     from retinue.sandbox.confinement import OpenConfinement
@@ -233,8 +234,11 @@ class _ServerSlot:
             )
         environment = choose_environment(ground.environment, find_checkout(place.workspace) or place.workspace)
         environment = activate(self._python, environment) if self._python else environment
-        start = Start(command, place.root, environment, confinement, ground.trees, self._python)
-        line = _Line(LspSession(server, start, bounds))
+        # A project's environment may be a link to anywhere, so only an environment outside the project is made visible.
+        own = self._python if not is_below(self._python, (place.root,)) else ""
+        visible = (os.path.dirname(command[0]), place.root, *filter(None, (own,)))
+        start = Start(command, place.root, environment, confinement, ground.trees, visible)
+        line = _Line(LspSession(server, start, bounds, self._python))
         line.task = group.create_task(self._serve(line, confinement))
         return line
 

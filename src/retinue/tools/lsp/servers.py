@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from retinue.tools.lsp.program import is_outside
+from retinue.core.environment import WRITING, select
 
 _ALIASES = {"pyright": "python", "basedpyright": "python", "ty": "python", "go": "gopls", "rust": "rust-analyzer"}
 _KNOWN_DIRS = ("/usr/local/bin", "/usr/bin", "/opt/homebrew/bin")
@@ -189,3 +189,18 @@ def find_checkout(folder: str) -> str | None:
         if os.path.lexists(each / ".git"):
             return str(each)
     return None
+
+
+def choose_environment(inherited: Mapping[str, str], workspace: str) -> dict[str, str]:
+    """Build a server's environment: no keys, and nothing of the workspace on PATH."""
+    kept = select(inherited, WRITING)
+    folders = [folder for folder in kept.get("PATH", os.defpath).split(os.pathsep) if is_outside(folder, workspace)]
+    return {**kept, "PATH": os.pathsep.join(folders)}
+
+
+def is_outside(path: str, workspace: str) -> bool:
+    """Whether a path is absolute and, with links followed, not in the workspace."""
+    if not os.path.isabs(path):
+        return False
+    real = os.path.realpath(path)
+    return real != workspace and not real.startswith(workspace.rstrip("/") + "/")

@@ -14,9 +14,9 @@ from retinue.core.errors import RetinueError
 from retinue.core.launch import Territory
 from retinue.tools.lsp.documents import Documents, OpenDocument, SourceWatch, Stamp, to_uri
 from retinue.tools.lsp.jsonrpc import JsonRpcClient, LspFailed, ServerTimeout
-from retinue.tools.lsp.program import ServerProgram, Start
 from retinue.tools.lsp.python_environment import find_interpreter
 from retinue.tools.lsp.servers import LanguageServer
+from retinue.tools.server_program import ServerProgram, Start
 
 WATCH_S = 2.0
 """Seconds between two checks for changed files."""
@@ -75,11 +75,12 @@ class LspBounds:
 class LspSession:
     """One server from its start to its end."""
 
-    def __init__(self, server: LanguageServer, start: Start, bounds: LspBounds) -> None:
+    def __init__(self, server: LanguageServer, start: Start, bounds: LspBounds, python: str = "") -> None:
+        """`python` is the folder of the project's environment, for a Python server."""
         self.server = server
         self.root = start.root
         self.program_name = os.path.basename(start.argv[0])
-        self._python = find_interpreter(start.python) if start.python else ""
+        self._python = find_interpreter(python) if python else ""
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
         self.client = JsonRpcClient(self._write, self._answer, self._hear)

@@ -2,7 +2,7 @@ import pytest
 
 from retinue.core.environment import SERVER, select
 from retinue.core.tool import Effect
-from retinue.features.mcp.program import find_command
+from retinue.features.mcp.connection import find_command
 from retinue.features.mcp.server import McpFailed, McpServer, find_server, name_tools
 
 

@@ -1,4 +1,4 @@
-"""Runs a language server as a process: its input, its error output, and a guaranteed end of its process tree.
+"""Runs a language or MCP server as a process: its input, its error output, and a guaranteed end of its process tree.
 
 Must not know the protocol.
 """
@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from retinue.core.environment import WRITING, select
+from msgspec.structs import replace
+
 from retinue.core.launch import Confinement
-from retinue.sandbox.profile import is_below
-from retinue.tools.process import Exit, ProcessCommand, run_process, to_command
+from retinue.tools.process import ProcessCommand, run_process, to_command
 from retinue.tools.process_tree import Tree, TreeProbe
 from retinue.tools.truncate import render_size
 
@@ -31,29 +31,19 @@ class Start:
     confinement: Confinement | None
     """The sandbox it runs in; None: no sandbox."""
     trees: TreeProbe
-    python: str = ""
-    """The folder of the project's environment, for a Python server."""
-
-
-def choose_environment(inherited: Mapping[str, str], workspace: str) -> dict[str, str]:
-    """Build a server's environment: no keys, and nothing of the workspace on PATH."""
-    kept = select(inherited, WRITING)
-    folders = [folder for folder in kept.get("PATH", os.defpath).split(os.pathsep) if is_outside(folder, workspace)]
-    return {**kept, "PATH": os.pathsep.join(folders)}
-
-
-def is_outside(path: str, workspace: str) -> bool:
-    """Whether a path is absolute and, with links followed, not in the workspace."""
-    if not os.path.isabs(path):
-        return False
-    real = os.path.realpath(path)
-    return real != workspace and not real.startswith(workspace.rstrip("/") + "/")
+    visible: Sequence[str] = ()
+    """Paths that the sandbox must show."""
+    passes_all: bool = False
+    """Whether it gets its whole environment; otherwise the sandbox passes what commands may have."""
+    grace_s: float = 0.0
+    """Delay between SIGTERM and SIGKILL on cancellation; 0: SIGKILL at once."""
 
 
 class ServerProgram:
     """The process of a server."""
 
     def __init__(self, start: Start, on_output: Callable[[bytes], bool]) -> None:
+        """`on_output` gets no bytes when the server has closed its output, and returns True to have it killed."""
         self._start = start
         self._on_output = on_output
         self._input: _PipeWriter | None = None
@@ -91,29 +81,37 @@ class ServerProgram:
     async def _prepare(self, held: ExitStack, stdin: int) -> tuple[ProcessCommand, Tree]:
         start = self._start
         if start.confinement is None:
-            return ProcessCommand(start.argv, start.root, start.environment, stdin=stdin), await start.trees.find()
-        # A project's environment may be a link to anywhere, so only an environment outside the project is made visible.
-        own = start.python if not is_below(start.python, (start.root,)) else ""
-        visible = (os.path.dirname(start.argv[0]), start.root, *filter(None, (own,)))
-        launch = start.confinement.wrap(start.argv, start.environment, start.root, visible=visible)
-        return to_command(held.enter_context(launch), stdin=stdin)
+            plain = ProcessCommand(start.argv, start.root, start.environment, stdin=stdin, tells_end=True)
+            return plain, await start.trees.find()
+        launch = start.confinement.wrap(start.argv, start.environment, start.root, visible=start.visible)
+        command, tree = to_command(held.enter_context(launch), stdin=stdin)
+        env = {**start.environment, **launch.env} if start.passes_all else launch.env
+        return replace(command, env=env, tells_end=True), tree
 
     async def _run(self, command: ProcessCommand, tree: Tree) -> str:
+        grace_s = self._start.grace_s
         try:
-            ended = await run_process(command, on_output=self._on_output, on_error=self._note, tree=tree)
-        except OSError as error:
-            return f"it cannot be started: {error.strerror or error}"
-        return self._describe(ended)
+            ended = await run_process(
+                command,
+                on_output=self._on_output,
+                on_error=self._note,
+                tree=tree,
+                find_grace_s=(lambda: grace_s) if grace_s else None,
+            )
+        except (OSError, ValueError) as error:
+            return f"it cannot be started: {getattr(error, 'strerror', None) or error}"
+        if ended.exceeded_memory:
+            return f"the sandbox killed it: it used more than {render_size(ended.exceeded_memory)} of memory"
+        how = f"it was killed by {ended.signal_name}" if ended.signal_name else f"it exited with status {ended.code}"
+        return self.explain(how)
 
     def _note(self, data: bytes) -> None:
         self._complaint = (self._complaint + data)[-MAX_COMPLAINT:]
 
-    def _describe(self, ended: Exit) -> str:
+    def explain(self, how: str) -> str:
+        """Add the last line of its error output to how it ended."""
         text = self._complaint.decode("utf-8", "replace").strip()
         last = "".join(char if char.isprintable() else " " for char in text.rpartition("\n")[2])[:300].strip()
-        if ended.exceeded_memory:
-            return f"the sandbox killed it: it used more than {render_size(ended.exceeded_memory)} of memory"
-        how = f"it was killed by {ended.signal_name}" if ended.signal_name else f"it exited with status {ended.code}"
         return f"{how}: {last}" if last else how
 
 
