@@ -15,7 +15,7 @@ from retinue.core.run import Reason
 from retinue.engine.model_choice import Ask, LastingWrapper, replace_model
 from retinue.engine.scope import Scope
 from retinue.engine.warm_up import WarmUp
-from retinue.models.gate import Gates, LimitPause, Passage
+from retinue.models.gate import Gates, LimitPause, Passage, name_gate
 from retinue.models.retry import RetryPolicy
 
 
@@ -49,6 +49,8 @@ class LimitWait:
         self._clock = clock
         self._publish = publish
         self._is_held = False
+        self.is_asking = False
+        """Whether a call is under way."""
         self._fallbacks = fallbacks or Fallbacks()
         self._warm_up = warm_up
         self._wrapped: tuple[Model, Model | None] | None = None
@@ -94,7 +96,7 @@ class LimitWait:
             try:
                 reply = await self._send(model, request, draft)
             except BaseException:
-                self._gates.give_up(passage)
+                self.give_up(passage)
                 raise
             is_refused = self.leave(passage, model.info, reply.failure)
             await self._gates.share(passage, model.info)
@@ -118,6 +120,7 @@ class LimitWait:
         self._tell_substitute("" if model is own else model.info.ref, own)
         if not passage.is_probe:
             self._end()
+        self.is_asking = True
         return model, passage
 
     async def _enter(
@@ -129,14 +132,22 @@ class LimitWait:
         finally:
             self._release()
 
+    async def wait_for(self, provider: str, until_ms: int) -> None:
+        """Wait for a limit that a child process has reached at a provider which the run itself does not ask."""
+        info = ModelInfo(provider, "", "", account=self._run_id)  # a gate of its own: the run does not know the key
+        self._gates.restore(LimitPause(name_gate(info), provider, until_ms))
+        self.leave(await self._enter(info) or Passage(), info, None)
+
     def leave(self, passage: Passage, info: ModelInfo, failure: Failure | None) -> bool:
         """Record the result of a call; returns whether a limit refused it."""
+        self.is_asking = False
         is_refused = self._gates.leave(passage, info, failure, self._find_policy())
         if not is_refused:
             self._end()
         return is_refused
 
     def give_up(self, passage: Passage) -> None:
+        self.is_asking = False
         self._gates.give_up(passage)
 
     def _measure_patience(self, pause: LimitPause) -> float | None:

@@ -75,8 +75,8 @@ class ExternalRun(LiveRun):
         self._draws: ProcessReservations | None = None
         """What our child process has reserved of the budget; None for pi, whose usage is counted after each reply."""
         self._report = ProcessReport()
-        self._refusal: Failure | None = None
-        """The usage limit that the child has reached."""
+        self._refused: tuple[str, int] | None = None
+        """The usage limit that the child has reached: the provider, and until when in milliseconds."""
         self._passage: Passage | None = None
         self._model = setup.model
         """The model that the child asks: its own, or a fallback model."""
@@ -120,7 +120,7 @@ class ExternalRun(LiveRun):
 
         Without a task it continues the work in its session.
         """
-        self._refusal = None
+        self._refused = None
         self._model, self._passage = await self.limit_wait.choose(self.setup.model)
         try:
             async with AsyncExitStack() as sockets:
@@ -128,11 +128,19 @@ class ExternalRun(LiveRun):
         except BaseException:
             self._settle_passage(None)
             raise
-        if ended.code == LIMIT_STATUS and self._refusal is not None:
-            self._settle_passage(self._refusal)
-            return None
-        self._settle_passage(None)
-        return ended
+        if ended.code != LIMIT_STATUS or self._refused is None:
+            self._settle_passage(None)
+            return ended
+        provider, until_ms = self._refused
+        wait_s = (until_ms - self._clock.now_ms()) / 1000
+        if provider == self._model.info.provider:
+            wait_s = max(wait_s, self.setup.retry.max_agent_delay_ms / 1000 + 1)
+            failure = Failure("rate", f"{provider}: usage limit", retryable=True, retry_after_s=wait_s)
+            self._settle_passage(failure)
+        else:  # one of its children asks another provider
+            self._settle_passage(None)
+            await self.limit_wait.wait_for(provider, max(until_ms, self._clock.now_ms() + 5000))
+        return None
 
     def _settle_passage(self, failure: Failure | None) -> None:
         """Tell the other runs what the child has learnt about the limit of its provider."""
@@ -217,9 +225,7 @@ class ExternalRun(LiveRun):
         """Remember the usage limit that the child has reached; its first reply shows that there is none."""
         until_ms, message = record.get("until"), record.get("message")
         if record.get("type") == "subagents:waiting" and isinstance(until_ms, int):
-            wait_s = max(1.0, (until_ms - self._clock.now_ms()) / 1000, self.setup.retry.max_agent_delay_ms / 1000 + 1)
-            text = f"{record.get('provider')}: usage limit"
-            self._refusal = Failure("rate", text, retryable=True, retry_after_s=wait_s)
+            self._refused = str(record.get("provider")), until_ms
         elif record.get("type") == "turn_end" and isinstance(message, dict) and message.get("stopReason") in _ANSWERED:
             self._settle_passage(None)
 
