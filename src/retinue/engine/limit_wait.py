@@ -15,7 +15,7 @@ from retinue.core.run import Reason
 from retinue.engine.model_choice import Ask, LastingWrapper, replace_model
 from retinue.engine.scope import Scope
 from retinue.engine.warm_up import WarmUp
-from retinue.models.gate import Gates, LimitPause, Passage, name_gate
+from retinue.models.gate import Gates, LimitPause, Passage
 from retinue.models.retry import RetryPolicy
 
 
@@ -132,10 +132,15 @@ class LimitWait:
         finally:
             self._release()
 
-    async def wait_for(self, provider: str, until_ms: int) -> None:
-        """Wait for a limit that a child process has reached at a provider which the run itself does not ask."""
+    async def close(self, passage: Passage, info: ModelInfo, provider: str, until_ms: int) -> None:
+        """Record a limit that a child process has reached; at a provider that the run does not ask, wait for it."""
+        if provider == info.provider:
+            self.is_asking = False
+            self._gates.close(passage, info, until_ms)
+            return
+        self.leave(passage, info, None)
         info = ModelInfo(provider, "", "", account=self._run_id)  # a gate of its own: the run does not know the key
-        self._gates.restore(LimitPause(name_gate(info), provider, until_ms))
+        self._gates.close(Passage(), info, until_ms)
         self.leave(await self._enter(info) or Passage(), info, None)
 
     def leave(self, passage: Passage, info: ModelInfo, failure: Failure | None) -> bool:

@@ -15,7 +15,7 @@ from retinue.core.environment import BUDGET_FD, LIMITS_DIR, QUESTION_FD
 from retinue.core.errors import RetinueError, quote
 from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
 from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage
-from retinue.core.model import Failure, ModelInfo
+from retinue.core.model import ModelInfo
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import SharedTool
 from retinue.core.tool_table import ASK
@@ -126,27 +126,20 @@ class ExternalRun(LiveRun):
             async with AsyncExitStack() as sockets:
                 ended = await self._run(text, await self._open_sockets(sockets))
         except BaseException:
-            self._settle_passage(None)
+            self._settle_passage()
             raise
         if ended.code != LIMIT_STATUS or self._refused is None:
-            self._settle_passage(None)
+            self._settle_passage()
             return ended
-        provider, until_ms = self._refused
-        wait_s = (until_ms - self._clock.now_ms()) / 1000
-        if provider == self._model.info.provider:
-            wait_s = max(wait_s, self.setup.retry.max_agent_delay_ms / 1000 + 1)
-            failure = Failure("rate", f"{provider}: usage limit", retryable=True, retry_after_s=wait_s)
-            self._settle_passage(failure)
-        else:  # one of its children asks another provider
-            self._settle_passage(None)
-            await self.limit_wait.wait_for(provider, max(until_ms, self._clock.now_ms() + 5000))
+        passage, self._passage = self._passage or Passage(), None
+        await self.limit_wait.close(passage, self._model.info, *self._refused)
         return None
 
-    def _settle_passage(self, failure: Failure | None) -> None:
-        """Tell the other runs what the child has learnt about the limit of its provider."""
+    def _settle_passage(self) -> None:
+        """Tell the other runs that the provider of the child accepts requests."""
         passage, self._passage = self._passage, None
-        if failure is not None or passage is not None:
-            self.limit_wait.leave(passage or Passage(), self._model.info, failure)
+        if passage is not None:
+            self.limit_wait.leave(passage, self._model.info, None)
 
     async def _open_sockets(self, stack: AsyncExitStack) -> dict[str, int]:
         """Open what the process needs of this one; returns the descriptors by the variables that name them."""
@@ -227,7 +220,7 @@ class ExternalRun(LiveRun):
         if record.get("type") == "subagents:waiting" and isinstance(until_ms, int):
             self._refused = str(record.get("provider")), until_ms
         elif record.get("type") == "turn_end" and isinstance(message, dict) and message.get("stopReason") in _ANSWERED:
-            self._settle_passage(None)
+            self._settle_passage()
 
     def _check(self, record: dict[str, Any]) -> None:
         """Count what a reply used, and stop the child if a limit is exceeded."""
