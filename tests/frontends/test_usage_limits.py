@@ -147,6 +147,36 @@ def test_process_child_waits_and_continues(place):
         assert "Child report." in ends[0]["result"]
 
 
+@pytest.mark.parametrize("runner", ["process", "durable"])
+def test_slow_probe_is_not_ended(place, runner):
+    (place.agent_dir / "subagents.json").write_text(json.dumps({"runner": runner}))
+    late = {**limit(1.2, "Child report.", last_user="look around"), "delay_ms": 1500}
+    with serve(place, {"calls": [SPAWN]}, late, {"text": "Started."}, {"text": "All done."}) as server:
+        done = ask(place, "Delegate")
+        for _ in range(20):
+            if done.status != 75:
+                break
+            done = place.run("-p", "-c", timeout_s=20)
+        assert (done.status, done.stdout, len(server.requests)) == (0, "All done.\n", 5), done.stderr
+
+
+def test_process_waits_for_the_provider_of_its_child(place):
+    agents = place.agent_dir / "agents"
+    agents.mkdir()
+    (agents / "lead.md").write_text("---\ndescription: leads\nallowed_subagents: leaf\nmodel: second/n\n---\nLead.")
+    (agents / "leaf.md").write_text("---\ndescription: works\nmodel: mock/m\n---\nWork.")
+    spawn = {"calls": [{"name": "Agent", "arguments": {"subagent_type": "leaf", "prompt": "dig"}}]}
+    lead = {"calls": [{"name": "Agent", "arguments": {"subagent_type": "lead", "prompt": "look around"}}]}
+    said = {"text": "Started."}
+    pairs = [("^look around", spawn), ("^look around", said), ("Delegate", lead), ("Delegate", said)]
+    others = {"replies": [{**reply, "match": {"last_user": words}} for words, reply in pairs]}
+    with MockServer.in_thread(others) as other, serve(place, {**limit(3600), "match": {"last_user": "dig"}}):
+        add_second(place, other, fallbackModels=[], runner="process")
+        done = place.run("-p", "--mode", "json", "--model", "second/n", "Delegate", timeout_s=20)
+        waiting = [(record.get("description"), record["provider"]) for record in done.lines if "until" in record]
+        assert (done.status, waiting) == (75, [("look around", "mock")]), done.stderr
+
+
 def test_processes_tell_each_other_of_a_limit(place):
     (place.agent_dir / "subagents.json").write_text(json.dumps({"runner": "process"}))
     tasks = [{"subagent_type": "general-purpose", "prompt": f"look {name}", "description": name} for name in "ab"]

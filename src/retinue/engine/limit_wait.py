@@ -49,6 +49,8 @@ class LimitWait:
         self._clock = clock
         self._publish = publish
         self._is_held = False
+        self.is_asking = False
+        """Whether a call is under way."""
         self._fallbacks = fallbacks or Fallbacks()
         self._warm_up = warm_up
         self._wrapped: tuple[Model, Model | None] | None = None
@@ -94,7 +96,7 @@ class LimitWait:
             try:
                 reply = await self._send(model, request, draft)
             except BaseException:
-                self._gates.give_up(passage)
+                self.give_up(passage)
                 raise
             is_refused = self.leave(passage, model.info, reply.failure)
             await self._gates.share(passage, model.info)
@@ -118,6 +120,7 @@ class LimitWait:
         self._tell_substitute("" if model is own else model.info.ref, own)
         if not passage.is_probe:
             self._end()
+        self.is_asking = True
         return model, passage
 
     async def _enter(
@@ -129,14 +132,27 @@ class LimitWait:
         finally:
             self._release()
 
+    async def close(self, passage: Passage, info: ModelInfo, provider: str, until_ms: int) -> None:
+        """Record a limit that a child process has reached; at a provider that the run does not ask, wait for it."""
+        if provider == info.provider:
+            self.is_asking = False
+            self._gates.close(passage, info, until_ms)
+            return
+        self.leave(passage, info, None)
+        info = ModelInfo(provider, "", "", account=self._run_id)  # a gate of its own: the run does not know the key
+        self._gates.close(Passage(), info, until_ms)
+        self.leave(await self._enter(info) or Passage(), info, None)
+
     def leave(self, passage: Passage, info: ModelInfo, failure: Failure | None) -> bool:
         """Record the result of a call; returns whether a limit refused it."""
+        self.is_asking = False
         is_refused = self._gates.leave(passage, info, failure, self._find_policy())
         if not is_refused:
             self._end()
         return is_refused
 
     def give_up(self, passage: Passage) -> None:
+        self.is_asking = False
         self._gates.give_up(passage)
 
     def _find_longest_wait(self, pause: LimitPause) -> float | None:

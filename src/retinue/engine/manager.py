@@ -363,8 +363,10 @@ class Manager:
 
     def _is_still(self, run: Run) -> bool:
         live = self._live.get(run.id)
-        is_idle = run.status is not Status.RUNNING or run.id in self._returning
-        return is_idle or (live is not None and live.is_still and not live.inbox)
+        if live is None:
+            return run.id not in self._begun and (run.status is not Status.RUNNING or run.id in self._returning)
+        # A probe is a call that may end the wait.
+        return not live.limit_wait.is_asking if run.status is Status.WAITING else live.is_still and not live.inbox
 
     @property
     def is_left(self) -> bool:

@@ -49,8 +49,8 @@ _NO_CREDIT = (
     r"|have any credits|spend(?:ing)? (?:cap|limit)|exceeded_current_quota_error|arrearage|account suspended"
 )
 # Also an empty account, unless the provider says when it can be asked again: some word a rate limit like this.
-_NO_QUOTA = r"(?i)exceeded your current quota|quota exceeded|billing|payment|usage limit reached|usage_limit_reached"
-_USAGE_LIMIT = r"(?i)usage limits?\b"
+_NO_QUOTA = r"(?i)exceeded your current quota|quota exceeded|billing|payment|usage[ _]limit[ _]reached"
+_USAGE_LIMIT = r"(?i)usage[ _]limit"
 
 _NO_NAMES = ("", "error", "None")
 # Error types and codes of the APIs, in error bodies and in error events inside a stream.
@@ -170,6 +170,8 @@ def _fail_by_kind(
         (is_refused or kind in ("request", "auth")) and (status == 402 or re.search(_NO_CREDIT, text))
     ):
         advice = "the account has no credit or quota left for this; add credit, or choose another model or key"
+        if re.search(_USAGE_LIMIT, text) and status != 402 and not re.search(_NO_CREDIT, text):
+            advice = "the provider does not say until when; try later, or choose another model or key"
         return fail(info, "rate", text, status=status, retryable=False, advice=advice)
     if kind in ("request", "auth") and retry_after_s is not None and re.search(_USAGE_LIMIT, text):
         kind = "rate"  # Anthropic answers 400 if the limit that the customer has set is reached

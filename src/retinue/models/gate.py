@@ -187,6 +187,13 @@ class Gates:
             self._widen(gate, is_success=failure is None)
         return False
 
+    def close(self, passage: Passage, info: ModelInfo, until_ms: int) -> None:
+        """Record that a child process was refused until a time; in whole seconds, because each measures its own."""
+        if passage.gate is not None:
+            passage.gate.asking -= 1
+        until_ms = max(until_ms, self._clock.now_ms()) // 1000 * 1000 + 1000
+        self._close(LimitPause(name_gate(info), info.provider, until_ms))
+
     def give_up(self, passage: Passage) -> None:
         """Record that a call was cancelled, so that its result is unknown."""
         if passage.gate is not None:

@@ -41,9 +41,9 @@ _BAR = late_pattern(r"(?i)limit reached\|(\d{10,13})\b")
 def find_reset_s(headers: Mapping[str, str], error: Mapping[str, Any] | None, text: str, now_s: float) -> float | None:
     """Seconds until the provider can be asked again; None if it does not say. `text` is the message of the error."""
     told = next(_list_body(error or {}, now_s), None)
-    if told is not None and told < _NEAR_S and _is_daily(error or {}):
+    if (told or 0) < _NEAR_S and _is_daily(error or {}):
         midnight = datetime.fromtimestamp(now_s, _find_zone(_DAILY_ZONE)).replace(hour=0, minute=0, second=0)
-        return (midnight + timedelta(days=1)).timestamp() - now_s  # RetryInfo names some seconds only
+        return (midnight + timedelta(days=1)).timestamp() - now_s  # RetryInfo names some seconds at most
     if told is None:
         told = _read_headers(headers, now_s)
     return _read_text(text, now_s) if told is None else told

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from retinue.core.model import Failure, ModelInfo
-from retinue.models.gate import Gates, LimitPause, name_account, name_gate
+from retinue.models.gate import Gates, LimitPause, Passage, name_account, name_gate
 from retinue.models.retry import RetryPolicy
 from retinue.testing.clock import FakeClock
 
@@ -132,3 +132,23 @@ async def test_short_refusal_without_limit_is_no_limit():
     failure = Failure("rate", "x", retryable=True, retry_after_s=60)
     assert not gates.leave(await gates.enter(INFO), INFO, failure, POLICY)
     assert gates.find_pause(INFO) is None
+
+
+async def test_refusals_of_processes_are_not_prolonged():
+    clock = FakeClock()
+    gates, now_ms = Gates(clock), clock.now_ms()
+    for told_ms in (now_ms + 30_000, now_ms + 30_400, now_ms - 5_000):
+        gates.close(Passage(), INFO, told_ms)
+    (pause,) = gates.list_pauses()
+    assert now_ms + 30_400 <= pause.until_ms <= now_ms + 31_400
+    passage = None
+
+    async def enter():
+        nonlocal passage
+        passage = await gates.enter(INFO)
+
+    task = asyncio.create_task(enter())
+    await clock.advance(32)
+    assert passage is not None and task.done()
+    gates.close(passage, INFO, now_ms)
+    assert 0 < gates.list_pauses()[0].until_ms - clock.now_ms() <= 1000

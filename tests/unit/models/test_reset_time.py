@@ -118,6 +118,11 @@ def test_texts_of_empty_accounts_are_known(status, error):
     assert not failure.retryable and "no credit or quota left" in failure.message
 
 
+def test_usage_limit_without_a_time_is_no_empty_account():
+    failure = classify_response(INFO, 429, {}, orjson.dumps({"error": CODEX}))
+    assert not failure.retryable and "does not say until when" in failure.message and "credit" not in failure.message
+
+
 def test_empty_account_in_a_stream_is_known():
     failure = classify_event(INFO, {"type": "billing_error", "message": "Your credit balance is too low"})
     assert not failure.retryable and "no credit or quota left" in failure.message
@@ -174,6 +179,7 @@ def per(period, value="20"):
         ({}, {"message": "Please wait 2 hours."}, 7200),
         ({}, {"message": "resets at 25:99 on Feb 31"}, None),
         ({}, per("Day"), 16 * 3600 + 46 * 60 + 40),
+        ({}, {**per("Day"), "details": per("Day")["details"][:1]}, 16 * 3600 + 46 * 60 + 40),
         ({}, per("Minute"), 36),
         ({}, per("Day", "0"), 36),
     ],

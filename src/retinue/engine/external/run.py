@@ -15,7 +15,7 @@ from retinue.core.environment import BUDGET_FD, LIMITS_DIR, QUESTION_FD
 from retinue.core.errors import RetinueError, quote
 from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
 from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage, join_text
-from retinue.core.model import Failure, ModelInfo
+from retinue.core.model import ModelInfo
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import SharedTool
 from retinue.core.tool_table import ASK
@@ -75,8 +75,8 @@ class ExternalRun(LiveRun):
         self._draws: ProcessReservations | None = None
         """What our child process has reserved of the budget; None for pi, whose usage is counted after each reply."""
         self._report = ProcessReport()
-        self._refusal: Failure | None = None
-        """The usage limit that the child has reached."""
+        self._refused: tuple[str, int] | None = None
+        """The usage limit that the child has reached: the provider, and until when in milliseconds."""
         self._passage: Passage | None = None
         self._model = setup.model
         """The model that the child asks: its own, or a fallback model."""
@@ -120,25 +120,26 @@ class ExternalRun(LiveRun):
 
         Without a task it continues the work in its session.
         """
-        self._refusal = None
+        self._refused = None
         self._model, self._passage = await self.limit_wait.choose(self.setup.model)
         try:
             async with AsyncExitStack() as sockets:
                 ended = await self._run(text, await self._open_sockets(sockets))
         except BaseException:
-            self._settle_passage(None)
+            self._settle_passage()
             raise
-        if ended.code == LIMIT_STATUS and self._refusal is not None:
-            self._settle_passage(self._refusal)
-            return None
-        self._settle_passage(None)
-        return ended
+        if ended.code != LIMIT_STATUS or self._refused is None:
+            self._settle_passage()
+            return ended
+        passage, self._passage = self._passage or Passage(), None
+        await self.limit_wait.close(passage, self._model.info, *self._refused)
+        return None
 
-    def _settle_passage(self, failure: Failure | None) -> None:
-        """Tell the other runs what the child has learnt about the limit of its provider."""
+    def _settle_passage(self) -> None:
+        """Tell the other runs that the provider of the child accepts requests."""
         passage, self._passage = self._passage, None
-        if failure is not None or passage is not None:
-            self.limit_wait.leave(passage or Passage(), self._model.info, failure)
+        if passage is not None:
+            self.limit_wait.leave(passage, self._model.info, None)
 
     async def _open_sockets(self, stack: AsyncExitStack) -> dict[str, int]:
         """Open what the process needs of this one; returns the descriptors by the variables that name them."""
@@ -217,11 +218,9 @@ class ExternalRun(LiveRun):
         """Remember the usage limit that the child has reached; its first reply shows that there is none."""
         until_ms, message = record.get("until"), record.get("message")
         if record.get("type") == "subagents:waiting" and isinstance(until_ms, int):
-            wait_s = max(1.0, (until_ms - self._clock.now_ms()) / 1000, self.setup.retry.max_agent_delay_ms / 1000 + 1)
-            text = f"{record.get('provider')}: usage limit"
-            self._refusal = Failure("rate", text, retryable=True, retry_after_s=wait_s)
+            self._refused = str(record.get("provider")), until_ms
         elif record.get("type") == "turn_end" and isinstance(message, dict) and message.get("stopReason") in _ANSWERED:
-            self._settle_passage(None)
+            self._settle_passage()
 
     def _check(self, record: dict[str, Any]) -> None:
         """Count what a reply used, and stop the child if a limit is exceeded."""
