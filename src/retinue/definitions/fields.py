@@ -300,9 +300,9 @@ def is_other_type(value: Scalar) -> bool:
     return not value.is_quoted and (plain.lower() in ("true", "false") or _NUMBER.match(plain) is not None)
 
 
-def show(value: Value) -> str:
+def show(value: Value | None, limit: int = 80) -> str:
     if isinstance(value, Scalar):
-        return "nothing" if value.is_null else quote(value.text)
+        return "nothing" if value.is_null else quote(value.text, limit)
     return "an object" if isinstance(value, YamlTable) else "a list"
 
 
