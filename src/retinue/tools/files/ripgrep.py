@@ -51,11 +51,7 @@ class Ripgrep:
     def __init__(self, trees: TreeProbe, *, program: str | None = None, timeout_s: float = 30.0) -> None:
         self._trees = trees
         self._program = program
-        self._timeout_s = timeout_s
-
-    @property
-    def timeout_s(self) -> float:
-        return self._timeout_s
+        self.timeout_s = timeout_s
 
     async def run(
         self,
@@ -91,7 +87,7 @@ class Ripgrep:
                     command,
                     on_output=records.take,
                     on_error=keep_error,
-                    timeout_s=self._timeout_s,
+                    timeout_s=self.timeout_s,
                     grace_s=0,
                     tree=tree,
                     read_size=_READ_SIZE,
