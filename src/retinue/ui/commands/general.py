@@ -13,7 +13,6 @@ from retinue.app import open_folder
 from retinue.core.errors import UsageError, quote
 from retinue.ui.default_keys import Hotkey, show_key
 from retinue.ui.formats import clean, clean_line
-from retinue.ui.interrupt import count_working
 from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.themes import AUTO, THEMES, to_setting
 
@@ -128,7 +127,7 @@ async def choose_approvals(app: "RetinueApp", words: str) -> None:
     if not chosen:
         return
     crew.approvals = chosen
-    is_late = now == "never" != chosen and count_working(crew.session_runs.runs)
+    is_late = now == "never" != chosen and link.working
     link.note(f"approvals: {chosen}" + ("; agents that already run continue without questions" if is_late else ""))
 
 
