@@ -15,16 +15,6 @@ from retinue.core.model import ModelInfo
 from retinue.tools.process_tree import find_program
 
 
-def export_nothing(info: ModelInfo) -> Mapping[str, str]:
-    """For models that need no key."""
-    return {}
-
-
-def export_no_tools(tools: Collection[str]) -> Mapping[str, str]:
-    """For tools that need no key."""
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class ProcessContext:
     """What the child processes of one main agent are started with."""
@@ -36,9 +26,9 @@ class ProcessContext:
     """A name on PATH or an absolute path."""
     marks: Mapping[str, str] = field(default_factory=dict)
     """Variables that tell every child what it may do."""
-    export_key: Callable[[ModelInfo], Mapping[str, str]] = export_nothing
+    export_key: Callable[[ModelInfo], Mapping[str, str]] = lambda info: {}
     """Returns the variables with the key of a model."""
-    export_tools: Callable[[Collection[str]], Mapping[str, str]] = export_no_tools
+    export_tools: Callable[[Collection[str]], Mapping[str, str]] = lambda tools: {}
     """Returns the variables with the keys of our tools."""
     trusted: bool | None = False
     """Whether the project's configuration is used; None if undecided, then the child decides itself."""
