@@ -5,13 +5,14 @@ Nothing is loaded from the workspace, neither a program nor a Python module. MUS
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from retinue.core.environment import CHILD, select
 from retinue.core.errors import RetinueError, quote
 from retinue.core.model import ModelInfo
+from retinue.sandbox.profile import is_below
 from retinue.tools.process_tree import find_program
 
 
@@ -76,9 +77,4 @@ class ProcessContext:
         """Return the PATH directories into which a repository cannot have put programs."""
         ours = [os.path.realpath(self.workspace), os.path.realpath(cwd)]
         folders = self.environment.get("PATH", os.defpath).split(os.pathsep)
-        return [folder for folder in folders if os.path.isabs(folder) and not _is_inside(folder, ours)]
-
-
-def _is_inside(folder: str, roots: Iterable[str]) -> bool:
-    real = os.path.realpath(folder)
-    return any(real == root or real.startswith(f"{root.rstrip(os.sep)}{os.sep}") for root in roots)
+        return [folder for folder in folders if os.path.isabs(folder) and not is_below(os.path.realpath(folder), ours)]

@@ -145,15 +145,13 @@ def find_ripgrep(workspace: Path) -> str:
     """Return the path of ripgrep: from our own wheel, else the system's, else one on PATH outside the workspace."""
     import sysconfig
 
+    from retinue.sandbox.profile import is_below
+
     own = (os.path.dirname(sys.executable or ""), sysconfig.get_path("scripts"))
     inside = os.path.realpath(workspace)
     path = os.environ.get("PATH", "").split(os.pathsep)
-    trusted = [folder for folder in path if os.path.isabs(folder) and not _is_within(os.path.realpath(folder), inside)]
+    trusted = [folder for folder in path if os.path.isabs(folder) and not is_below(os.path.realpath(folder), (inside,))]
     return find_program("rg", [*filter(None, own), *SYSTEM_DIRS, *trusted])
-
-
-def _is_within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def ignore_arguments(folder: str) -> list[str]:

@@ -44,10 +44,7 @@ def choose_environment(inherited: Mapping[str, str], workspace: str) -> dict[str
 
 def is_outside(path: str, workspace: str) -> bool:
     """Whether a path is absolute and, with links followed, not in the workspace."""
-    if not os.path.isabs(path):
-        return False
-    real = os.path.realpath(path)
-    return real != workspace and not real.startswith(workspace.rstrip("/") + "/")
+    return os.path.isabs(path) and not is_below(os.path.realpath(path), (workspace,))
 
 
 class ServerProgram:
