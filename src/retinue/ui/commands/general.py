@@ -9,7 +9,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from retinue.app import open_folder
 from retinue.core.errors import UsageError, quote
 from retinue.ui.default_keys import Hotkey, show_key
 from retinue.ui.formats import clean, clean_line
@@ -133,7 +132,9 @@ async def choose_approvals(app: "RetinueApp", words: str) -> None:
 
 async def decide_trust(app: "RetinueApp", words: str) -> None:
     """Decide whether this folder's own configuration is used, from the next start on."""
-    folder = open_folder(None)
+    from retinue.app import DecidedFolder
+
+    folder = DecidedFolder()
     project, trust = folder.read(approve=None)
     now = "trusted" if trust.trusted else "not trusted"
     rows = [
