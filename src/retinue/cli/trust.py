@@ -10,7 +10,7 @@ from typing import Literal
 
 from retinue.cli.options import Options
 from retinue.cli.prompts import to_request
-from retinue.cli.voice import say
+from retinue.cli.voice import ask_line, say
 from retinue.core.errors import UsageError
 from retinue.core.terminal import escape_line, escape_text
 
@@ -85,9 +85,7 @@ def ask_trust(options: Options) -> None:
     say(f"{escape_line(str(project), 200)} has its own configuration: {found}")
     say("it can start programs and change what agents may do; use it only if you trust its author")
     for _ in range(_TRIES):
-        sys.stderr.write("Use it? [y]es, [a]lways, [n]o, ne[v]er: ")
-        sys.stderr.flush()
-        line = sys.stdin.readline()
+        line = ask_line("Use it? [y]es, [a]lways, [n]o, ne[v]er: ")
         answer = _ANSWERS.get(line.strip().lower()[:1])
         if answer is not None:
             break
