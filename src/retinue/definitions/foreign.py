@@ -328,7 +328,7 @@ def _read_plain(draft: AgentDraft) -> None:
         values["isolation"] = "worktree"
     skills = fields.get("skills")
     if skills is not None and not (isinstance(skills, Scalar) and skills.is_null):
-        values["skills"] = fields.read_selection("skills", doubt=False)
+        values["skills"] = fields.read_selection("skills")
     if shown := fields.read_text("display_name"):
         values["display_name"] = shown
 

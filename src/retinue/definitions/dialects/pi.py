@@ -102,7 +102,7 @@ def _read_enabled(fields: AgentFields) -> bool:
 
 def _read_scope(fields: AgentFields) -> dict[str, Any]:
     """Extensions, skills, memory and subagents of the agent."""
-    extensions = fields.read_selection("extensions", doubt=False)
+    extensions = fields.read_selection("extensions")
     excluded = fields.read_words("exclude_extensions")
     if excluded is None:
         fields.reject("exclude_extensions", "a list of names", "no extensions")
@@ -120,7 +120,7 @@ def _read_scope(fields: AgentFields) -> dict[str, Any]:
     return {
         "extensions": extensions,
         "exclude_extensions": () if excluded == ("none",) else excluded,
-        "skills": True if is_null else fields.read_selection("skills", doubt=False),
+        "skills": True if is_null else fields.read_selection("skills"),
         "memory": fields.read_choice("memory", ("user", "project", "local")),
         "allowed_subagents": _without_none(allowed or ()) if fields.has("allowed_subagents") else None,
     }
