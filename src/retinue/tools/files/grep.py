@@ -64,7 +64,7 @@ class GrepTool:
         resolved = resolve_existing(path, context.cwd)
         resolved, hidden = find_ground(resolved, path, context.territory)
         folder, target = _split_target(path, resolved)
-        matches = _Matches(limit, MAX_BYTES)
+        matches = _Matches(limit)
         where = [*ignore_arguments(folder), *exclude_paths(hidden), "--", target]
         boundary = await open_boundary(context)
         if boundary is None and context.territory.hidden:
@@ -169,10 +169,10 @@ def _split_target(path: str, resolved: str) -> tuple[str, str]:
 class _Matches:
     """Collects lines until a limit is reached."""
 
-    def __init__(self, limit: int, max_bytes: int) -> None:
+    def __init__(self, limit: int) -> None:
         self.limit = limit
         # One read beyond what is shown is enough to know that there is more.
-        self._room = 2 * max_bytes
+        self._room = 2 * MAX_BYTES
         self._begun = b""
         self.count = 0
         self.rows: list[str] = []
