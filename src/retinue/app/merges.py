@@ -225,7 +225,7 @@ async def resume_author(request: Request, path: str, run_id: str, task: str) -> 
     from retinue.app.retinue import Retinue
 
     wish = SessionWish("named", path, request.session.directory)
-    async with Retinue(request=replace(request, session=wish)) as crew:
+    async with Retinue(request=structs.replace(request, session=wish)) as crew:
         return await crew.ask_author(run_id, task)
 
 
