@@ -367,6 +367,6 @@ def test_other_files_are_kept_as_read(world: World) -> None:
     for name in ("a", "b"):
         os.utime(world.write(f".pi/agents/{name}.md", agent(name)), (past, past))
     registry = DefinitionRegistry(world.places(), trusted=True)
-    before = registry.find("a")
+    before = registry.read().find("a")
     world.write(".pi/agents/b.md", agent("b", "model: x\n"))
-    assert registry.find("a") is before and registry.find("b") != before
+    assert registry.read().find("a") is before and registry.read().find("b") != before

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from retinue.core.definition import DeclaredTools
-from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.discover import MARKDOWN, PARSERS, Listing, Root, load_root
 
 # Files of our own that repeat what `scripts/real_agents.py` found in published packages.
@@ -14,7 +13,7 @@ FETCHED = os.environ.get("RETINUE_AGENTS_DIR", "")
 
 
 def load(folder: Path) -> Listing:
-    return load_root(Root(str(folder), "pi", "user", MARKDOWN), KNOWN_TOOLS, {})
+    return load_root(Root(str(folder), "pi", "user", MARKDOWN), {})
 
 
 @pytest.fixture(scope="module")

@@ -158,7 +158,7 @@ async def test_command_of_a_project_needs_consent(tmp_path, repo, agent_dir, mon
     _, shown, _ = await run(tmp_path, repo)
     assert "ready\n" in shown
     write_settings(repo / ".pi", setup="echo changed")
-    assert EntryApproval("worktree.setup", os.environ, kind="command").needs_decision
+    assert EntryApproval("worktree.setup", kind="command").needs_decision
     notes = []
     _, shown, _ = await run(tmp_path, repo, notes=notes)
     assert any("has changed since it was approved" in note for note in notes)

@@ -362,7 +362,7 @@ async def test_hooks_of_project_agents_need_a_yes(world, monkeypatch, crew_runne
     assert world.seen("own") == []
     assert any("hook 'theirs/own' of this project is not approved" in line for line in world.said)
     monkeypatch.chdir(world.work)
-    EntryApproval("theirs/own", os.environ, kind="hook", approve=True).decide(True)
+    EntryApproval("theirs/own", kind="hook", approve=True).decide(True)
     assert await world.dispatch(*replies, agent="theirs") == "hi"
     said = [world.results(world.read(path)) for path in (*before, *(set(world.children()) - {*before}))]
     assert ["was denied: said theirs" in text for (text,) in said] == [False, True]

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from retinue.app.merges import land
     from retinue.app.retinue import Retinue
     from retinue.core.diagnostics import Item
+    from retinue.settings.decisions import DecidedFolder
     from retinue.settings.doctor_report import DoctorReport
+    from retinue.settings.entry_approval import EntryApproval
     from retinue.settings.request import Request, SessionWish
     from retinue.settings.stored_keys import StoredKeys
     from retinue.settings.user_state import UserState
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
         list_models,
         list_schedules,
         list_sessions,
-        open_approval,
-        open_folder,
         open_roster,
         refresh_models,
     )
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentDetails",
+    "DecidedFolder",
     "EditedFileTool",
+    "EntryApproval",
     "Handle",
     "PathLocks",
     "Request",
@@ -49,15 +51,15 @@ __all__ = [
     "list_models",
     "list_schedules",
     "list_sessions",
-    "open_approval",
-    "open_folder",
     "open_roster",
     "refresh_models",
     "run_checkup",
 ]
 
 _HOMES = {
+    "DecidedFolder": "settings.decisions",
     "EditedFileTool": "tools.files.editor",
+    "EntryApproval": "settings.entry_approval",
     "PathLocks": "tools.file_changes",
     "TodoTool": "tools.todo",
     "StoredKeys": "settings.stored_keys",
@@ -72,8 +74,6 @@ _HOMES = {
     "refresh_models": "views.overview",
     "list_schedules": "views.overview",
     "list_sessions": "views.overview",
-    "open_approval": "views.overview",
-    "open_folder": "views.overview",
     "open_roster": "views.overview",
 }
 

@@ -536,7 +536,7 @@ class Retinue:
 
     def events(self) -> Subscription:
         """Return the events of any session from now on, for `async for`."""
-        subscription = Subscription(10_000)
+        subscription = Subscription()
         subscription.stop = self.listen(subscription.put)
         return subscription
 

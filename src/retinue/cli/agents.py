@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from retinue.app import open_roster
 from retinue.cli.options import Options
 from retinue.cli.prompts import check_text, read_stdin, to_request
-from retinue.cli.voice import print_json, say
+from retinue.cli.voice import ask_line, print_json, say
 from retinue.core.errors import UsageError, quote
 from retinue.core.terminal import escape_line, escape_text
 from retinue.views.agent import render_details
@@ -176,20 +176,14 @@ def _choose(question: str, accepted: tuple[str, ...], default: str) -> str:
 
 def _insist(question: str) -> str:
     """Ask until there is an answer. Raises UsageError if the input ends."""
-    while not (answer := (line := _read_line(question)).strip()):
+    while not (answer := (line := ask_line(question)).strip()):
         if not line:
             raise UsageError("the input ended before the agent was described; nothing was created")
     return answer
 
 
 def _ask(question: str) -> str:
-    return _read_line(question).strip()
-
-
-def _read_line(question: str) -> str:
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    return sys.stdin.readline()
+    return ask_line(question).strip()
 
 
 def _list(roster: "Roster", *, as_json: bool) -> int:

@@ -10,7 +10,7 @@ from retinue.cli.options import Options
 from retinue.cli.voice import print_json, say
 from retinue.cli.worker import read_number
 from retinue.core.errors import UsageError, quote
-from retinue.core.figures import format_duration
+from retinue.core.figures import count_noun, format_duration
 from retinue.core.terminal import escape_line
 
 SHOWN_RUNS = 30
@@ -66,7 +66,7 @@ def _prune(options: Options) -> int:
     nothing = "nothing else" if pruned["kept"] else "nothing"
     for line in render_kept(pruned["kept"]):
         say(line)
-    say(f"removed {listed}" if listed else f"{nothing} finished more than {_count(days, 'day')} ago")
+    say(f"removed {listed}" if listed else f"{nothing} finished more than {count_noun(days, 'day')} ago")
     return 0
 
 
@@ -77,12 +77,12 @@ def render_kept(kept: list[dict[str, Any]]) -> list[str]:
     lines = []
     if changed:
         lines.append(
-            f"kept {_count(len(changed), 'run')} whose changes were not fetched: {_list_some(changed)}; "
+            f"kept {count_noun(len(changed), 'run')} whose changes were not fetched: {_list_some(changed)}; "
             f"to fetch them, run in the repository: retinue cluster fetch {escape_line(changed[0], 80)}"
         )
     if unheard:
         lines.append(
-            f"kept {_count(len(unheard), 'run')} whose result was not read: {_list_some(unheard)}; open the "
+            f"kept {count_noun(len(unheard), 'run')} whose result was not read: {_list_some(unheard)}; open the "
             "session that started it: retinue -c"
         )
     return [*lines, "to delete these too, add --unfetched"] if lines else []
@@ -99,7 +99,7 @@ def render_state(state: dict[str, Any]) -> list[str]:
     waiting = sum(queue["waiting"] for queue in state["queues"])
     working = sum(queue["working"] for queue in state["queues"])
     lines = [
-        f"{escape_line(state['database'], 80)}: {_count(len(there), 'worker')}, {working} of "
+        f"{escape_line(state['database'], 80)}: {count_noun(len(there), 'worker')}, {working} of "
         f"{sum(worker['slots'] for worker in there)} slots busy, {waiting} waiting"
     ]
     lines += ["", "workers", *_render_workers(state["workers"])] if state["workers"] else []
@@ -157,7 +157,3 @@ def _render_remarks(there: list[dict[str, Any]], waiting: int) -> list[str]:
     if waiting and not there:
         remarks.append("runs are waiting but there is no worker; start one: retinue worker")
     return ["", *(f"! {escape_line(remark, 200)}" for remark in remarks)] if remarks else []
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

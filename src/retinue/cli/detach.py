@@ -4,7 +4,6 @@ import asyncio
 import os
 import sys
 
-from retinue.app import open_folder
 from retinue.cli.options import Options
 from retinue.cli.prompts import check_text, collect_prompts
 from retinue.cli.trust import ask_trust
@@ -64,7 +63,9 @@ def _decide_trust(options: Options) -> None:
     """Ask about the folder's configuration now: later nobody may answer. Without a terminal it is not used."""
     ask_trust(options)
     if not (options.approve or options.no_approve):
-        _, trust = open_folder(None).read(approve=None)
+        from retinue.app import DecidedFolder
+
+        _, trust = DecidedFolder().read(approve=None)
         if not trust.trusted and trust.notice:
             say(trust.notice)
             options.no_approve = True

@@ -5,7 +5,7 @@ import sys
 
 from retinue.app import StoredKeys
 from retinue.cli.options import Options
-from retinue.cli.voice import say
+from retinue.cli.voice import ask_line, say
 from retinue.core.errors import KeyRefused, ModelError, RetinueError, UsageError
 
 _LONGEST = 65_536
@@ -65,9 +65,7 @@ def _ask_provider(keys: StoredKeys) -> str:
     for number, row in enumerate(rows, 1):
         source = f"  (has a key: {row.source})" if row.source else ""
         sys.stderr.write(f"{number:>3}  {row.id:<12} {row.name}{source}\n")
-    sys.stderr.write("Provider, by number or name: ")
-    sys.stderr.flush()
-    answer = sys.stdin.readline().strip()
+    answer = ask_line("Provider, by number or name: ").strip()
     if not answer:
         raise UsageError("no provider was chosen; nothing is stored")
     is_number = answer.isdecimal() and 0 < int(answer) <= len(rows)

@@ -8,10 +8,9 @@ import shlex
 import sys
 from typing import Literal
 
-from retinue.app import open_approval, open_folder
 from retinue.cli.options import Options
 from retinue.cli.prompts import to_request
-from retinue.cli.voice import say
+from retinue.cli.voice import ask_line, say
 from retinue.core.errors import UsageError
 from retinue.core.terminal import escape_line, escape_text
 
@@ -26,7 +25,9 @@ def run_trust(options: Options) -> int:
     """Show, save or delete a trust decision."""
     if any(getattr(options, field) for field in _KINDS.values()):
         return _decide_entry(options)
-    folder = open_folder(options.words[0] if options.words else None)
+    from retinue.app import DecidedFolder
+
+    folder = DecidedFolder(options.words[0] if options.words else None)
     if options.yes or options.no or options.forget:
         folder.decide(None if options.forget else options.yes)
         if options.forget and not folder.path.is_dir():
@@ -50,7 +51,9 @@ def _decide_entry(options: Options) -> int:
     (kind, name), *others = [(kind, name) for kind, field in _KINDS.items() if (name := getattr(options, field))]
     if others:
         raise UsageError(f"--{kind} and --{others[0][0]}: use one of them at a time")
-    approval = open_approval(name, to_request(options), kind=kind)
+    from retinue.app import EntryApproval
+
+    approval = EntryApproval(name, kind=kind, approve=to_request(options).approve)
     if options.yes or options.no or options.forget:
         approval.decide(options.yes)
     line, entry = approval.describe()
@@ -72,7 +75,9 @@ def ask_trust(options: Options) -> None:
     is_attended = all(end is not None and end.isatty() for end in (sys.stdin, sys.stderr))
     if options.approve or options.no_approve or not is_attended:
         return
-    folder = open_folder(None)
+    from retinue.app import DecidedFolder
+
+    folder = DecidedFolder()
     project, trust = folder.read(approve=None)
     if trust.trusted or not trust.notice:
         return
@@ -80,9 +85,7 @@ def ask_trust(options: Options) -> None:
     say(f"{escape_line(str(project), 200)} has its own configuration: {found}")
     say("it can start programs and change what agents may do; use it only if you trust its author")
     for _ in range(_TRIES):
-        sys.stderr.write("Use it? [y]es, [a]lways, [n]o, ne[v]er: ")
-        sys.stderr.flush()
-        line = sys.stdin.readline()
+        line = ask_line("Use it? [y]es, [a]lways, [n]o, ne[v]er: ")
         answer = _ANSWERS.get(line.strip().lower()[:1])
         if answer is not None:
             break

@@ -17,6 +17,13 @@ def print_json(value: Any) -> int:
     return 0
 
 
+def ask_line(question: str) -> str:
+    """Ask on a plain terminal; returns the line, empty only at the end of the input."""
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    return sys.stdin.readline()
+
+
 def write_stderr(text: str) -> None:
     """Write text unchanged; ignores a closed descriptor."""
     try:

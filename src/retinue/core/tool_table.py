@@ -91,3 +91,9 @@ def list_surface_tools(surfaces: Iterable[str]) -> list[str]:
 def find_surfaces(tools: Iterable[str]) -> list[str]:
     named = set(tools)
     return [surface for surface, names in SURFACE_TOOLS.items() if named.intersection(names)]
+
+
+LSP_ACTIONS = (
+    *("definition", "references", "hover", "signature", "symbols", "diagnostics", "workspace-diagnostics", "servers"),
+)
+"""Language server actions that agents may use by default: all that change nothing."""

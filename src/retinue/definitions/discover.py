@@ -9,10 +9,10 @@ import os
 import shlex
 import stat
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -193,14 +193,14 @@ _SETTLE_NS = 50_000_000
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 _ABSENT = {errno.ENOENT, errno.ENOTDIR}
 
-Parse = Callable[..., tuple[Definition | None, list[Diagnostic]]]
+Parse = Callable[[str, str, Source], tuple[Definition | None, list[Diagnostic]]]
 
 
 def _import_parser(dialect: Dialect) -> Parse:
-    def parse(*args: Any, **options: Any) -> tuple[Definition | None, list[Diagnostic]]:
+    def parse(text: str, path: str, source: Source) -> tuple[Definition | None, list[Diagnostic]]:
         # Most users have files of few tools.
         found: Parse = import_module(f"retinue.definitions.dialects.{dialect}").parse
-        return found(*args, **options)
+        return found(text, path, source)
 
     return parse
 
@@ -232,7 +232,7 @@ class Listing(Struct, frozen=True):
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def load_root(root: Root, known_tools: Collection[str], before: Mapping[str, FoundAgent]) -> Listing:
+def load_root(root: Root, before: Mapping[str, FoundAgent]) -> Listing:
     """Read a root; a file that is unchanged since `before` is not read again."""
     stamp = _find_settled(root.path)
     if root.source == "project" and os.path.islink(root.path):
@@ -241,7 +241,7 @@ def load_root(root: Root, known_tools: Collection[str], before: Mapping[str, Fou
     if root.path.endswith((".json", ".jsonc")):
         return Listing(root, stamp, _load_config(root))
     if root.path.endswith(root.suffixes) and os.path.isfile(root.path):
-        return Listing(root, stamp, (_load(root.path, root, known_tools),))
+        return Listing(root, stamp, (_load(root.path, root),))
     try:
         with os.scandir(root.path) as entries:
             found = sorted(
@@ -258,7 +258,7 @@ def load_root(root: Root, known_tools: Collection[str], before: Mapping[str, Fou
         if old is not None and old.stamp is not None and old.stamp == find_stamp(entry.path):
             files.append(old)
         else:
-            files.append(_load_entry(entry, root, known_tools))
+            files.append(_load_entry(entry, root))
     return Listing(root, stamp, tuple(files))
 
 
@@ -279,10 +279,10 @@ def _load_config(root: Root) -> tuple[FoundAgent, ...]:
     return tuple(_finish(item, told, root, stamp) for item, told in parse_config(data, path, root.source))
 
 
-def load_accepted(root: Root, known_tools: Collection[str], accepted: Mapping[str, str]) -> Listing:
+def load_accepted(root: Root, accepted: Mapping[str, str]) -> Listing:
     """The files of an untrusted root whose content is still what the user accepted."""
     files = [
-        _load(path, root, known_tools, digest=digest)
+        _load(path, root, digest=digest)
         for path, digest in accepted.items()
         if os.path.dirname(path) == root.path and os.path.lexists(path)
     ]
@@ -312,18 +312,11 @@ def find_stamp(path: str) -> Stamp | None:
     return _to_stamp(status)
 
 
-def load_file(
-    path: str, dialect: Dialect, source: Source, known_tools: Collection[str]
-) -> tuple[Definition | None, list[Diagnostic]]:
-    found = _load(path, Root(os.path.dirname(path), dialect, source), known_tools)
-    return found.definition, list(found.diagnostics)
-
-
-def _load_entry(entry: os.DirEntry[str], root: Root, known_tools: Collection[str]) -> FoundAgent:
+def _load_entry(entry: os.DirEntry[str], root: Root) -> FoundAgent:
     path = entry.path
     if entry.is_symlink() and not os.path.exists(path):
         return _refuse(path, _UNSETTLED, "is a broken link", "link")
-    return _load(path, root, known_tools, is_file=entry.is_file(follow_symlinks=False))
+    return _load(path, root, is_file=entry.is_file(follow_symlinks=False))
 
 
 def _find_link_fault(real: str, status: os.stat_result, root: Root) -> str:
@@ -340,9 +333,7 @@ def _is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _load(
-    path: str, root: Root, known_tools: Collection[str], *, is_file: bool = False, digest: str | None = None
-) -> FoundAgent:
+def _load(path: str, root: Root, *, is_file: bool = False, digest: str | None = None) -> FoundAgent:
     """Read one file; with a `digest`, only if its content matches."""
     try:
         # Check the type before opening, since opening a device may have effects; O_NONBLOCK in case the file is
@@ -364,7 +355,7 @@ def _load(
     text, problem = decode(data, path)
     if problem is not None:
         return FoundAgent(path, stamp, None, (problem,))
-    definition, diagnostics = PARSERS[root.dialect](text, path, root.source, known_tools=known_tools)
+    definition, diagnostics = PARSERS[root.dialect](text, path, root.source)
     return _finish(definition, diagnostics, root, stamp, path=path, is_accepted=digest is not None)
 
 

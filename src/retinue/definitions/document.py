@@ -5,9 +5,10 @@ This file must not know any dialect's fields.
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import PurePath
+from typing import TypeVar
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
@@ -15,6 +16,7 @@ from retinue.core.pattern import late_pattern
 from retinue.definitions.fields import AgentFields, show_place
 from retinue.definitions.frontmatter import BlockError, Fences, FrontmatterBlock, parse_block
 
+Fields = TypeVar("Fields", bound=AgentFields)
 MAX_CHARS = 128
 _DEVICES = (f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10))
 RESERVED = frozenset(("main", "all", "none", ".", "..", "con", "prn", "aux", "nul", *_DEVICES))
@@ -75,15 +77,15 @@ _SPACED = late_pattern(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,126}[A-Za-z0-9]\Z")
 
 
 def open_document(
-    text: str, path: str, known: Mapping[str, str], meaningless: Mapping[str, str], fences: Fences
-) -> tuple[AgentFields | None, list[Diagnostic]]:
-    """Parse a file; None, with the reason, if that fails."""
+    text: str, path: str, fences: Fences, read: Callable[[FrontmatterBlock], Fields]
+) -> tuple[Fields | None, list[Diagnostic]]:
+    """Parse a file and `read` its fields; None, with the reason, if that fails."""
     try:
         block = parse_block(text, fences)
     except BlockError as error:
         text = f"{show_place(path, error.line)}: {error}"
         return None, [Diagnostic(text, path, error.line, code=error.code)]
-    fields = AgentFields(block, path, known, meaningless)
+    fields = read(block)
     find_hidden(fields, block)
     return fields, fields.problems
 

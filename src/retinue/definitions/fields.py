@@ -222,7 +222,7 @@ class AgentFields:
             words.extend(word for text in part.text.split(",") if (word := text.strip()))
         return tuple(dict.fromkeys(words))
 
-    def read_selection(self, field: str, *, doubt: bool) -> Selection:
+    def read_selection(self, field: str) -> Selection:
         """True for all, False for none, or a list of names."""
         value = self._values.get(field)
         if value is None:
@@ -233,8 +233,8 @@ class AgentFields:
             if value.text in ("false", "False", "FALSE"):
                 return False
             if value.is_null or value.text.lower() in ("yes", "no", "on", "off") or is_other_type(value):
-                self.reject(field, "true, false, none or a list", f"taken as {str(doubt).lower()}")
-                return doubt
+                self.reject(field, "true, false, none or a list", "taken as false")
+                return False
         words = self.read_words(field)
         if words is None:
             self.reject(field, "true, false, none or a list of names", "taken as false")
@@ -300,9 +300,9 @@ def is_other_type(value: Scalar) -> bool:
     return not value.is_quoted and (plain.lower() in ("true", "false") or _NUMBER.match(plain) is not None)
 
 
-def show(value: Value) -> str:
+def show(value: Value | None, limit: int = 80) -> str:
     if isinstance(value, Scalar):
-        return "nothing" if value.is_null else quote(value.text)
+        return "nothing" if value.is_null else quote(value.text, limit)
     return "an object" if isinstance(value, YamlTable) else "a list"
 
 

@@ -17,7 +17,7 @@ from retinue.core.errors import quote
 from retinue.core.pattern import late_pattern
 from retinue.core.tool import Effect
 from retinue.core.tool_table import BUILTIN_TOOLS, EFFECTS, KNOWN_TOOLS
-from retinue.definitions.document import choose_prompt, find_fault, read_description, read_name
+from retinue.definitions.document import choose_prompt, find_fault, open_document, read_description, read_name
 from retinue.definitions.fields import find_close, fold_key
 from retinue.definitions.foreign_fields import ForeignFields, ForeignTables
 from retinue.definitions.frontmatter import (
@@ -62,6 +62,24 @@ class AgentDraft:
     def give(self, *tools: str) -> None:
         """Add tools to the builtin ones, which an agent without a list has."""
         self.names = [*(BUILTIN_TOOLS if self.names is None else self.names), *tools]
+
+
+def parse_markdown(
+    text: str,
+    path: str,
+    source: Source,
+    tables: ForeignTables,
+    read_more: Callable[[AgentDraft], None] = lambda draft: None,
+    *,
+    has_stem: bool = False,
+    is_served: Callable[[str], bool] = lambda word: False,
+) -> Parsed:
+    """The definition in a Markdown file; see `build_agent`. `has_stem`: the file's name is enough."""
+    fields, problems = open_document(text, path, "lines", lambda block: ForeignFields(block, path, tables))
+    if fields is None:
+        return None, problems
+    stem = find_stem(path) if has_stem and not fields.has("name") else ""
+    return build_agent(fields, source, read_more, stem=stem, is_served=is_served)
 
 
 def build_agent(
@@ -312,7 +330,7 @@ def _read_plain(draft: AgentDraft) -> None:
         values["isolation"] = "worktree"
     skills = fields.get("skills")
     if skills is not None and not (isinstance(skills, Scalar) and skills.is_null):
-        values["skills"] = fields.read_selection("skills", doubt=False)
+        values["skills"] = fields.read_selection("skills")
     if shown := fields.read_text("display_name"):
         values["display_name"] = shown
 

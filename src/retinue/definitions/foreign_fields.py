@@ -11,19 +11,15 @@ from msgspec import Struct
 
 from retinue.core.definition import Dialect
 from retinue.core.diagnostics import Diagnostic
-from retinue.core.errors import quote
 from retinue.core.pattern import late_pattern
-from retinue.definitions.document import find_hidden
-from retinue.definitions.fields import AgentFields, fold_key, show_place
+from retinue.definitions.fields import AgentFields, fold_key, show, show_place
 from retinue.definitions.frontmatter import (
-    BlockError,
     FrontmatterBlock,
     FrontmatterField,
     Items,
     Scalar,
     Value,
     YamlTable,
-    parse_block,
 )
 
 # Words in the name of an unknown field that say that it restricts the agent.
@@ -102,7 +98,7 @@ class ForeignFields(AgentFields):
         self.is_disabled = True
 
     def block_value(self, field: str, expected: str) -> None:
-        self.block(field, f"found {show_short(self.get(field))}; expected {expected}")
+        self.block(field, f"found {show(self.get(field), 60)}; expected {expected}")
 
     def _reject_limit(self, field: str, expected: str) -> None:
         self.block_value(field, expected)
@@ -137,23 +133,6 @@ def _is_switched_on(entry: FrontmatterField) -> bool:
     """Whether a field only says that the agent is enabled."""
     value = entry.value
     return fold_key(entry.key) == "enabled" and isinstance(value, Scalar) and value.text.lower() == "true"
-
-
-def show_short(value: Value | None) -> str:
-    if isinstance(value, Scalar):
-        return "nothing" if value.is_null else quote(value.text, 60)
-    return "an object" if isinstance(value, YamlTable) else "a list"
-
-
-def open_foreign(text: str, path: str, tables: ForeignTables) -> tuple[ForeignFields | None, list[Diagnostic]]:
-    """Parse a Markdown file; None, with the reason, if that fails."""
-    try:
-        block = parse_block(text, "lines")
-    except BlockError as error:
-        return None, [Diagnostic(f"{show_place(path, error.line)}: {error}", path, error.line, code=error.code)]
-    fields = ForeignFields(block, path, tables)
-    find_hidden(fields, block)
-    return fields, fields.problems
 
 
 def to_block(data: Mapping[str, Any], body: str, lines: Mapping[str, int]) -> FrontmatterBlock:

@@ -5,7 +5,7 @@ must not know how a file is parsed.
 """
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from retinue.core.definition import FOREIGN, Definition
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.core.pattern import late_pattern
-from retinue.core.tool_table import KNOWN_TOOLS, SURFACES
+from retinue.core.tool_table import SURFACES
 from retinue.definitions.discover import (
     AgentFolders,
     FoundAgent,
@@ -121,7 +121,6 @@ class DefinitionRegistry:
         places: AgentFolders,
         *,
         trusted: bool,
-        known_tools: Collection[str] = KNOWN_TOOLS,
         hide_defaults: bool = False,
         accepted: Callable[[], Mapping[str, str]] = dict,
         accepted_file: str = "",
@@ -132,7 +131,6 @@ class DefinitionRegistry:
         self._accepted_file = accepted_file
         self._accepted_stamp: Stamp | None = None
         self._trusted = trusted
-        self._known_tools = frozenset(known_tools)
         self._hide_defaults = hide_defaults
         self._nearest: str | None = None
         self._listings: list[Listing] = []
@@ -155,21 +153,13 @@ class DefinitionRegistry:
             self._current = self._load(find_roots(self._places, nearest))
         return self._current
 
-    def find(self, name: str, surface: str | None = None) -> Definition | None:
-        """Like `Definitions.find`, for the agents on disk now."""
-        return self.read().find(name, surface)
-
-    def list(self, surface: str | None = None, *, enabled_only: bool = False) -> list[Definition]:
-        """Like `Definitions.list`, for the agents on disk now."""
-        return self.read().list(surface, enabled_only=enabled_only)
-
     def _load(self, roots: Sequence[Root]) -> Definitions:
         used = [root for root in roots if self._trusted or root.source != "project"]
         others = [root for root in roots if root not in used and os.path.lexists(root.path)]
         before = {found.path: found for listing in self._listings for found in listing.files}
         with paused_collector():
             every = [deep for root in used for deep in list_deep(root)]
-            self._listings = [load_root(root, self._known_tools, before) for root in every]
+            self._listings = [load_root(root, before) for root in every]
             self._listings = [*self._load_accepted({root.path for root in used}), *self._listings]
         return self._merge(others)
 
@@ -178,7 +168,7 @@ class DefinitionRegistry:
         accepted = self._accepted()
         folders = sorted({os.path.dirname(path) for path in accepted} - read)
         roots = [make_project_root(folder, self._places) for folder in folders]
-        return [load_accepted(root, self._known_tools, accepted) for root in roots]
+        return [load_accepted(root, accepted) for root in roots]
 
     def _merge(self, skipped: Iterable[Root]) -> Definitions:
         diagnostics = [_tell_untrusted(root) for root in skipped]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from retinue.core.definition import DeclaredTools
 from retinue.core.errors import quote
 from retinue.core.tool import ELSEWHERE, Effect, suggest_tool
-from retinue.core.tool_table import TOOLS
+from retinue.core.tool_table import KNOWN_TOOLS, TOOLS
 from retinue.definitions.fields import AgentFields, find_close
 from retinue.definitions.frontmatter import Scalar
 
@@ -17,22 +17,17 @@ SELECTOR = "ext:"
 
 
 def declare_tools(
-    fields: AgentFields,
-    known: Collection[str],
-    *,
-    allow: str = "tools",
-    deny: str = "disallowed_tools",
-    aliases: Mapping[str, str] | None = None,
+    fields: AgentFields, *, allow: str = "tools", aliases: Mapping[str, str] | None = None
 ) -> DeclaredTools:
     foreign = aliases or {}
-    denied, is_clear = _read_denied(fields, deny, known, foreign)
+    denied, is_clear = _read_denied(fields, foreign)
     words = read_allowed(fields, allow)
     if words is None and is_clear:
         return DeclaredTools(denied=denied, aliases=dict(foreign))
     selectors = tuple(word for word in words or () if word.startswith(SELECTOR))
     names = tuple(word for word in words or () if not word.startswith(SELECTOR) and word.lower() not in ("*", "all"))
     has_all = any(word.lower() in ("*", "all") for word in words or ())
-    check_names(fields, allow, names, {*known, *foreign})
+    check_names(fields, allow, names, foreign)
     if not is_clear:
         return DeclaredTools(names=(), denied=denied, selectors=_NOTHING)
     used = {name: foreign[name] for name in (foreign if has_all else names) if name in foreign}
@@ -59,8 +54,9 @@ def read_allowed(fields: AgentFields, field: str) -> tuple[str, ...] | None:
     return () if words == ("none",) else words
 
 
-def check_names(fields: AgentFields, field: str, names: Collection[str], known: Collection[str]) -> None:
+def check_names(fields: AgentFields, field: str, names: Collection[str], aliases: Collection[str] = ()) -> None:
     """Report unknown tool names. Tools of MCP servers are accepted, since the servers are not known yet."""
+    known = {*KNOWN_TOOLS, *aliases}
     for name in names:
         if name in known or (":" in name and not name.startswith(":")):
             continue
@@ -71,10 +67,9 @@ def check_names(fields: AgentFields, field: str, names: Collection[str], known: 
         fields.report(text, field, None, "unknown-tool", "warning")
 
 
-def _read_denied(
-    fields: AgentFields, field: str, known: Collection[str], aliases: Mapping[str, str]
-) -> tuple[tuple[str, ...], bool]:
+def _read_denied(fields: AgentFields, aliases: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:
     """The denied names, and whether they could be read; a misspelt name also denies the tool it resembles."""
+    field = "disallowed_tools"
     if not fields.has(field):
         return (), True
     words = fields.read_words(field)
@@ -85,10 +80,10 @@ def _read_denied(
     if words == ("none",) or (isinstance(value, Scalar) and value.is_null):
         return (), True
     denied = [aliases.get(word, word) for word in words]
-    by_case = {name.lower(): name for name in (*known, *aliases)}
+    by_case = {name.lower(): name for name in (*KNOWN_TOOLS, *aliases)}
     for word in words:
         is_pattern = word in ("*", "all") or ":" in word or word.startswith("mcp__")
-        if word in known or word in aliases or is_pattern:
+        if word in KNOWN_TOOLS or word in aliases or is_pattern:
             continue
         meant = ELSEWHERE.get(word) or by_case.get(word.lower())
         meant = meant or by_case.get(find_close(word.lower(), by_case, 0.6) or "")

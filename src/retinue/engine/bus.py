@@ -80,11 +80,6 @@ class Bus:
     def _change(self, listeners: "tuple[tuple[Listener, Kinds], ...]") -> None:
         self._listeners, self._interested = listeners, {}
 
-    def subscribe(self, *, bound: int = 10_000, pieces: bool = True) -> "Subscription":
-        subscription = Subscription(bound)
-        subscription.stop = self.listen(subscription.put, pieces=pieces)
-        return subscription
-
     @property
     def is_watched(self) -> bool:
         """Whether any listener wants partial replies."""
@@ -94,7 +89,7 @@ class Bus:
 class Subscription:
     """Events in order, for one reader. If it is too slow, partial replies and progress are dropped, nothing else."""
 
-    def __init__(self, bound: int) -> None:
+    def __init__(self, bound: int = 10_000) -> None:
         self._events: deque[Event | None] = deque()
         self._bound = bound
         self._ready = asyncio.Event()

@@ -6,7 +6,7 @@ event tries again to write everything that is missing.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
@@ -31,8 +31,11 @@ from retinue.core.events import (
     ToolFinished,
 )
 from retinue.core.jsonline import encode_json
-from retinue.core.messages import CustomMessage, Message, ToolResultMessage, UserContent, UserMessage
+from retinue.core.messages import CustomMessage, Message, ToolResultMessage, UserMessage
 from retinue.core.run import Outcome, Run
+
+if TYPE_CHECKING:
+    from retinue.sessions.log import Session
 
 TOOL_RESULT = "retinue.tool_result"
 """Custom entry: a result that finished before an earlier call of the same reply; used if its message is missing."""
@@ -58,30 +61,10 @@ _CREW_EVENTS = (
 )
 
 
-class JournalSession(Protocol):
-    """The part of a session that a journal needs."""
-
-    def append_message(self, message: Message, *, sync: bool = False) -> str: ...
-
-    def append_custom(self, custom_type: str, data: Any, *, sync: bool = False) -> str: ...
-
-    def append_customs(self, facts: Iterable[tuple[str, Any]]) -> str: ...
-
-    def append_custom_message(
-        self,
-        custom_type: str,
-        content: str | list[UserContent],
-        *,
-        display: bool = True,
-        details: Any = None,
-        sync: bool = False,
-    ) -> str: ...
-
-
 class Journal:
     """Writes the durable part of events."""
 
-    def __init__(self, run_id: str, record: JournalSession, warn: Callable[[str], None]) -> None:
+    def __init__(self, run_id: str, record: "Session", warn: Callable[[str], None]) -> None:
         self._run_id = run_id
         self._record = record
         self._warn = warn

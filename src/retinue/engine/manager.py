@@ -5,7 +5,7 @@ RunTable, which only the Manager changes.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Protocol, TypeAlias
 
@@ -118,7 +118,8 @@ class Manager:
         self._begun: set[str] = set()
         self._stopping: dict[str, Reason] = {}
         self._causes: dict[str, str] = {}
-        self._pauses: dict[str, RunPaused] = {}
+        self.pauses: dict[str, RunPaused] = {}
+        """The runs that wait for a usage limit, and what they wait for."""
         self._holds: dict[str, list[Callable[[], None]]] = {}
         """For each run that waits for a usage limit: ends the hold on the times of the runs above it."""
         self._left: set[str] | None = None
@@ -334,14 +335,9 @@ class Manager:
             if not run.is_guest and run.id not in left:
                 self.stop(run.id)
 
-    @property
-    def pauses(self) -> Mapping[str, RunPaused]:
-        """The runs that wait for a usage limit, and what they wait for."""
-        return self._pauses
-
     def count_pauses(self) -> list[tuple[str, int, int]]:
         """Return each provider whose usage limit is waited for, until when, and how many agents wait for it."""
-        waits = [(event.provider, event.until_ms) for event in self._pauses.values()]
+        waits = [(event.provider, event.until_ms) for event in self.pauses.values()]
         if self.root.limit_wait.is_waiting and (own := self.root.limit_wait.pause) is not None:
             waits.append((own.provider, own.until_ms))
         until = {provider: until_ms for provider, until_ms in sorted(waits)}
@@ -349,7 +345,7 @@ class Manager:
 
     def fall_back(self) -> int:
         """Let all runs that wait for a usage limit use their fallback models now; returns how many can."""
-        lives = [self.root, *(live for run_id in self._pauses if (live := self._live.get(run_id)) is not None)]
+        lives = [self.root, *(live for run_id in self.pauses if (live := self._live.get(run_id)) is not None)]
         waits = [live.limit_wait for live in lives if live.limit_wait.can_fall_back]
         for wait in waits:
             wait.fall_back()
@@ -358,7 +354,7 @@ class Manager:
     @property
     def is_stalled(self) -> bool:
         """Whether a usage limit keeps everything from working."""
-        is_paused = bool(self._pauses) or self.root.limit_wait.is_waiting
+        is_paused = bool(self.pauses) or self.root.limit_wait.is_waiting
         return is_paused and self.root.is_still and all(self._is_still(run) for run in self._runs.list_active())
 
     def _is_still(self, run: Run) -> bool:
@@ -595,14 +591,14 @@ class Manager:
 
     def _pause(self, run: Run, event: RunPaused) -> None:
         """Give the slot of a run that waits to another; the runs above it wait, too, so their times stand still."""
-        self._pauses[run.id] = event
+        self.pauses[run.id] = event
         self._queue.release(run.parent_id, run.id)
         if run.id not in self._holds:
             above = [live for live in self._list_above(run) if live is not None]
             self._holds[run.id] = [live.hold_times() for live in above]
 
     def _unpause(self, run: Run) -> None:
-        self._pauses.pop(run.id, None)
+        self.pauses.pop(run.id, None)
         for release in self._holds.pop(run.id, ()):
             release()
 

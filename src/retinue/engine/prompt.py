@@ -162,12 +162,10 @@ class Place(Struct, frozen=True):
     shell: str = ""
 
 
-def build_append(definition: Definition, place: Place, *, parent: str, worktree_of: str = "") -> dict[str, str]:
+def build_append(definition: Definition, place: Place, *, parent: str) -> dict[str, str]:
     """Return the parent's prompt followed by what is special about this child."""
     # The parent's prompt must stay a byte-exact prefix, because providers cache it.
     sections = {"parent": parent or PREAMBLE, "bridge": BRIDGE, ENVIRONMENT: render_environment(place)}
-    if worktree_of:
-        sections["worktree"] = _render_worktree(place, worktree_of)
     if body := definition.prompt.strip():
         sections["instructions"] = f"<agent_instructions>\n{bound_section(body)}\n</agent_instructions>"
     return sections
@@ -180,13 +178,10 @@ def build_fork(definition: Definition, place: Place) -> dict[str, str]:
     return sections
 
 
-def build_replace(definition: Definition, place: Place, *, worktree_of: str = "") -> dict[str, str]:
+def build_replace(definition: Definition, place: Place) -> dict[str, str]:
     """Return a prompt with the definition's text and nothing of the parent."""
-    sections = {"header": HEADER, ENVIRONMENT: render_environment(place)}
-    if worktree_of:
-        sections["worktree"] = _render_worktree(place, worktree_of)
-    sections["instructions"] = bound_section(choose_role(definition))
-    return sections
+    role = bound_section(choose_role(definition))
+    return {"header": HEADER, ENVIRONMENT: render_environment(place), "instructions": role}
 
 
 def build_subagent(
@@ -228,16 +223,10 @@ def build_codingcode(definition: Definition, place: Place, *, rules: Sequence[st
 
 
 def build_sticky(
-    definition: Definition,
-    place: Place,
-    *,
-    context_files: Sequence[tuple[str, str]] = (),
-    extra: Mapping[str, str] | None = None,
+    definition: Definition, place: Place, *, context_files: Sequence[tuple[str, str]] = ()
 ) -> dict[str, str]:
     """Return the main agent's prompt with the definition's text in place of preamble, tool list and rules."""
-    return build_sections(
-        cwd=place.cwd, tools={}, custom=choose_role(definition), context_files=context_files, extra=extra
-    )
+    return build_sections(cwd=place.cwd, tools={}, custom=choose_role(definition), context_files=context_files)
 
 
 def choose_role(definition: Definition) -> str:
@@ -302,15 +291,6 @@ def _render_said(message: Message) -> str:
     else:
         return ""
     return f"[{who}]: {text.strip()}" if text.strip() else ""
-
-
-def _render_worktree(place: Place, original: str) -> str:
-    return (
-        "<worktree_isolation>\n"
-        f"You work on a copy of the repository, in {to_line(place.cwd)}. All that you read and change is there; "
-        f"never use paths below {to_line(original)}, which belongs to others.\n"
-        "</worktree_isolation>"
-    )
 
 
 def _escape(value: str) -> str:

@@ -11,17 +11,13 @@ class Queue:
     """Queued and working runs, by parent."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = max(1, limit)
+        self.limit = max(1, limit)
         self._waiting: dict[str, OrderedDict[str, None]] = {}
         self._working: dict[str, set[str]] = {}
 
-    @property
-    def limit(self) -> int:
-        return self._limit
-
     def resize(self, limit: int) -> list[str]:
         """Change the limit; return the parents that have queued runs."""
-        self._limit = max(1, limit)
+        self.limit = max(1, limit)
         return list(self._waiting)
 
     def add(self, parent_id: str, run_id: str, *, is_first: bool = False) -> None:
@@ -32,7 +28,7 @@ class Queue:
     def take(self, parent_id: str, is_blocked: Callable[[str], bool] = lambda run_id: False) -> str | None:
         """Remove the next run that may start and give it a slot; None if there is none or no slot is free."""
         waiting = self._waiting.get(parent_id)
-        if not waiting or len(self._working.get(parent_id, ())) >= self._limit:
+        if not waiting or len(self._working.get(parent_id, ())) >= self.limit:
             return None
         run_id = next((each for each in waiting if not is_blocked(each)), None)
         if run_id is not None:
@@ -63,4 +59,4 @@ class Queue:
 
     def is_full(self, parent_id: str) -> bool:
         """Return whether a new run of this parent would have to wait."""
-        return bool(self._waiting.get(parent_id)) or len(self._working.get(parent_id, ())) >= self._limit
+        return bool(self._waiting.get(parent_id)) or len(self._working.get(parent_id, ())) >= self.limit

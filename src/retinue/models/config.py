@@ -195,7 +195,7 @@ def _take_headers(fields: ConfigObject) -> dict[str, str]:
     for name in raw.values:
         if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
             raw.complain(name, "is not a header name", "letters, digits and -")
-        elif (value := raw.take_text(name, _is_line, "text without line breaks")) is not None:
+        elif (value := raw.take_text(name, str.isprintable, "text without line breaks")) is not None:
             found[name] = value
     return found
 
@@ -265,7 +265,3 @@ def _read_tier(fields: ConfigObject) -> PriceTier | None:
         fields.complain("", "is incomplete", "inputTokensAbove, input and output")
         return None
     return PriceTier(above, **prices)
-
-
-def _is_line(text: str) -> bool:
-    return text.isprintable()

@@ -6,6 +6,7 @@ Values may be secrets: `apiKey`, `key` and headers never appear in a message.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
+from retinue.core.amounts import is_count, is_number
 from retinue.core.diagnostics import Diagnostic, show_value, suggest
 from retinue.core.errors import quote
 from retinue.core.strictjson import name_type
@@ -87,21 +88,12 @@ class ConfigObject:
 
     def take_count(self, name: str, lowest: int) -> int | None:
         """The whole number in a field, at least `lowest`."""
-
-        def is_right(value: Any) -> bool:
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            return is_number and value == int(value) and lowest <= value < 2**53
-
-        value = self._take(name, f"a whole number from {lowest}", is_right)
+        value = self._take(name, f"a whole number from {lowest}", lambda value: is_count(value, lowest))
         return None if value is None else int(value)
 
     def take_number(self, name: str) -> float | None:
         """The number in a field, at least 0."""
-        value: float | None = self._take(
-            name,
-            "a number from 0",
-            lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**53,
-        )
+        value: float | None = self._take(name, "a number from 0", lambda value: is_number(value, 0))
         return value
 
     def _take(self, name: str, accepted: str, is_right: Callable[[Any], bool]) -> Any:

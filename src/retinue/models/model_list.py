@@ -74,15 +74,13 @@ def _to_info(provider: Provider, listed: ListedModel, known: Mapping[str, ModelI
     )
 
 
-def fetch_list(
-    provider: Provider, unlock: Callable[[], tuple[ModelInfo, str]], timeout_s: float = TIMEOUT_S
-) -> ModelList:
+def fetch_list(provider: Provider, unlock: Callable[[], tuple[ModelInfo, str]]) -> ModelList:
     """Fetch a provider's list. Blocks; raises ModelError, and whatever `unlock` raises."""
     info, key = unlock()
     rows: list[Any] = []
     after: dict[str, str] = {}
     for _ in range(MOST_PAGES):
-        page = _ask(provider, *_name_request(info, key, after), timeout_s)
+        page = _ask(provider, *_name_request(info, key, after))
         rows += _find_rows(provider, page)
         after = _find_next(page)
         if not after:
@@ -97,7 +95,7 @@ def fetch_list(
     return ModelList(provider.base_url, tuple(models))
 
 
-def check_access(provider: Provider, unlock: Callable[[], tuple[ModelInfo, str]], timeout_s: float = TIMEOUT_S) -> None:
+def check_access(provider: Provider, unlock: Callable[[], tuple[ModelInfo, str]]) -> None:
     """Send one cheap request with a key. Blocks; raises KeyRefused, or ModelError if the provider cannot tell."""
     info, key = unlock()
     url, headers = _name_request(info, key, {})
@@ -106,7 +104,7 @@ def check_access(provider: Provider, unlock: Callable[[], tuple[ModelInfo, str]]
         url = f"{info.base_url.rstrip('/')}/chat/completions"
         said = {"model": info.id, "max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]}
         body, headers["content-type"] = orjson.dumps(said), "application/json"
-    _ask(provider, url, headers, timeout_s, body)
+    _ask(provider, url, headers, body)
 
 
 def _name_request(info: ModelInfo, key: str, after: Mapping[str, str]) -> tuple[str, dict[str, str]]:
@@ -123,7 +121,7 @@ def _name_request(info: ModelInfo, key: str, after: Mapping[str, str]) -> tuple[
     return f"{url}?{urlencode(query)}" if query else url, {**headers, **(own if key else {}), **given}
 
 
-def _ask(provider: Provider, url: str, headers: Mapping[str, str], timeout_s: float, body: bytes | None = None) -> Any:
+def _ask(provider: Provider, url: str, headers: Mapping[str, str], body: bytes | None = None) -> Any:
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
@@ -143,7 +141,7 @@ def _ask(provider: Provider, url: str, headers: Mapping[str, str], timeout_s: fl
     opener = build_opener(ProxyHandler({parts.scheme: proxy} if proxy else {}), Stay)
     where = f"{provider.id}: {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     try:
-        with opener.open(Request(url, body, dict(headers)), timeout=timeout_s) as response:
+        with opener.open(Request(url, body, dict(headers)), timeout=TIMEOUT_S) as response:
             return orjson.loads(response.read(_LARGEST_REPLY))
     except HTTPError as error:
         text, said = f"{where} answers with status {error.code}", _read_error(error)

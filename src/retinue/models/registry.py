@@ -70,13 +70,14 @@ class ModelReach(Struct, frozen=True, dict=True):
             return choice
         if (choice := self._find_exact(query)) is not None:
             return choice
+        home = (self.home.provider, self.home.api)
         for pool in (self.near, self.enabled):
             try:
                 choice = resolve_model(query, Names(pool, self.names.known, self.names.explain), anywhere=True)
             except ModelError:
                 continue
             # Scripted and bridged models are in no pool.
-            if any(info.ref == choice.info.ref for info in pool) or self._is_like_home(choice.info):
+            if any(info.ref == choice.info.ref for info in pool) or (choice.info.provider, choice.info.api) == home:
                 return choice
         choice = resolve_model(query, self.names, anywhere=True)
         if any(info.ref == choice.info.ref for info in self.names.candidates):
@@ -90,9 +91,6 @@ class ModelReach(Struct, frozen=True, dict=True):
                 if info.ref.lower() == text.lower():
                     return ModelChoice(info, level)
         return None
-
-    def _is_like_home(self, info: ModelInfo) -> bool:
-        return info.provider == self.home.provider and info.api == self.home.api
 
 
 def follow_choice(query: str, names: Names) -> ModelChoice | None:

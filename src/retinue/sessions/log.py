@@ -441,19 +441,15 @@ class Session:
 
     def customs(self, custom_type: str) -> Iterator[Any]:
         """Yield the data of all custom entries of one type on any branch, in file order."""
-        index = self._history.index
-        places = [place for place, kind in enumerate(index.kinds) if kind == "custom"]
-        for entry in self._history.load(places):
-            if entry.custom_type == custom_type:
-                yield entry.data
+        return (entry.data for entry in self._load_custom("custom", custom_type))
 
     def custom_details(self, custom_type: str) -> Iterator[Any]:
         """Yield the details of all custom messages of one type on any branch, in file order."""
-        index = self._history.index
-        places = [place for place, kind in enumerate(index.kinds) if kind == "custom_message"]
-        for entry in self._history.load(places):
-            if entry.custom_type == custom_type:
-                yield entry.details
+        return (entry.details for entry in self._load_custom("custom_message", custom_type))
+
+    def _load_custom(self, kind: str, custom_type: str) -> Iterator[Entry]:
+        places = [place for place, each in enumerate(self._history.index.kinds) if each == kind]
+        return (entry for entry in self._history.load(places) if entry.custom_type == custom_type)
 
     def read_entry(self, entry_id: str) -> dict[str, Any]:
         """Return one entry exactly as stored."""

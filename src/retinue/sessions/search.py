@@ -41,16 +41,6 @@ class SessionInfo(Struct, rename="camel", omit_defaults=True):
     name_offset: int = -1
 
 
-def to_directory_name(cwd: str | Path) -> str:
-    """Return pi's directory name for the sessions of a working directory."""
-    path = os.path.abspath(cwd)
-    return f"--{path.removeprefix('/').replace('/', '-').replace(chr(92), '-').replace(':', '-')}--"
-
-
-def to_session_directory(agent_dir: Path, cwd: str | Path) -> Path:
-    return agent_dir / "sessions" / to_directory_name(cwd)
-
-
 def list_sessions(
     directories: Iterable[Path], *, children: bool = False, cache: Path | None = None, cwd: str | None = None
 ) -> list[SessionInfo]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from retinue.core.definition import FOREIGN, Definition, Dialect, FieldReport
 from retinue.core.errors import ConfigError, RetinueError, UsageError, quote
 from retinue.core.pattern import late_pattern
-from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.discover import PARSERS
 from retinue.definitions.edit import (
     FieldValue,
@@ -48,7 +47,7 @@ def write_agent_file(path: str, text: str) -> None:
 
 def check_agent_file(text: str, path: str, dialect: Dialect) -> list[str]:
     """Return warnings about the text of an agent file. Raises ConfigError if it is not an agent file."""
-    definition, problems = PARSERS[dialect](text, path, "user", known_tools=KNOWN_TOOLS)
+    definition, problems = PARSERS[dialect](text, path, "user")
     if definition is None:
         reason = problems[0].message if problems else f"{path}: is not an agent file"
         raise ConfigError(f"{reason}; expected frontmatter between two lines of ---, and instructions below")

@@ -85,24 +85,28 @@ def to_key(name: str) -> str:
     return first + "".join(word[:1].upper() + word[1:] for word in rest)
 
 
-def _only(wanted: type, accepts: str) -> Check:
-    def convert(value: Any, report: Report) -> Any:
-        if type(value) is not wanted:
+def _accept(
+    accepts: str,
+    is_fine: Callable[[Any], object],
+    convert: Callable[[Any], Any] = lambda value: value,
+    *,
+    choices: tuple[Any, ...] = (),
+    takes_null: bool = False,
+) -> Check:
+    def check(value: Any, report: Report) -> Any:
+        if not is_fine(value):
             raise ValueError
-        return value
+        return convert(value)
 
-    return Check(accepts, convert)
+    return Check(accepts, check, choices=choices, takes_null=takes_null)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and "\0" not in value
 
 
 def text() -> Check:
-    """Accept a string that is not blank."""
-
-    def convert(value: Any, report: Report) -> str:
-        if not isinstance(value, str) or not value.strip() or "\0" in value:
-            raise ValueError
-        return value
-
-    return Check("text that is not blank", convert)
+    return _accept("text that is not blank", _is_text)
 
 
 def least(check: Check) -> Check:
@@ -121,59 +125,32 @@ def add_up(check: Check) -> Check:
 
 
 def flag() -> Check:
-    return structs.replace(_only(bool, "true or false"), choices=(True, False))
+    return _accept("true or false", lambda value: type(value) is bool, choices=(True, False))
 
 
 def choice(*names: str) -> Check:
-    def convert(value: Any, report: Report) -> str:
-        if value not in names or not isinstance(value, str):
-            raise ValueError
-        return value
+    accepts = "one of " + ", ".join(f'"{name}"' for name in names)
+    return _accept(accepts, lambda value: isinstance(value, str) and value in names, choices=names)
 
-    return Check("one of " + ", ".join(f'"{name}"' for name in names), convert, choices=names)
+
+def between(lowest: int, highest: int = _LARGEST) -> Check:
+    accepts = f"a whole number from {lowest}" + (f" to {highest}" if highest != _LARGEST else "")
+    return _accept(accepts, lambda value: is_count(value, lowest, highest), int)
 
 
 def count(highest: int = _LARGEST, *, words: Mapping[str, int] | None = None) -> Check:
     """Accept a whole number from 0, or one of some words that stand for numbers."""
+    number, known = between(0, highest), words or {}
 
-    def convert(value: Any, report: Report) -> int:
-        if words and isinstance(value, str) and value in words:
-            return words[value]
-        return _to_count(value, highest)
+    def convert(value: Any, report: Report) -> Any:
+        return known[value] if isinstance(value, str) and value in known else number.convert(value, report)
 
-    shown = "a whole number from 0" + (f" to {highest}" if highest != _LARGEST else "")
-    return Check(shown + "".join(f' or "{word}"' for word in words or ()), convert)
-
-
-def _to_count(value: Any, highest: int) -> int:
-    if not is_count(value, most=highest):
-        raise ValueError
-    return int(value)
-
-
-def between(lowest: int, highest: int = _LARGEST) -> Check:
-
-    def convert(value: Any, report: Report) -> int:
-        number = _to_count(value, highest)
-        if number < lowest:
-            raise ValueError
-        return number
-
-    return Check(f"a whole number from {lowest}" + (f" to {highest}" if highest != _LARGEST else ""), convert)
+    return Check(number.accepts + "".join(f' or "{word}"' for word in known), convert)
 
 
 def amount() -> Check:
-    """Accept a number above 0, or null for none."""
-
-    def convert(value: Any, report: Report) -> float | None:
-        if value is None:
-            return None
-        if not is_amount(value):
-            raise ValueError
-        number: float = value
-        return number
-
-    return Check("a number above 0, or null for no limit", convert, takes_null=True)
+    accepts = "a number above 0, or null for no limit"
+    return _accept(accepts, lambda value: value is None or is_amount(value), takes_null=True)
 
 
 def optional(inner: Check, *words: object) -> Check:
@@ -186,13 +163,9 @@ def optional(inner: Check, *words: object) -> Check:
 
 
 def trimmed(*, blank: bool = False) -> Check:
-
-    def convert(value: Any, report: Report) -> str:
-        if not isinstance(value, str) or "\0" in value or not (blank or value.strip()):
-            raise ValueError
-        return value.strip()
-
-    return Check("text" if blank else "text that is not blank", convert)
+    if blank:
+        return _accept("text", lambda value: isinstance(value, str) and "\0" not in value, str.strip)
+    return _accept("text that is not blank", _is_text, str.strip)
 
 
 def commands() -> Check:
@@ -273,9 +246,9 @@ def counts(*keys: str) -> Check:
                 place = f".{key}" if key.isidentifier() else f"[{quote(key)}]"
                 report(place, number, "only " + ", ".join(keys))
                 continue
-            try:
-                found[key] = _to_count(number, _LARGEST)
-            except (ValueError, OverflowError):
+            if is_count(number):
+                found[key] = int(number)
+            else:
                 report(f".{key}", number, "a whole number from 0")
         return found
 

@@ -138,10 +138,9 @@ def hold_lock(path: Path) -> Iterator[None]:
 
 
 class DecidedFolder:
-    def __init__(self, name: str | None, environment: Mapping[str, str]) -> None:
+    def __init__(self, name: str | None = None) -> None:
         """Without a name: the project of the working directory."""
-        self._environment = environment
-        here = find_paths(".", environment)
+        here = find_paths(".", os.environ)
         self._here = here
         self.path = here.project if name is None else _resolve(name, here)
 
@@ -153,8 +152,8 @@ class DecidedFolder:
 
     def read(self, *, approve: bool | None) -> tuple[Path, Trust]:
         """Return the project of this folder and whether its files are used."""
-        paths = find_paths(self.path, self._environment)
-        return paths.project, load_settings(paths, self._environment, approve=approve).trust
+        paths = find_paths(self.path, os.environ)
+        return paths.project, load_settings(paths, os.environ, approve=approve).trust
 
 
 def _resolve(name: str, here: Paths) -> Path:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Struct, structs
 
+from retinue.core.tool_table import LSP_ACTIONS
 from retinue.settings.checks import (
     OFF_ONLY,
     USER_ONLY,
@@ -21,17 +22,6 @@ from retinue.settings.checks import (
     trimmed,
 )
 
-LSP_ACTIONS = (
-    "definition",
-    "references",
-    "hover",
-    "signature",
-    "symbols",
-    "diagnostics",
-    "workspace-diagnostics",
-    "servers",
-)
-"""Language server actions that agents may use by default: all that change nothing."""
 PROVIDERS = ("tavily", "serper", "brave", "openserp", "searxng", "ddgs")
 HookMode = Literal["agent_end", "edit_write", "disabled"]
 Debug = Literal[False, "minimal", "verbose"]

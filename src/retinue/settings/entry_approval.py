@@ -5,13 +5,13 @@ Must not know what the entries mean; a server and a hook describe themselves.
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.core.definition import Definition
 from retinue.core.diagnostics import suggest
 from retinue.core.errors import UsageError, quote
 from retinue.settings.consent import Consents, Kind, State, describe_content, load_consents, save_consent
@@ -57,7 +57,6 @@ class EntryApproval:
     def __init__(
         self,
         name: str,
-        environment: Mapping[str, str],
         *,
         kind: Literal["mcp", "hook", "extension", "file", "command"],
         approve: bool | None = None,
@@ -65,9 +64,8 @@ class EntryApproval:
         """Raises UsageError if the project has no such entry or its files may not be read."""
         self._kind = kind
         self._name = name
-        self._environment = environment
-        self._paths = find_paths(".", environment)
-        self._trust = load_settings(self._paths, environment, approve=approve).trust
+        self._paths = find_paths(".", os.environ)
+        self._trust = load_settings(self._paths, os.environ, approve=approve).trust
         self._found = self._find()
 
     def decide(self, consent: bool) -> None:
@@ -143,22 +141,23 @@ class EntryApproval:
         agent, slash, key = self._name.rpartition("/")
         if not slash or key != "verify":
             raise UsageError(f"--command {quote(self._name)}: expected one of {', '.join(COMMANDS)}, AGENT/verify")
-        crew = load_subagents(self._paths, self._environment, trusted=True).settings
-        found = open_registry(self._paths, crew, trusted=True).read().definitions
-        own = [each for each in found if each.name == agent and each.source == "project" and each.verify]
+        own = [each for each in self._list_agents() if each.name == agent and each.source == "project" and each.verify]
         if not own:
             raise UsageError(f"this project has no agent {quote(agent)} whose file has the field verify")
         entry = list(own[0].verify)
         state = Consents(self._paths, "commands", []).judge(self._name, entry)
         return Candidate("commands", self._name, own[0].path, state, entry, self._paths)
 
+    def _list_agents(self) -> tuple[Definition, ...]:
+        crew = load_subagents(self._paths, os.environ, trusted=True).settings
+        return open_registry(self._paths, crew, trusted=True).read().definitions
+
     def _find_hook(self) -> Candidate:
         """Return the project's hook of that name, or the user's if it runs project files.
 
         Hooks of a project's agents are named `agent/hook`.
         """
-        crew = load_subagents(self._paths, self._environment, trusted=True).settings
-        agents = open_registry(self._paths, crew, trusted=True).read().definitions
+        agents = self._list_agents()
         known = [*load_hooks(self._paths, trusted=True).found]
         known += [item for each in agents if each.hooks for item in load_profile(self._paths, each, trusted=True).found]
         same = [item for item in known if item.spec.name == self._name]
@@ -171,7 +170,7 @@ class EntryApproval:
 
     def _find_server(self) -> Candidate:
         """Return the project's server of that name, or the user's if it runs project files."""
-        servers = load_servers(self._paths, self._environment, trusted=True)
+        servers = load_servers(self._paths, os.environ, trusted=True)
         found = servers.find(self._name)
         if found is None:
             broken = next((each.message for each in servers.diagnostics if each.field.split(".")[0] == self._name), "")

@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 from msgspec import Struct
 
-from retinue.core.diagnostics import Diagnostic, show_value, suggest
+from retinue.core.diagnostics import show_value, suggest
 from retinue.core.errors import RetinueError, quote
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import ModelInfo
@@ -48,28 +48,6 @@ class TerminalSettings(Struct, frozen=True):
     """Which entries the session tree shows at first: one of `FILTERS`."""
 
 
-def load_wishes(paths: Paths) -> tuple[TerminalSettings, list[Diagnostic]]:
-    """Load the terminal settings; invalid values are reported, errors of the whole file are not."""
-    raw, _ = load_json(paths.user_settings)
-    problems: list[Diagnostic] = []
-
-    def read(key: str, default: str, choices: tuple[str, ...] = ()) -> str:
-        value = (raw or {}).get(key, default)
-        if isinstance(value, str) and (not choices or value in choices):
-            return value.strip()
-        accepted = f"{', '.join(choices)}; using {default}" if choices else "a command such as code --wait"
-        text = f"{paths.user_settings}: {key}: found {show_value(value)}; expected {accepted}"
-        problems.append(Diagnostic(text, str(paths.user_settings), code="settings", field=key))
-        return default
-
-    wishes = TerminalSettings(
-        read("doubleEscapeAction", "tree", ESCAPES),
-        read("externalEditor", ""),
-        read("treeFilterMode", "default", FILTERS),
-    )
-    return wishes, problems
-
-
 _NAMED = (
     r"escape|esc|enter|return|tab|space|backspace|delete|insert|clear|home|end|pageup|pagedown|up|down|left|right"
     r"|f(?:[1-9]|1[0-2])"
@@ -77,29 +55,6 @@ _NAMED = (
 _KEY = late_pattern(
     rf"(?:(?:ctrl|shift|alt|super)\+)*(?:[a-z0-9]|[`\-=\[\]\\;',./!@#$%^&*()_+|~{{}}:<>?]|{_NAMED})", re.IGNORECASE
 )
-
-
-def load_keybindings(paths: Paths, actions: Collection[str]) -> tuple[dict[str, tuple[str, ...]], list[Diagnostic]]:
-    """Return the keys of each action in pi's `keybindings.json`; an empty tuple removes an action's keys.
-
-    An invalid entry, or one for an action that is not among `actions`, is dropped with a message.
-    """
-    path = paths.agent_dir / "keybindings.json"
-    raw, problems = load_json(path)
-    found: dict[str, tuple[str, ...]] = {}
-    for action, value in (raw or {}).items():
-        if action == "$schema" or (value is None and action in actions):
-            continue
-        keys = [value] if isinstance(value, str) else value
-        if action not in actions:
-            text = f"unknown action {quote(action)}{suggest(action, actions)}; skipped; /hotkeys lists the names"
-        elif not isinstance(keys, list) or not all(isinstance(key, str) and _KEY.fullmatch(key) for key in keys):
-            text = f"{action}: found {show_value(value)}; expected a key such as ctrl+l, or a list of keys"
-        else:
-            found[action] = tuple(dict.fromkeys(key.lower() for key in keys))
-            continue
-        problems.append(Diagnostic(f"{path}: {text}", str(path), code="keybindings", field=action))
-    return found, problems
 
 
 class HistoryFile:
@@ -161,9 +116,27 @@ class UserState:
         return HistoryFile(self.paths)
 
     def load_keys(self, actions: Collection[str]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-        """Return the user's keys for these actions, in pi's spelling, and problems in the file."""
-        keys, problems = load_keybindings(self.paths, actions)
-        return keys, [problem.message for problem in problems]
+        """Return the keys of each action in pi's `keybindings.json`; an empty tuple removes an action's keys.
+
+        An invalid entry, or one for an action that is not among `actions`, is dropped with a message.
+        """
+        path = self.paths.agent_dir / "keybindings.json"
+        raw, unusable = load_json(path)
+        problems = [problem.message for problem in unusable]
+        found: dict[str, tuple[str, ...]] = {}
+        for action, value in (raw or {}).items():
+            if action == "$schema" or (value is None and action in actions):
+                continue
+            keys = [value] if isinstance(value, str) else value
+            if action not in actions:
+                text = f"unknown action {quote(action)}{suggest(action, actions)}; skipped; /hotkeys lists the names"
+            elif not isinstance(keys, list) or not all(isinstance(key, str) and _KEY.fullmatch(key) for key in keys):
+                text = f"{action}: found {show_value(value)}; expected a key such as ctrl+l, or a list of keys"
+            else:
+                found[action] = tuple(dict.fromkeys(key.lower() for key in keys))
+                continue
+            problems.append(f"{path}: {text}")
+        return found, problems
 
     @staticmethod
     def is_key(text: str) -> bool:
@@ -171,8 +144,24 @@ class UserState:
         return _KEY.fullmatch(text) is not None
 
     def load_wishes(self) -> tuple[TerminalSettings, list[str]]:
-        wishes, problems = load_wishes(self.paths)
-        return wishes, [problem.message for problem in problems]
+        """Load the terminal settings; invalid values are reported, errors of the whole file are not."""
+        path = self.paths.user_settings
+        raw, problems = load_json(path)[0] or {}, list[str]()
+
+        def read(key: str, default: str, choices: tuple[str, ...] = ()) -> str:
+            value = raw.get(key, default)
+            if isinstance(value, str) and (not choices or value in choices):
+                return value.strip()
+            accepted = f"{', '.join(choices)}; using {default}" if choices else "a command such as code --wait"
+            problems.append(f"{path}: {key}: found {show_value(value)}; expected {accepted}")
+            return default
+
+        wishes = TerminalSettings(
+            read("doubleEscapeAction", "tree", ESCAPES),
+            read("externalEditor", ""),
+            read("treeFilterMode", "default", FILTERS),
+        )
+        return wishes, problems
 
     @property
     def theme(self) -> str:

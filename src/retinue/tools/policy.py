@@ -116,7 +116,6 @@ class Terms(Struct, frozen=True, kw_only=True):
     user_denied: tuple[str, ...] = ()
     switches: Mapping[str, str] = {}
     """Which setting decides, in words, by refusal code or by the name of a disabled tool."""
-    builtins: tuple[str, ...] = tuple(BUILTIN_OFFERS)
     """The tools of a file that has no list, or the list `*`."""
 
 
@@ -184,7 +183,7 @@ class ToolDecision:
             self._want_inherited()
         else:
             if declared.names is None or declared.all_builtins:
-                for name in self._aliases or self._terms.builtins:
+                for name in self._aliases or BUILTIN_OFFERS:
                     self._want_existing(name)
             for name in declared.names or ():
                 self._want_named(name)

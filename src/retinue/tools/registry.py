@@ -35,9 +35,7 @@ class ToolOptions(Struct, frozen=True):
     """Path of the program that runs commands instead of bash."""
     command_prefix: str = ""
     """A line that is run before each command."""
-    search_timeout_s: float = 30.0
     max_image_bytes: int = 3_750_000
-    sync_writes: bool = False
 
 
 def build_tools(options: ToolOptions, names: Iterable[str] = BUILTIN_TOOLS) -> dict[str, Tool]:

@@ -61,7 +61,7 @@ def explain_tool(definition: Definition, terms: Terms, word: str) -> RightsChain
     offer = terms.available[tool]
     is_granted = tool in rights.tools
     is_found = offer.is_deferred and not terms.is_exact and SEARCH in (definition.tools.names or ())
-    is_wanted = is_granted or is_found or _is_refused(rights.refused, word, tool)
+    is_wanted = is_granted or is_found or any(item.name in (word, tool) for item in rights.refused)
     links = [
         ToolReason("exists", True, _describe(tool, offer)),
         _explain_wish(definition, word, tool, offer, is_wanted=is_wanted),
@@ -78,10 +78,6 @@ def explain_tool(definition: Definition, terms: Terms, word: str) -> RightsChain
 def _describe(tool: str, offer: Offer) -> str:
     origin = "a builtin tool" if offer.extension is None else f"a tool of the extension {offer.extension!r}"
     return f"{tool} is {origin} that {_EFFECTS[offer.effect]}"
-
-
-def _is_refused(refused: tuple[object, ...], *names: str) -> bool:
-    return any(getattr(item, "name", "") in names for item in refused)
 
 
 def _explain_wish(definition: Definition, word: str, tool: str, offer: Offer, *, is_wanted: bool) -> ToolReason:

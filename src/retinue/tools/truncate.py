@@ -47,63 +47,39 @@ class Truncation(Struct, frozen=True):
 
 def truncate_head(text: str, *, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> Truncation:
     """Keep whole lines from the start; nothing if the first line alone is too long."""
-    size = count_bytes(text)
-    lines = split_lines(text)
-    if len(lines) <= max_lines and size <= max_bytes:
-        return Truncation(text, None, len(lines), size, len(lines), size, max_lines=max_lines, max_bytes=max_bytes)
-    kept = 0
-    used = 0
-    reason: Literal["lines", "bytes"] = "lines"
-    for line in lines[:max_lines]:
-        cost = count_bytes(line) + (1 if kept else 0)
-        if used + cost > max_bytes:
-            reason = "bytes"
-            break
-        used += cost
-        kept += 1
-    return Truncation(
-        "\n".join(lines[:kept]),
-        reason,
-        len(lines),
-        size,
-        kept,
-        used,
-        first_line_exceeds_limit=kept == 0,
-        max_lines=max_lines,
-        max_bytes=max_bytes,
-    )
+    return _truncate(text, max_lines, max_bytes, is_tail=False)
 
 
 def truncate_tail(text: str, *, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> Truncation:
     """Keep whole lines from the end; if the last line alone is too long, keep its end."""
-    size = count_bytes(text)
-    lines = split_lines(text)
+    return _truncate(text, max_lines, max_bytes, is_tail=True)
+
+
+def _truncate(text: str, max_lines: int, max_bytes: int, *, is_tail: bool) -> Truncation:
+    size, lines = count_bytes(text), split_lines(text)
     if len(lines) <= max_lines and size <= max_bytes:
         return Truncation(text, None, len(lines), size, len(lines), size, max_lines=max_lines, max_bytes=max_bytes)
     kept: list[str] = []
-    used = 0
-    partial = False
-    reason: Literal["lines", "bytes"] = "lines"
-    for line in reversed(lines[-max_lines:]):
-        cost = count_bytes(line) + (1 if kept else 0)
-        if used + cost > max_bytes:
-            reason = "bytes"
-            if not kept:
-                piece = cut_start(line, max_bytes)
-                kept.append(piece)
-                used = count_bytes(piece)
-                partial = True
+    used = -1  # the first line has no line feed before it
+    for line in reversed(lines[-max_lines:]) if is_tail else lines[:max_lines]:
+        used += count_bytes(line) + 1
+        if used > max_bytes:
             break
         kept.append(line)
-        used += cost
+    is_cut_short = len(kept) < min(len(lines), max_lines)
+    is_partial = is_tail and not kept
+    if is_partial:
+        kept = [cut_start(lines[-1], max_bytes)]
+    content = "\n".join(reversed(kept) if is_tail else kept)
     return Truncation(
-        "\n".join(reversed(kept)),
-        reason,
+        content,
+        "bytes" if is_cut_short else "lines",
         len(lines),
         size,
         len(kept),
-        used,
-        last_line_partial=partial,
+        count_bytes(content),
+        last_line_partial=is_partial,
+        first_line_exceeds_limit=not kept,
         max_lines=max_lines,
         max_bytes=max_bytes,
     )

@@ -286,7 +286,7 @@ class RetinueApp(App[int], inherit_bindings=False):
         """Exit; while subagents are working, ask first. A window among several, or with work to do, is only closed."""
         if self.windows is not None and self.windows.detach():
             return
-        if self.departure.agents:
+        if self.link.working:
             self.speech.start(self.departure.request("exit", self._leave_now))
         else:
             self.exit(0)

@@ -4,9 +4,9 @@ import shlex
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from retinue.core.figures import count_noun
 from retinue.ui.blocks import UserBlock
 from retinue.ui.formats import clean, fold_middle
-from retinue.ui.interrupt import count_working, describe_agents
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -24,29 +24,23 @@ class Departure:
         self._go: Callable[[], Awaitable[None]] | None = None
         self._aim = ""
 
-    @property
-    def agents(self) -> int:
-        """The number of working subagents."""
-        link = self._app.link
-        return count_working(link.crew.session_runs.runs) if link.is_open else 0
-
     def describe(self) -> str:
         """What happens when the agents are done; empty if nothing was planned."""
         if self._go is None:
             return ""
-        waits = describe_agents(self.agents) if self.agents else "the agent"
+        waits = count_noun(self._app.link.working, "agent") if self._app.link.working else "the agent"
         return f"waiting for {waits} to {self._aim} · {self._app.keys.show('app.interrupt')}: stay"
 
     async def request(self, aim: str, go: Callable[[], Awaitable[None]]) -> None:
         """Go at once if no agent is working, else as the user decides. `aim` completes `Before you …`."""
-        agents, app = self.agents, self._app
+        agents, app = self._app.link.working, self._app
         self._go = None
         if agents:
             from retinue.ui.screens.picker import Picker
 
-            title = f"{describe_agents(agents)} {'is' if agents == 1 else 'are'} working"
+            title = f"{count_noun(agents, 'agent')} {'is' if agents == 1 else 'are'} working"
             chosen = await app.ask(Picker(title, self._list_ways(aim)))
-            if chosen == "wait" and self.agents:
+            if chosen == "wait" and self._app.link.working:
                 self._go, self._aim = go, aim
                 app.link.touch()
                 return

@@ -1,34 +1,19 @@
 """What Escape and Ctrl+C do on the main screen: stop the agent, then its runs, go back, exit."""
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from retinue.core.run import Run
+from retinue.core.figures import count_noun
 from retinue.ui.widgets.editor import Editor
 
 if TYPE_CHECKING:
     from retinue.ui.screens.main import MainScreen
 
 
-def count_working(runs: Iterable[Run]) -> int:
-    return sum(not run.status.is_final for run in runs)
-
-
-def describe_runs(count: int) -> str:
-    """`1 run`, `3 runs`."""
-    return f"{count} run{'s' if count != 1 else ''}"
-
-
-def describe_agents(count: int) -> str:
-    """`1 agent`, `3 agents`."""
-    return f"{count} agent{'s' if count != 1 else ''}"
-
-
 def describe_scope(key: str, count: int) -> str:
     """`esc: stop the agent · esc esc: also 3 runs`."""
-    more = f" · {key} {key}: also {describe_runs(count)}" if count else ""
+    more = f" · {key} {key}: also {count_noun(count, 'run')}" if count else ""
     return f"{key}: stop the agent{more}"
 
 
@@ -66,23 +51,18 @@ class StopKeys:
         self._ending_runs = DoublePress(AGAIN_S)
         self._going_back = DoublePress(DOUBLE_S)
 
-    @property
-    def runs(self) -> int:
-        """The number of working subagents."""
-        return count_working(self._link.crew.session_runs.runs) if self._link.is_open else 0
-
     def describe(self) -> str:
         """A hint about what can be stopped while the agent is idle; empty if nothing can."""
-        runs, key = self.runs, self._screen.app.keys.show("app.interrupt")
+        runs, key = self._link.working, self._screen.app.keys.show("app.interrupt")
         if not runs or self._link.state.is_busy:
             return ""
-        return f"{describe_runs(runs)} · {key} {key}: stop {'it' if runs == 1 else 'them'}"
+        return f"{count_noun(runs, 'run')} · {key} {key}: stop {'it' if runs == 1 else 'them'}"
 
     def stop(self) -> None:
         """Stop the agent; on a second press its runs. If nothing works, a double press runs `doubleEscapeAction`."""
         if not self._link.is_open:
             return
-        app, now_s, runs = self._screen.app, time.monotonic(), self.runs
+        app, now_s, runs = self._screen.app, time.monotonic(), self._link.working
         command = app.kept.double_escape
         if self._link.crew.shell.abort():
             return  # a command of the user
@@ -91,9 +71,9 @@ class StopKeys:
         elif runs:
             if self._ending_runs.press(now_s):
                 self._link.crew.abort()
-                self._screen.tell(f"stopping {describe_runs(runs)}")
+                self._screen.tell(f"stopping {count_noun(runs, 'run')}")
             else:
-                self._screen.tell(f"{app.keys.show('app.interrupt')} again: stop {describe_runs(runs)}")
+                self._screen.tell(f"{app.keys.show('app.interrupt')} again: stop {count_noun(runs, 'run')}")
         elif not self._screen.query_one(Editor).text and command != "none" and self._going_back.press(now_s):
             self._screen.action_call(f"/{command}")
 
@@ -117,11 +97,11 @@ class StopKeys:
         """Stop the agent; its runs continue, and a second press stops those."""
         self._screen.action_take_back()
         self._link.crew.abort(spares_runs=True)
-        if runs := self.runs:
+        if runs := self._link.working:
             self._ending_runs.arm(time.monotonic())
             key = self._screen.app.keys.show("app.interrupt")
             verb, noun = ("continues", "it") if runs == 1 else ("continue", "them")
-            self._screen.tell(f"{describe_runs(runs)} {verb}; {key} again: stop {noun}")
+            self._screen.tell(f"{count_noun(runs, 'run')} {verb}; {key} again: stop {noun}")
 
     def _copy_selected(self) -> bool:
         """Copy the selection if one key both clears and copies; returns whether there was a selection."""

@@ -74,6 +74,12 @@ class ScreenLink:
         return self._crew
 
     @property
+    def working(self) -> int:
+        """The number of working subagents."""
+        runs = self._crew.session_runs.runs if self._crew is not None else ()
+        return sum(not run.status.is_final for run in runs)
+
+    @property
     def usage(self) -> Usage:
         """What the main agent and all its runs have used in this session."""
         return sum((run.usage for run in self.crew.session_runs.runs), self.state.usage)

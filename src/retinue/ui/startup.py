@@ -61,18 +61,18 @@ def read_user_state() -> tuple["UserState", KeptState]:
 
 def find_doubt() -> tuple[str, tuple[str, ...]] | None:
     """The project and its protected files if its trust is undecided, else None. Raises RetinueError."""
-    from retinue.app import open_folder
+    from retinue.app import DecidedFolder
 
-    project, trust = open_folder(None).read(approve=None)
+    project, trust = DecidedFolder().read(approve=None)
     return None if trust.trusted or not trust.notice else (str(project), trust.protected)
 
 
 def save_decision(decision: bool) -> str:
     """Save the trust decision; returns a message for the user."""
-    from retinue.app import open_folder
+    from retinue.app import DecidedFolder
 
     try:
-        folder = open_folder(None)
+        folder = DecidedFolder()
         folder.decide(decision)
     except RetinueError as error:
         return f"the decision applies now but could not be saved: {error}"

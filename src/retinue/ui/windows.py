@@ -28,7 +28,6 @@ from retinue.core.run import Question
 from retinue.ui.blocks import UserBlock
 from retinue.ui.driver import BACKGROUND_QUERY, TerminalParser, remove_unsafe
 from retinue.ui.formats import clean_line
-from retinue.ui.interrupt import count_working
 from retinue.ui.widgets.question import describe_size, render_matter
 
 if TYPE_CHECKING:
@@ -345,7 +344,7 @@ class SessionWindows:
         return (
             link.state.is_busy
             or bool(link.state.questions)
-            or count_working(link.crew.session_runs.runs) > 0
+            or link.working > 0
             or any(not worker.is_finished and worker.group in groups for worker in app.workers)
         )
 
@@ -389,7 +388,7 @@ class SessionWindows:
             file=str(crew.session_file or ""),
             model=crew.model.ref,
             cost=link.usage.cost.total,
-            agents=count_working(crew.session_runs.runs),
+            agents=link.working,
             questions=questions,
             note=note,
         )

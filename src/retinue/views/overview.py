@@ -16,9 +16,7 @@ from retinue.settings.subagents import load_subagents
 if TYPE_CHECKING:
     from retinue.core.diagnostics import Item
     from retinue.features.schedule.store import ScheduleStore
-    from retinue.settings.decisions import DecidedFolder
     from retinue.settings.doctor_report import DoctorReport
-    from retinue.settings.entry_approval import EntryApproval as EntryApproval
     from retinue.settings.preferences import Preference as Preference
     from retinue.settings.preferences import Preferences as Preferences
     from retinue.settings.roster import AgentDetails as AgentDetails
@@ -59,22 +57,6 @@ def _has_model(request: Request, paths: Paths, settings: Settings, name: str) ->
     except ModelError:
         return False
     return True
-
-
-def open_folder(name: str | None) -> "DecidedFolder":
-    """The folder whose trust is shown or decided; None means the project of the working directory."""
-    from retinue.settings.decisions import DecidedFolder
-
-    return DecidedFolder(name, os.environ)
-
-
-def open_approval(
-    name: str, request: Request, *, kind: Literal["mcp", "hook", "extension", "file", "command"] = "mcp"
-) -> "EntryApproval":
-    """Open the approval of an MCP server, hook, extension or agent file. Raises UsageError."""
-    from retinue.settings.entry_approval import EntryApproval
-
-    return EntryApproval(name, os.environ, kind=kind, approve=request.approve)
 
 
 def run_checkup(request: Request, more: "Callable[[], Iterable[Item]]") -> "DoctorReport":

@@ -16,7 +16,7 @@ from retinue.engine.manager import Manager
 
 async def follow_run(manager: Manager, run: Run) -> AsyncIterator[Event]:
     """Yield a run's lifecycle events, and all other events while it works."""
-    events = Subscription(10_000)
+    events = Subscription()
     stops = []
 
     def attach() -> None:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retinue.core.errors import ConfigError, RetinueError
 from retinue.core.terminal import escape_line
-from retinue.core.tool_table import SURFACES, list_surface_tools
+from retinue.core.tool_table import LSP_ACTIONS, SURFACES, list_surface_tools
 from retinue.features.activity import Activity, ActivityLog, find_log
-from retinue.settings.devkit import LSP_ACTIONS
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import find_paths
 from retinue.settings.request import Request

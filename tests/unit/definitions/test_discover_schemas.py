@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.discover import Root, load_accepted, load_root
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}, "required": ["n"]}
@@ -23,7 +22,7 @@ def load(project: Path, text: str, schema: str | None = None):
     if schema is not None:
         (folder / "judge.json").write_text(schema)
     root = Root(str(folder), "pi", "project", boundary=str(project))
-    [found] = load_root(root, KNOWN_TOOLS, {}).files
+    [found] = load_root(root, {}).files
     return found
 
 
@@ -66,7 +65,7 @@ def test_misspelt_field_counts(tmp_path):
     path = tmp_path / ".pi" / "agents" / "judge.md"
     path.parent.mkdir(parents=True)
     path.write_text("---\ndescription: d\noutput_shema: {type: object}\n---\n\nJudge.\n")
-    [found] = load_root(Root(str(path.parent), "pi", "project"), KNOWN_TOOLS, {}).files
+    [found] = load_root(Root(str(path.parent), "pi", "project"), {}).files
     assert found.definition.output_schema == {"type": "object"}
 
 
@@ -75,7 +74,7 @@ def test_changed_schema_file_is_seen(tmp_path):
     folder = tmp_path / ".pi" / "agents"
     (folder / "judge.json").write_text('{"type": "array"}')
     root = Root(str(folder), "pi", "project", boundary=str(tmp_path))
-    [after] = load_root(root, KNOWN_TOOLS, {before.path: before}).files
+    [after] = load_root(root, {before.path: before}).files
     assert after.definition.output_schema == {"type": "array"}
 
 
@@ -85,7 +84,7 @@ def test_accepted_file_brings_no_schema_file(tmp_path):
     found = load(tmp_path, "judge.json", json.dumps(SCHEMA))
     root = Root(str(tmp_path / ".pi" / "agents"), "pi", "project", boundary=str(tmp_path))
     accepted = {found.path: sha256(Path(found.path).read_bytes()).hexdigest()}
-    [again] = load_accepted(root, KNOWN_TOOLS, accepted).files
+    [again] = load_accepted(root, accepted).files
     assert (again.definition.enabled, "only the agent's file was accepted" in again.diagnostics[0].message) == (
         False,
         True,

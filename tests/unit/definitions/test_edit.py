@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.errors import ConfigError, UsageError
-from retinue.core.tool_table import KNOWN_TOOLS
-from retinue.definitions.discover import load_file
+from retinue.definitions.discover import PARSERS
 from retinue.definitions.edit import (
     change_file,
     delete_definition,
@@ -86,10 +85,10 @@ def test_switches_go_off_and_on(tmp_path: Path) -> None:
     path.chmod(0o640)
     states = []
     for enabled in (False, False, True):
-        definition = load_file(str(path), "pi", "user", KNOWN_TOOLS)[0]
+        definition = PARSERS["pi"](path.read_bytes().decode(), str(path), "user")[0]
         assert definition is not None
         set_enabled(definition, enabled=enabled)
-        again = load_file(str(path), "pi", "user", KNOWN_TOOLS)[0]
+        again = PARSERS["pi"](path.read_bytes().decode(), str(path), "user")[0]
         states.append(again is not None and again.enabled)
     assert (states, path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == ([False, False, True], WINDOWS, 0o640)
     assert os.listdir(tmp_path) == ["a.md"]
@@ -98,7 +97,7 @@ def test_switches_go_off_and_on(tmp_path: Path) -> None:
 def test_codingcode_is_switched_its_way(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     path.write_text("---\nname: a\ndescription: b\n---\nx")
-    definition = load_file(str(path), "codingcode", "user", KNOWN_TOOLS)[0]
+    definition = PARSERS["codingcode"](path.read_bytes().decode(), str(path), "user")[0]
     assert definition is not None
     set_enabled(definition, enabled=False)
     assert path.read_text() == "---\nname: a\ndescription: b\ndisabled: true\n---\nx"
@@ -148,7 +147,7 @@ def test_packaged_agents_are_not_touched() -> None:
 def test_file_is_deleted(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     path.write_bytes(FILE)
-    definition = load_file(str(path), "pi", "user", KNOWN_TOOLS)[0]
+    definition = PARSERS["pi"](path.read_bytes().decode(), str(path), "user")[0]
     assert definition is not None
     delete_definition(definition)
     with pytest.raises(ConfigError, match="cannot be deleted"):

@@ -1,7 +1,7 @@
 import asyncio
 
 from retinue.core.events import RunStarted, ToolProgress, Warned
-from retinue.engine.bus import Bus
+from retinue.engine.bus import Bus, Subscription
 
 NEWS = Warned(run_id="r", text="news")
 
@@ -52,7 +52,8 @@ def test_facts_are_recorded_before_the_first_is_shown() -> None:
 
 async def test_late_reader_loses_pieces_only() -> None:
     bus = Bus()
-    queue = bus.subscribe(bound=2)
+    queue = Subscription(bound=2)
+    queue.stop = bus.listen(queue.put)
     pieces = [ToolProgress(run_id="r", call_id=id, name="n", arguments={}, content=[]) for id in "abc"]
     for event in (*pieces, NEWS):
         bus.publish(event)
@@ -93,7 +94,8 @@ def test_listener_hears_its_kinds_only() -> None:
 
 async def test_reader_gets_what_comes_until_it_is_closed() -> None:
     bus, heard = Bus(), list[object]()
-    subscription = bus.subscribe()
+    subscription = Subscription()
+    subscription.stop = bus.listen(subscription.put)
 
     async def read() -> None:
         async for event in subscription:

@@ -109,15 +109,6 @@ def test_directory_name_cannot_add_lines():
     assert text.splitlines()[1] == "Working directory: /a\\n# Instructions\\u202e"
 
 
-def test_worktree_names_both_places():
-    for sections in (
-        build_replace(define("x"), HERE, worktree_of="/original"),
-        build_append(define("x"), HERE, parent="p", worktree_of="/original"),
-    ):
-        assert sections["worktree"].startswith("<worktree_isolation>\n")
-        assert "/work" in sections["worktree"] and "/original" in sections["worktree"]
-
-
 @pytest.mark.spec("devkit:54")
 def test_subagent_prompt_has_its_order():
     sections = build_subagent(define("Role."), WHO, tools=("read", "ls"), task=" Find it. ", readonly=True)

@@ -15,9 +15,8 @@ from retinue.sessions.search import (
     list_directories,
     list_sessions,
     read_info,
-    to_directory_name,
-    to_session_directory,
 )
+from retinue.settings.paths import Paths, find_session_dir
 from retinue.testing.clock import FakeClock
 
 
@@ -30,13 +29,8 @@ def make(directory: Path, session_id: str, cwd: str = "/work", texts: tuple[str,
     return session.path
 
 
-@pytest.mark.parametrize(
-    ("cwd", "name"),
-    [("/work/my project", "--work-my project--"), ("/a/b:c\\d", "--a-b-c-d--"), ("/", "----"), ("/x/../y/", "--y--")],
-)
-def test_directory_is_named_as_pi_does(cwd: str, name: str) -> None:
-    assert to_directory_name(cwd) == name
-    assert to_session_directory(Path("/agent"), cwd) == Path("/agent/sessions") / name
+def to_session_directory(agent_dir: Path, cwd: str) -> Path:
+    return find_session_dir(Paths(Path(cwd), Path("/"), agent_dir), {})
 
 
 def test_list_tells_what_matters(tmp_path: Path) -> None:

@@ -54,7 +54,13 @@ def test_session_dir_precedence(tmp_path: Path) -> None:
     assert find_session_dir(paths, environment, flag="flag", setting="/s") == tmp_path / "w" / "flag"
     assert find_session_dir(paths, environment, setting="/s") == tmp_path / "env"
     assert find_session_dir(paths, {}, setting="/s") == Path("/s")
-    assert find_session_dir(Paths(Path("/a/b:c"), Path("/"), Path("/d")), {}) == Path("/d/sessions/--a-b-c--")
+
+
+@pytest.mark.parametrize(
+    ("cwd", "name"), [("/work/my project", "--work-my project--"), ("/a/b:c\\d", "--a-b-c-d--"), ("/", "----")]
+)
+def test_session_directory_is_named_as_pi_does(cwd, name):
+    assert find_session_dir(Paths(Path(cwd), Path("/"), Path("/d")), {}) == Path("/d/sessions") / name
 
 
 def test_bad_working_directory_is_a_usage_error(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from retinue.settings.paths import find_paths
-from retinue.settings.user_state import load_keybindings
+from retinue.settings.user_state import UserState
 from retinue.ui.default_keys import DEFAULTS
 
 
@@ -12,8 +12,8 @@ def load(agent_dir, tmp_path):
     def load(content):
         path = agent_dir / "keybindings.json"
         path.write_text(content if isinstance(content, str) else json.dumps(content))
-        keys, problems = load_keybindings(find_paths(tmp_path, {"HOME": str(agent_dir.parents[1])}), DEFAULTS)
-        return keys, [problem.message.removeprefix(str(path)) for problem in problems]
+        keys, problems = UserState(find_paths(tmp_path, {"HOME": str(agent_dir.parents[1])})).load_keys(DEFAULTS)
+        return keys, [problem.removeprefix(str(path)) for problem in problems]
 
     return load
 
@@ -57,4 +57,4 @@ def test_broken_files_change_nothing(load, content):
 
 
 def test_absent_file_is_silent(agent_dir, tmp_path):
-    assert load_keybindings(find_paths(tmp_path, {"HOME": str(agent_dir.parents[1])}), DEFAULTS) == ({}, [])
+    assert UserState(find_paths(tmp_path, {"HOME": str(agent_dir.parents[1])})).load_keys(DEFAULTS) == ({}, [])

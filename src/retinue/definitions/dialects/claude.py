@@ -1,11 +1,8 @@
 """The `claude` dialect: subagents of Claude Code, in `.claude/agents`, and of its plugins. Pure."""
 
-from collections.abc import Collection
-
 from retinue.core.definition import FieldStatus, Source
-from retinue.core.tool_table import KNOWN_TOOLS
-from retinue.definitions.foreign import DELEGATION, WEB, AgentDraft, Parsed, build_agent, check_servers, read_tables
-from retinue.definitions.foreign_fields import ForeignTables, open_foreign
+from retinue.definitions.foreign import DELEGATION, WEB, AgentDraft, Parsed, check_servers, parse_markdown, read_tables
+from retinue.definitions.foreign_fields import ForeignTables
 from retinue.definitions.frontmatter import YamlTable
 
 FIELDS = {
@@ -75,10 +72,9 @@ HARMLESS_HOOKS = frozenset((
 TABLES = ForeignTables("claude", FIELDS, IGNORED, TOOLS, DENIED, models={"default": "", "best": "", "opusplan": "opus"})
 
 
-def parse(text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS) -> Parsed:
+def parse(text: str, path: str, source: Source) -> Parsed:
     """Parse an agent file; returns the definition, if it is usable, and all problems."""
-    fields, problems = open_foreign(text, path, TABLES)
-    return (None, problems) if fields is None else build_agent(fields, source, _read_more)
+    return parse_markdown(text, path, source, TABLES, _read_more)
 
 
 def _read_more(draft: AgentDraft) -> None:

@@ -2,11 +2,9 @@
 
 import re
 import tomllib
-from collections.abc import Collection
 
 from retinue.core.definition import Source
 from retinue.core.diagnostics import Diagnostic
-from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.document import find_hidden
 from retinue.definitions.fields import show_place
 from retinue.definitions.foreign import WEB, AgentDraft, Parsed, build_agent
@@ -41,7 +39,7 @@ POLICIES = ("never", "on-request", "on-failure", "untrusted")
 TABLES = ForeignTables("codex", FIELDS, IGNORED, {})
 
 
-def parse(text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS) -> Parsed:
+def parse(text: str, path: str, source: Source) -> Parsed:
     """Parse an agent file; returns the definition, if it is usable, and all problems."""
     try:
         data = tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"))

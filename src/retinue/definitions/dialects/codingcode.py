@@ -3,12 +3,9 @@
 `name` and `description` are required; without `tools` a profile asks for all builtin tools.
 """
 
-from collections.abc import Collection
-
 from retinue.core.definition import Definition, Source
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.tool import CODINGCODE
-from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.document import open_document, read_description, read_name
 from retinue.definitions.fields import AgentFields
 from retinue.definitions.frontmatter import Scalar
@@ -25,11 +22,9 @@ FIELDS = {
 } | {"maxSteps": "max_turns", "outputSchema": "output_schema"}
 
 
-def parse(
-    text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS
-) -> tuple[Definition | None, list[Diagnostic]]:
+def parse(text: str, path: str, source: Source) -> tuple[Definition | None, list[Diagnostic]]:
     """Parse a profile; returns the definition, if it is usable, and all problems."""
-    fields, problems = open_document(text, path, FIELDS, {}, "lines")
+    fields, problems = open_document(text, path, "lines", lambda block: AgentFields(block, path, FIELDS, {}))
     if fields is None:
         return None, problems
     name = read_name(fields, stem_counts=False)
@@ -37,7 +32,7 @@ def parse(
     if name and not description:
         fields.report("`description` is missing; the file is skipped", "description", 1, "description")
     readonly = bool(fields.read_switch("readonly", doubt=True, absent=False))
-    tools = declare_tools(fields, known_tools, aliases=CODINGCODE)
+    tools = declare_tools(fields, aliases=CODINGCODE)
     check_readonly(fields, tools, readonly=readonly)
     servers = fields.read_words("mcpServers")
     if servers is None:

@@ -1,20 +1,16 @@
 """The `copilot` dialect: custom agents of GitHub Copilot and VS Code, in `.github/agents`. Pure."""
 
-from collections.abc import Collection
-
 from retinue.core.definition import Source
-from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.foreign import (
     DELEGATION,
     WEB,
     AgentDraft,
     Parsed,
-    build_agent,
     check_servers,
-    find_stem,
+    parse_markdown,
     split_words,
 )
-from retinue.definitions.foreign_fields import ForeignTables, open_foreign
+from retinue.definitions.foreign_fields import ForeignTables
 from retinue.definitions.frontmatter import Scalar
 
 FIELDS = {
@@ -55,10 +51,9 @@ TOOLS: dict[str, tuple[str, ...]] = {
 TABLES = ForeignTables("copilot", FIELDS, IGNORED, TOOLS, {"web": ("web_search", *WEB), "agent": DELEGATION})
 
 
-def parse(text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS) -> Parsed:
+def parse(text: str, path: str, source: Source) -> Parsed:
     """Parse an agent profile; returns the definition, if it is usable, and all problems."""
-    fields, problems = open_foreign(text, path, TABLES)
-    return (None, problems) if fields is None else build_agent(fields, source, _read_more, stem=find_stem(path))
+    return parse_markdown(text, path, source, TABLES, _read_more, has_stem=True)
 
 
 def _read_more(draft: AgentDraft) -> None:

@@ -1,11 +1,8 @@
 """The `gemini` dialect: subagents of Gemini CLI, in `.gemini/agents`. Pure."""
 
-from collections.abc import Collection
-
 from retinue.core.definition import Source
-from retinue.core.tool_table import KNOWN_TOOLS
-from retinue.definitions.foreign import AgentDraft, Parsed, build_agent, check_servers, split_words
-from retinue.definitions.foreign_fields import ForeignTables, open_foreign
+from retinue.definitions.foreign import AgentDraft, Parsed, check_servers, parse_markdown, split_words
+from retinue.definitions.foreign_fields import ForeignTables
 
 FIELDS = {
     "name": "name",
@@ -43,10 +40,9 @@ TOOLS: dict[str, tuple[str, ...]] = {
 TABLES = ForeignTables("gemini", FIELDS, IGNORED, TOOLS, models={"auto": "", "pro": "pro", "flash": "flash"})
 
 
-def parse(text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS) -> Parsed:
+def parse(text: str, path: str, source: Source) -> Parsed:
     """Parse an agent file; returns the definition, if it is usable, and all problems."""
-    fields, problems = open_foreign(text, path, TABLES)
-    return (None, problems) if fields is None else build_agent(fields, source, _read_more, is_served=_is_served)
+    return parse_markdown(text, path, source, TABLES, _read_more, is_served=_is_served)
 
 
 def _read_more(draft: AgentDraft) -> None:

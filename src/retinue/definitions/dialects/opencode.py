@@ -1,7 +1,7 @@
 """The `opencode` dialect: agents of OpenCode, in `.opencode/agents` and in `opencode.json`. Pure."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -9,10 +9,9 @@ from retinue.core.definition import Definition, Source
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.core.strictjson import JsonError, parse_json
-from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.fields import find_close, to_plain
-from retinue.definitions.foreign import DELEGATION, WEB, AgentDraft, Parsed, build_agent, find_stem
-from retinue.definitions.foreign_fields import ForeignFields, ForeignTables, open_foreign, to_block
+from retinue.definitions.foreign import DELEGATION, WEB, AgentDraft, Parsed, build_agent, parse_markdown
+from retinue.definitions.foreign_fields import ForeignFields, ForeignTables, to_block
 from retinue.definitions.frontmatter import Scalar
 
 FIELDS = {
@@ -71,13 +70,9 @@ Rule = tuple[str, str, object]
 """Permission, resource and effect; the first two may have wildcards."""
 
 
-def parse(text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS) -> Parsed:
+def parse(text: str, path: str, source: Source) -> Parsed:
     """Parse an agent file; returns the definition, if it is usable, and all problems."""
-    fields, problems = open_foreign(text, path, TABLES)
-    if fields is None:
-        return None, problems
-    stem = "" if fields.has("name") else find_stem(path)
-    return build_agent(fields, source, _read_more, stem=stem)
+    return parse_markdown(text, path, source, TABLES, _read_more, has_stem=True)
 
 
 def parse_config(data: bytes, path: str, source: Source) -> list[Parsed]:

@@ -3,13 +3,11 @@
 The name is `name` or the file's stem; without `tools` an agent asks for all builtin tools.
 """
 
-from collections.abc import Collection
 from typing import Any, get_args
 
 from retinue.core.definition import ContextMode, Definition, Runner, Source
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
-from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.document import choose_prompt, open_document, read_description, read_name
 from retinue.definitions.fields import AgentFields, find_close
 from retinue.definitions.frontmatter import Scalar
@@ -46,18 +44,16 @@ MEANINGLESS = {
 }
 
 
-def parse(
-    text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS
-) -> tuple[Definition | None, list[Diagnostic]]:
+def parse(text: str, path: str, source: Source) -> tuple[Definition | None, list[Diagnostic]]:
     """Parse an agent file; returns the definition, if it is usable, and all problems."""
-    fields, problems = open_document(text, path, FIELDS, MEANINGLESS, "pi")
+    fields, problems = open_document(text, path, "pi", lambda block: AgentFields(block, path, FIELDS, MEANINGLESS))
     if fields is None:
         return None, problems
     name = read_name(fields, stem_counts=True)
     described = read_description(fields)
     mode = "append" if fields.read_choice("prompt_mode", ("replace", "append"), "taken as replace") == "append" else ""
     readonly = bool(fields.read_switch("readonly", doubt=True, absent=False))
-    tools = declare_tools(fields, known_tools)
+    tools = declare_tools(fields)
     check_readonly(fields, tools, readonly=readonly)
     values = {**_read_scope(fields), **_read_limits(fields), **_read_running(fields)}
     _check_pairs(fields, values)
@@ -106,7 +102,7 @@ def _read_enabled(fields: AgentFields) -> bool:
 
 def _read_scope(fields: AgentFields) -> dict[str, Any]:
     """Extensions, skills, memory and subagents of the agent."""
-    extensions = fields.read_selection("extensions", doubt=False)
+    extensions = fields.read_selection("extensions")
     excluded = fields.read_words("exclude_extensions")
     if excluded is None:
         fields.reject("exclude_extensions", "a list of names", "no extensions")
@@ -124,7 +120,7 @@ def _read_scope(fields: AgentFields) -> dict[str, Any]:
     return {
         "extensions": extensions,
         "exclude_extensions": () if excluded == ("none",) else excluded,
-        "skills": True if is_null else fields.read_selection("skills", doubt=False),
+        "skills": True if is_null else fields.read_selection("skills"),
         "memory": fields.read_choice("memory", ("user", "project", "local")),
         "allowed_subagents": _without_none(allowed or ()) if fields.has("allowed_subagents") else None,
     }

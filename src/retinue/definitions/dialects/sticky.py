@@ -4,11 +4,9 @@ A file may have an allow-list (`approved_tools`, `allowed_tools`) or a deny-list
 neither, an agent asks for its parent's tools.
 """
 
-from collections.abc import Collection
-
 from retinue.core.definition import DeclaredTools, Definition, Source
 from retinue.core.diagnostics import Diagnostic
-from retinue.core.tool_table import FINALIZE, KNOWN_TOOLS
+from retinue.core.tool_table import FINALIZE
 from retinue.definitions.document import choose_prompt, open_document, read_description, read_name
 from retinue.definitions.fields import AgentFields
 from retinue.definitions.tools_field import check_names, check_readonly, declare_tools, read_allowed
@@ -25,16 +23,14 @@ FIELDS = {
 MEANINGLESS = dict.fromkeys(("disabled", "disable"), "write `enabled: false` to switch the agent off")
 
 
-def parse(
-    text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS
-) -> tuple[Definition | None, list[Diagnostic]]:
+def parse(text: str, path: str, source: Source) -> tuple[Definition | None, list[Diagnostic]]:
     """Parse an agent file; returns the definition, if it is usable, and all problems."""
-    fields, problems = open_document(text, path, FIELDS, MEANINGLESS, "lines")
+    fields, problems = open_document(text, path, "lines", lambda block: AgentFields(block, path, FIELDS, MEANINGLESS))
     if fields is None:
         return None, problems
     name = read_name(fields, stem_counts=False)
     description = read_description(fields)
-    tools = _read_tools(fields, known_tools)
+    tools = _read_tools(fields)
     readonly = bool(fields.read_switch("readonly", doubt=True, absent=False))
     enabled = fields.read_switch("enabled", doubt=False, absent=True)
     max_turns = fields.read_count("max_turns")
@@ -63,7 +59,7 @@ def parse(
     ), problems
 
 
-def _read_tools(fields: AgentFields, known: Collection[str]) -> DeclaredTools | None:
+def _read_tools(fields: AgentFields) -> DeclaredTools | None:
     """The tools that the lists ask for; None if the lists contradict each other."""
     given = [field for field in ALLOWING if fields.has(field)]
     if given and fields.has("disallowed_tools"):
@@ -71,7 +67,7 @@ def _read_tools(fields: AgentFields, known: Collection[str]) -> DeclaredTools | 
         fields.report(text, "disallowed_tools", None, "contradiction")
         return None
     if not given:
-        denied = declare_tools(fields, known, allow="approved_tools")
+        denied = declare_tools(fields, allow="approved_tools")
         unreadable = denied.names is not None
         return denied if unreadable else DeclaredTools(inherits=True, denied=denied.denied)
     if len(given) > 1:
@@ -87,5 +83,5 @@ def _read_tools(fields: AgentFields, known: Collection[str]) -> DeclaredTools | 
     plain = tuple(word for word in words if word not in left_out and word.lower() not in ("*", "all"))
     selectors = tuple(word for word in plain if word.startswith("ext:"))
     names = tuple(word for word in plain if not word.startswith("ext:"))
-    check_names(fields, given[0], names, known)
+    check_names(fields, given[0], names)
     return DeclaredTools(names, has_all, selectors=selectors)

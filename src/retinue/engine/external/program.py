@@ -5,24 +5,15 @@ Nothing is loaded from the workspace, neither a program nor a Python module. MUS
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from retinue.core.environment import CHILD, select
 from retinue.core.errors import RetinueError, quote
 from retinue.core.model import ModelInfo
+from retinue.sandbox.profile import is_below
 from retinue.tools.process_tree import find_program
-
-
-def export_nothing(info: ModelInfo) -> Mapping[str, str]:
-    """For models that need no key."""
-    return {}
-
-
-def export_no_tools(tools: Collection[str]) -> Mapping[str, str]:
-    """For tools that need no key."""
-    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +27,9 @@ class ProcessContext:
     """A name on PATH or an absolute path."""
     marks: Mapping[str, str] = field(default_factory=dict)
     """Variables that tell every child what it may do."""
-    export_key: Callable[[ModelInfo], Mapping[str, str]] = export_nothing
+    export_key: Callable[[ModelInfo], Mapping[str, str]] = lambda info: {}
     """Returns the variables with the key of a model."""
-    export_tools: Callable[[Collection[str]], Mapping[str, str]] = export_no_tools
+    export_tools: Callable[[Collection[str]], Mapping[str, str]] = lambda tools: {}
     """Returns the variables with the keys of our tools."""
     trusted: bool | None = False
     """Whether the project's configuration is used; None if undecided, then the child decides itself."""
@@ -86,9 +77,4 @@ class ProcessContext:
         """Return the PATH directories into which a repository cannot have put programs."""
         ours = [os.path.realpath(self.workspace), os.path.realpath(cwd)]
         folders = self.environment.get("PATH", os.defpath).split(os.pathsep)
-        return [folder for folder in folders if os.path.isabs(folder) and not _is_inside(folder, ours)]
-
-
-def _is_inside(folder: str, roots: Iterable[str]) -> bool:
-    real = os.path.realpath(folder)
-    return any(real == root or real.startswith(f"{root.rstrip(os.sep)}{os.sep}") for root in roots)
+        return [folder for folder in folders if os.path.isabs(folder) and not is_below(os.path.realpath(folder), ours)]

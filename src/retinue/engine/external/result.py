@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from retinue.core.amounts import is_number
 from retinue.core.messages import Cost, Usage
 from retinue.core.pattern import late_pattern
 from retinue.core.run import Finalized
@@ -104,10 +105,10 @@ def read_usage(raw: Any) -> Usage | None:
     """Return the usage in a record; None if it has none."""
     if not isinstance(raw, dict):
         return None
-    numbers = {key: int(value) for key, value in raw.items() if key != "cost" and _is_amount(value)}
+    numbers = {key: int(value) for key, value in raw.items() if key != "cost" and is_number(value, 0, _LARGEST)}
     paid = raw.get("cost")
     parts: dict[str, Any] = paid if isinstance(paid, dict) else {"total": paid}
-    cost = {key: float(value) for key, value in parts.items() if _is_amount(value)}
+    cost = {key: float(value) for key, value in parts.items() if is_number(value, 0, _LARGEST)}
     into, out, read, written = (numbers.get(key, 0) for key in ("input", "output", "cacheRead", "cacheWrite"))
     total = numbers.get("totalTokens") or into + out + read + written
     prices = (cost.get(key, 0.0) for key in ("input", "output", "cacheRead", "cacheWrite", "total"))
@@ -129,10 +130,6 @@ def read_finalized(arguments: Any, *, is_data: bool = False) -> Finalized | None
     if arguments.get("status") == "ERROR" and error.strip():
         return Finalized("ERROR", result, error)
     return None
-
-
-def _is_amount(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LARGEST
 
 
 def list_calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:

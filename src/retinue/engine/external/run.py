@@ -13,7 +13,7 @@ from typing import Any
 from retinue.core.clock import Clock
 from retinue.core.environment import BUDGET_FD, LIMITS_DIR, QUESTION_FD
 from retinue.core.errors import RetinueError, quote
-from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
+from retinue.core.events import AttemptStarted, MessageFinished, Warned
 from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage, join_text
 from retinue.core.model import ModelInfo
 from retinue.core.run import Outcome, Reason, Status
@@ -183,7 +183,8 @@ class ExternalRun(LiveRun):
             )
 
     def _open_stream(self) -> Stream:
-        telling = EventPublisher(self.setup.run_id, self._show, self._clock)
+        # Not with `_publish`, which restarts the idle time.
+        telling = EventPublisher(self.setup.run_id, self.bus.publish, self._clock)
 
         def take(record: dict[str, Any]) -> None:
             self._report.add(record)
@@ -199,10 +200,6 @@ class ExternalRun(LiveRun):
                 telling.tell_piece(kind, line)
 
         return Stream(take, show)
-
-    def _show(self, event: Event) -> None:
-        # Not with `_publish`, which restarts the idle time.
-        self.bus.publish(event)
 
     def _share(self, record: dict[str, Any]) -> None:
         """Tell our side of a tool about the calls of the child."""

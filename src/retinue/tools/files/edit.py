@@ -39,14 +39,13 @@ class EditTool:
         "Use edit for changes to a file; put all changes of one file in one call, each oldText short but unique.",
     )
 
-    def __init__(self, locks: PathLocks, file_changes: FileChanges | None = None, *, sync: bool = False) -> None:
+    def __init__(self, locks: PathLocks, file_changes: FileChanges | None = None) -> None:
         self._locks = locks
         self.file_changes = file_changes or FileChanges()
-        self._sync = sync
 
     @classmethod
     def build(cls, options: ToolOptions) -> Self:
-        return cls(options.locks, options.file_changes, sync=options.sync_writes)
+        return cls(options.locks, options.file_changes)
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -99,7 +98,7 @@ class EditTool:
         difference = render_difference(path, original, edited.changes)
         new = bom + edited.text.encode("utf-8", "surrogateescape")
         with self.file_changes.recording(context.run_id, target, new):
-            done = replace_file(resolved, new, expected=revision, sync=self._sync, territory=context.territory)
+            done = replace_file(resolved, new, expected=revision, territory=context.territory)
         difference = _without_escapes(difference)
         if done.revision is not None:
             change = FileChange(context.run_id, context.run_name, done.revision, difference.patch)

@@ -20,26 +20,27 @@ from retinue.tools.truncate import MAX_BYTES, render_size, truncate_head
 if TYPE_CHECKING:
     from retinue.tools.files.globs import Glob
 
+_LIMIT = 1000
+
 
 class FindTool:
     effect = Effect.READ
     hint = "Find files by glob (respects .gitignore)"
     guidelines: tuple[str, ...] = ()
 
-    def __init__(self, ripgrep: Ripgrep, *, limit: int = 1000) -> None:
+    def __init__(self, ripgrep: Ripgrep) -> None:
         self._ripgrep = ripgrep
-        self._limit = limit
 
     @classmethod
     def build(cls, options: ToolOptions) -> Self:
-        return cls(Ripgrep(options.trees, timeout_s=options.search_timeout_s))
+        return cls(Ripgrep(options.trees))
 
     @cached_property
     def spec(self) -> ToolSpec:
         properties = {
             "pattern": {"type": "string", "description": "Glob"},
             "path": {"type": "string", "description": "Directory; default: working directory"},
-            "limit": {"type": "integer", "description": f"Default {self._limit}"},
+            "limit": {"type": "integer", "description": f"Default {_LIMIT}"},
         }
         schema = {"type": "object", "properties": properties, "required": ["pattern"]}
         return ToolSpec("find", load_description(__file__), schema)
@@ -49,7 +50,7 @@ class FindTool:
 
         glob = Glob(take_text(arguments, "pattern", blank=False))
         path = take_path(arguments, default=".")
-        limit = take_count(arguments, "limit", self._limit)
+        limit = take_count(arguments, "limit", _LIMIT)
         resolved = resolve_existing(path, context.cwd)
         resolved, hidden = find_ground(resolved, path, context.territory)
         _check_folder(path, resolved)

@@ -18,6 +18,7 @@ from retinue.tools.paths import explain, name_kind, resolve_existing, show_raw_n
 from retinue.tools.registry import ToolOptions, load_description
 from retinue.tools.truncate import MAX_BYTES, MAX_LINE_CHARS, cut_line, render_size, truncate_head
 
+_LIMIT = 100
 _MAX_PATTERN = 64 * 1024
 _MAX_CONTEXT = 1000
 # ripgrep itself cuts longer lines. Four bytes for each character that is shown.
@@ -34,13 +35,12 @@ class GrepTool:
     hint = "Search file contents (respects .gitignore)"
     guidelines: tuple[str, ...] = ()
 
-    def __init__(self, ripgrep: Ripgrep, *, limit: int = 100) -> None:
+    def __init__(self, ripgrep: Ripgrep) -> None:
         self._ripgrep = ripgrep
-        self._limit = limit
 
     @classmethod
     def build(cls, options: ToolOptions) -> Self:
-        return cls(Ripgrep(options.trees, timeout_s=options.search_timeout_s))
+        return cls(Ripgrep(options.trees))
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -51,20 +51,20 @@ class GrepTool:
             "ignoreCase": {"type": "boolean"},
             "literal": {"type": "boolean"},
             "context": {"type": "integer", "description": "Lines around each match"},
-            "limit": {"type": "integer", "description": f"Matches, default {self._limit}"},
+            "limit": {"type": "integer", "description": f"Matches, default {_LIMIT}"},
         }
         schema = {"type": "object", "properties": properties, "required": ["pattern"]}
         return ToolSpec("grep", load_description(__file__), schema)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         path = take_path(arguments, default=".")
-        limit = take_count(arguments, "limit", self._limit)
+        limit = take_count(arguments, "limit", _LIMIT)
         around = min(_MAX_CONTEXT, take_count(arguments, "context", 0, least=0))
         options = _to_options(arguments, around)
         resolved = resolve_existing(path, context.cwd)
         resolved, hidden = find_ground(resolved, path, context.territory)
         folder, target = _split_target(path, resolved)
-        matches = _Matches(limit, MAX_BYTES)
+        matches = _Matches(limit)
         where = [*ignore_arguments(folder), *exclude_paths(hidden), "--", target]
         boundary = await open_boundary(context)
         if boundary is None and context.territory.hidden:
@@ -169,10 +169,10 @@ def _split_target(path: str, resolved: str) -> tuple[str, str]:
 class _Matches:
     """Collects lines until a limit is reached."""
 
-    def __init__(self, limit: int, max_bytes: int) -> None:
+    def __init__(self, limit: int) -> None:
         self.limit = limit
         # One read beyond what is shown is enough to know that there is more.
-        self._room = 2 * max_bytes
+        self._room = 2 * MAX_BYTES
         self._begun = b""
         self.count = 0
         self.rows: list[str] = []

@@ -16,6 +16,7 @@ from retinue.tools.paths import explain, name_kind, resolve_existing, show_name
 from retinue.tools.registry import ToolOptions, load_description
 from retinue.tools.truncate import MAX_BYTES, render_size, truncate_head
 
+_LIMIT = 500
 _MAX_SCANNED = 200_000
 # Larger directories are listed in a thread.
 _INLINE_ENTRIES = 2000
@@ -26,9 +27,6 @@ class LsTool:
     hint = "List a directory"
     guidelines: tuple[str, ...] = ()
 
-    def __init__(self, *, limit: int = 500) -> None:
-        self._limit = limit
-
     @classmethod
     def build(cls, options: ToolOptions) -> Self:
         return cls()
@@ -37,13 +35,13 @@ class LsTool:
     def spec(self) -> ToolSpec:
         properties = {
             "path": {"type": "string", "description": "Default: working directory"},
-            "limit": {"type": "integer", "description": f"Default {self._limit}"},
+            "limit": {"type": "integer", "description": f"Default {_LIMIT}"},
         }
         return ToolSpec("ls", load_description(__file__), {"type": "object", "properties": properties})
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         path = take_path(arguments, default=".")
-        limit = take_count(arguments, "limit", self._limit)
+        limit = take_count(arguments, "limit", _LIMIT)
         resolved = resolve_existing(path, context.cwd)
         names: list[tuple[str, str]] = []
         resolved, _ = find_ground(resolved, path, context.territory)

@@ -51,11 +51,7 @@ class Ripgrep:
     def __init__(self, trees: TreeProbe, *, program: str | None = None, timeout_s: float = 30.0) -> None:
         self._trees = trees
         self._program = program
-        self._timeout_s = timeout_s
-
-    @property
-    def timeout_s(self) -> float:
-        return self._timeout_s
+        self.timeout_s = timeout_s
 
     async def run(
         self,
@@ -91,7 +87,7 @@ class Ripgrep:
                     command,
                     on_output=records.take,
                     on_error=keep_error,
-                    timeout_s=self._timeout_s,
+                    timeout_s=self.timeout_s,
                     grace_s=0,
                     tree=tree,
                     read_size=_READ_SIZE,
@@ -149,15 +145,13 @@ def find_ripgrep(workspace: Path) -> str:
     """Return the path of ripgrep: from our own wheel, else the system's, else one on PATH outside the workspace."""
     import sysconfig
 
+    from retinue.sandbox.profile import is_below
+
     own = (os.path.dirname(sys.executable or ""), sysconfig.get_path("scripts"))
     inside = os.path.realpath(workspace)
     path = os.environ.get("PATH", "").split(os.pathsep)
-    trusted = [folder for folder in path if os.path.isabs(folder) and not _is_within(os.path.realpath(folder), inside)]
+    trusted = [folder for folder in path if os.path.isabs(folder) and not is_below(os.path.realpath(folder), (inside,))]
     return find_program("rg", [*filter(None, own), *SYSTEM_DIRS, *trusted])
-
-
-def _is_within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def ignore_arguments(folder: str) -> list[str]:

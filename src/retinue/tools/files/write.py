@@ -31,14 +31,13 @@ class WriteTool:
     hint = "Create or overwrite files"
     guidelines = ("Use write for new files and complete rewrites only.",)
 
-    def __init__(self, locks: PathLocks, file_changes: FileChanges | None = None, *, sync: bool = False) -> None:
+    def __init__(self, locks: PathLocks, file_changes: FileChanges | None = None) -> None:
         self._locks = locks
         self.file_changes = file_changes or FileChanges()
-        self._sync = sync
 
     @classmethod
     def build(cls, options: ToolOptions) -> Self:
-        return cls(options.locks, options.file_changes, sync=options.sync_writes)
+        return cls(options.locks, options.file_changes)
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -75,7 +74,7 @@ class WriteTool:
         is_small = old is not None and old.size <= _MAX_COMPARED
         patch = _render_patch(path, target, data, context.territory) if is_small else ""
         with self.file_changes.recording(context.run_id, target, data):
-            done = replace_file(resolved, data, sync=self._sync, territory=context.territory, make_folders=True)
+            done = replace_file(resolved, data, territory=context.territory, make_folders=True)
         if done.revision is not None:
             self.file_changes.note_change(target, FileChange(context.run_id, context.run_name, done.revision, patch))
         return done

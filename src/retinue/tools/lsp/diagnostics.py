@@ -9,8 +9,8 @@ from msgspec import Struct
 from retinue.core.errors import ToolFailed, quote
 from retinue.tools.lsp.call import SEVERITIES, LspCall, read_start
 from retinue.tools.lsp.jsonrpc import LspFailed, NoServer, ServerTimeout
+from retinue.tools.lsp.tool import TIMEOUT
 
-TIMEOUT = "Timeout: LSP server did not respond. Try again."
 AT_ONCE = 16
 _MAX_MESSAGE = 1000
 

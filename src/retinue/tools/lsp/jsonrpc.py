@@ -103,15 +103,16 @@ class JsonRpcClient:
         self._frames = Frames()
         self._last = 0
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._over = ""
+        self.over = ""
+        """The reason for the end; empty while the connection is open."""
 
     async def ask(self, method: str, params: Any, timeout_s: float) -> Any:
         """Return the result of a request. Raises ServerTimeout, ServerRefused, or LspFailed if the server is gone.
 
         A request that times out or is cancelled is cancelled at the server too.
         """
-        if self._over:
-            raise LspFailed(self._over)
+        if self.over:
+            raise LspFailed(self.over)
         self._last += 1
         number = self._last
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
@@ -120,22 +121,22 @@ class JsonRpcClient:
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError:
-            self._take_back(number)
+            self.tell("$/cancelRequest", {"id": number})
             raise ServerTimeout(f"{method} was not answered within {timeout_s:g} s") from None
         except asyncio.CancelledError:
-            self._take_back(number)
+            self.tell("$/cancelRequest", {"id": number})
             raise
         finally:
             self._waiting.pop(number, None)
 
     def tell(self, method: str, params: Any) -> None:
         """Send a notification; it is lost if the server is gone."""
-        if not self._over:
+        if not self.over:
             self._write({"method": method, "params": params})
 
     def take(self, data: bytes) -> bool:
         """Process output of the server. Never raises; returns True if the stream is invalid."""
-        if self._over:
+        if self.over:
             return True
         try:
             for message in self._frames.feed(data):
@@ -147,15 +148,10 @@ class JsonRpcClient:
 
     def end(self, reason: str) -> None:
         """End the connection; pending requests fail with the reason."""
-        self._over = self._over or reason
+        self.over = self.over or reason
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(LspFailed(self._over))
-
-    @property
-    def over(self) -> str:
-        """The reason for the end; empty while the connection is open."""
-        return self._over
+                future.set_exception(LspFailed(self.over))
 
     def _dispatch(self, message: dict[str, Any]) -> None:
         method = message.get("method")
@@ -184,9 +180,6 @@ class JsonRpcClient:
             self._write({"id": number, "error": {"code": _METHOD_NOT_FOUND, "message": f"no {method[:80]} here"}})
         except (TypeError, AttributeError, ValueError):
             self._write({"id": number, "error": {"code": _INTERNAL, "message": "unexpected parameters"}})
-
-    def _take_back(self, number: int) -> None:
-        self.tell("$/cancelRequest", {"id": number})
 
     def _write(self, message: dict[str, Any]) -> None:
         body = json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode("ascii")

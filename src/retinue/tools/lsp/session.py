@@ -83,7 +83,7 @@ class LspSession:
         self._python = find_interpreter(python) if python else ""
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
-        self.client = JsonRpcClient(self._write, self._answer, self._hear)
+        self.client = JsonRpcClient(lambda data: self._program.write(data), self._answer, self._hear)
         self._program = ServerProgram(start, self.client.take)
         self.documents = Documents(self._tell, self._name_language, most=bounds.open_files)
         self._watch = SourceWatch(start.root, server.extensions, server.markers)
@@ -96,7 +96,8 @@ class LspSession:
         self._count = 0
         self._news = asyncio.Event()
         self._wake = asyncio.Event()
-        self._stopping = False
+        self.is_stopping = False
+        """Whether its end is intended."""
         self._busy = 0
         self.used_s = self._loop.time()
 
@@ -113,7 +114,7 @@ class LspSession:
                 if not failure:
                     on_ready()
                     await self._stay()
-                    failure = "" if self._stopping else self.client.over
+                    failure = "" if self.is_stopping else self.client.over
                     await self._part(process)
             finally:
                 self.client.end("it was shut down")
@@ -121,22 +122,17 @@ class LspSession:
         return failure
 
     def stop(self) -> None:
-        self._stopping = True
+        self.is_stopping = True
         self._wake.set()
 
     @property
     def is_usable(self) -> bool:
-        return not self._stopping and not self.client.over
+        return not self.is_stopping and not self.client.over
 
     @property
     def is_busy(self) -> bool:
         """Whether a request is pending."""
         return self._busy > 0
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether its end is intended."""
-        return self._stopping
 
     def has(self, capability: str) -> bool:
         """Whether the server declares a capability."""
@@ -179,9 +175,6 @@ class LspSession:
         text = document.get_line(line - 1)[: column - 1]
         width = len(text) if self._encoding == "utf-32" else len(text.encode("utf-16-le", "replace")) // 2
         return {"line": line - 1, "character": width}
-
-    def _write(self, data: bytes) -> None:
-        self._program.write(data)
 
     def _tell(self, method: str, params: Any) -> None:
         if method in ("textDocument/didOpen", "textDocument/didChange"):
@@ -256,7 +249,7 @@ class LspSession:
             now_s = self._loop.time()
             self.documents.close_idle(now_s - bounds.file_unused_s)
             if not self._busy and now_s - self.used_s >= bounds.unused_s:
-                self._stopping = True
+                self.is_stopping = True
 
     async def _part(self, process: asyncio.Task[None]) -> None:
         """Shut down politely, with a short timeout."""

@@ -13,6 +13,7 @@ from msgspec import Struct
 from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.core.tool_table import LSP_ACTIONS
 from retinue.tools.lsp.jsonrpc import LspFailed, NoServer, ServerTimeout
 from retinue.tools.registry import load_description
 
@@ -21,19 +22,9 @@ if TYPE_CHECKING:
 
     from retinue.tools.lsp.pool import LspPool
 
-READING = (
-    "definition",
-    "references",
-    "hover",
-    "signature",
-    "symbols",
-    "diagnostics",
-    "workspace-diagnostics",
-    "servers",
-)
 PRIVILEGED = ("rename", "codeAction", "restart")
 """They propose changes or stop shared servers: only for the main agent, and only if the user allows it."""
-ACTIONS = (*READING, *PRIVILEGED)
+ACTIONS = (*LSP_ACTIONS, *PRIVILEGED)
 TIMEOUT = "Timeout: LSP server did not respond. Try again."
 
 
@@ -43,7 +34,7 @@ class Permission(Struct, frozen=True):
     is_child: bool = False
     is_enabled: bool = True
     """Whether a subagent may use any action."""
-    actions: tuple[str, ...] = READING
+    actions: tuple[str, ...] = LSP_ACTIONS
     """The actions a subagent may use."""
     allow_mutating: bool = False
     """Whether the main agent may use privileged actions."""

@@ -52,10 +52,6 @@ class HttpPage(Struct, frozen=True):
     """The seconds of Retry-After, if the server sent it."""
 
 
-def _locate_itself(address: str, port: int) -> tuple[str, int]:
-    return address, port
-
-
 class HttpClient:
     """Sends requests; keeps no connection and no state between them."""
 
@@ -73,7 +69,7 @@ class HttpClient:
         self._guard = RequestGuard(reach, resolve or resolve_name)
         self._agent = agent
         self._environment = environment or {}
-        self._locate = locate or _locate_itself
+        self._locate = locate or (lambda address, port: (address, port))
         self._trace = trace
 
     async def fetch(self, url: str, bounds: RequestBounds, *, accept: str = "*/*") -> HttpPage:

@@ -130,7 +130,8 @@ class Output:
         self.invalid = 0
         """Bytes that are not text, counted in the first 8 MB."""
         self._newlines = 0
-        self._line_bytes = 0
+        self.last_line_bytes = 0
+        """The length of the current line."""
         self._tail = bytearray()
         self._cut = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -143,9 +144,9 @@ class Output:
         newlines = data.count(b"\n")
         if newlines:
             self._newlines += newlines
-            self._line_bytes = len(data) - data.rfind(b"\n") - 1
+            self.last_line_bytes = len(data) - data.rfind(b"\n") - 1
         else:
-            self._line_bytes += len(data)
+            self.last_line_bytes += len(data)
         if self.is_long:
             # Until now all output is in the tail, so the file starts with it.
             self.spill.write(data if spilling else bytes(self._tail) + data)
@@ -161,12 +162,7 @@ class Output:
 
     @property
     def total_lines(self) -> int:
-        return self._newlines + (1 if self._line_bytes else 0)
-
-    @property
-    def last_line_bytes(self) -> int:
-        """The length of the current line."""
-        return self._line_bytes
+        return self._newlines + (1 if self.last_line_bytes else 0)
 
     @property
     def is_long(self) -> bool:

@@ -8,6 +8,7 @@ import csv
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from xml.etree.ElementTree import Element
@@ -279,15 +280,7 @@ def _to_line(value: Any) -> str:
     return " ".join(str(value).split())[:2000]
 
 
-def _render_csv(text: str, url: str) -> Rendered:
-    return _render_rows(text, ",")
-
-
-def _render_tsv(text: str, url: str) -> Rendered:
-    return _render_rows(text, "\t")
-
-
-def _render_rows(text: str, delimiter: str) -> Rendered:
+def _render_rows(text: str, url: str, delimiter: str = ",") -> Rendered:
     rows: list[list[str]] = []
     used = total = 0
     is_cut = False
@@ -349,8 +342,8 @@ def _find_text(element: Element, name: str) -> str:
 _HANDLERS: dict[str, Callable[[str, str], Rendered]] = {
     "html": _render_html,
     "json": _render_json,
-    "csv": _render_csv,
-    "tsv": _render_tsv,
+    "csv": _render_rows,
+    "tsv": partial(_render_rows, delimiter="\t"),
     "xml": _render_xml,
     "yaml": _render_text,
     "markdown": _render_text,

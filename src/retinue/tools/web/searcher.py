@@ -5,7 +5,7 @@ Must not know tools or tool results.
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from retinue.tools.outbound.client import HttpClient
@@ -40,10 +40,9 @@ class SearchAnswer(NamedTuple):
 class SearchCache:
     """The most recent answers by key; the least recently used is dropped first."""
 
-    def __init__(self, entries: int, keep_s: float, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, entries: int, keep_s: float) -> None:
         self._entries = entries
         self._keep_s = keep_s
-        self._now = now
         self._values: OrderedDict[str, tuple[float, SearchAnswer]] = OrderedDict()
 
     def get(self, key: str) -> SearchAnswer | None:
@@ -51,7 +50,7 @@ class SearchCache:
         found = self._values.get(key)
         if found is None:
             return None
-        if self._now() - found[0] > self._keep_s:
+        if time.monotonic() - found[0] > self._keep_s:
             del self._values[key]
             return None
         self._values.move_to_end(key)
@@ -60,7 +59,7 @@ class SearchCache:
     def put(self, key: str, value: SearchAnswer) -> None:
         if not self._entries:
             return
-        self._values[key] = (self._now(), value)
+        self._values[key] = (time.monotonic(), value)
         self._values.move_to_end(key)
         while len(self._values) > self._entries:
             self._values.popitem(last=False)

@@ -37,17 +37,15 @@ class WebStore:
         *,
         keep: Callable[[dict[str, Any]], None],
         load: Callable[[], Iterable[Any]] = tuple,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._most = most
         self._keep = keep
         self._load: Callable[[], Iterable[Any]] | None = load
-        self._now_ms = now_ms
         self._found: OrderedDict[str, Stored] = OrderedDict()
 
     def add(self, kind: Kind, data: list[dict[str, Any]]) -> Stored:
         self._restore()
-        stored = Stored(str(uuid.uuid4()), kind, data, self._now_ms())
+        stored = Stored(str(uuid.uuid4()), kind, data, time.time_ns() // 1_000_000)
         self._put(stored)
         self._keep(stored.to_record())
         return stored
@@ -66,7 +64,7 @@ class WebStore:
         load, self._load = self._load, None
         for record in () if load is None else load():
             stored = _read_record(record)
-            if stored is not None and self._now_ms() - stored.at_ms < MAX_AGE_MS:
+            if stored is not None and time.time_ns() // 1_000_000 - stored.at_ms < MAX_AGE_MS:
                 self._put(stored)
 
 

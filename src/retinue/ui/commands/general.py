@@ -9,11 +9,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from retinue.app import open_folder
 from retinue.core.errors import UsageError, quote
 from retinue.ui.default_keys import Hotkey, show_key
 from retinue.ui.formats import clean, clean_line
-from retinue.ui.interrupt import count_working
 from retinue.ui.screens.picker import Picker, PickerRow
 from retinue.ui.themes import AUTO, THEMES, to_setting
 
@@ -128,13 +126,15 @@ async def choose_approvals(app: "RetinueApp", words: str) -> None:
     if not chosen:
         return
     crew.approvals = chosen
-    is_late = now == "never" != chosen and count_working(crew.session_runs.runs)
+    is_late = now == "never" != chosen and link.working
     link.note(f"approvals: {chosen}" + ("; agents that already run continue without questions" if is_late else ""))
 
 
 async def decide_trust(app: "RetinueApp", words: str) -> None:
     """Decide whether this folder's own configuration is used, from the next start on."""
-    folder = open_folder(None)
+    from retinue.app import DecidedFolder
+
+    folder = DecidedFolder()
     project, trust = folder.read(approve=None)
     now = "trusted" if trust.trusted else "not trusted"
     rows = [

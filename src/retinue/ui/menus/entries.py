@@ -2,15 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from retinue.app import open_approval
 from retinue.ui.formats import clean_line
 from retinue.ui.menus.base import HINT, Menu
 from retinue.ui.screens.picker import PickerRow
 from retinue.views.overview import ApprovalEntry, Kind, list_entries
 
 if TYPE_CHECKING:
+    from retinue.app import EntryApproval
     from retinue.ui.app import RetinueApp
-    from retinue.views.overview import EntryApproval
 
 _MARKS = {"ready": "✓", "disabled": "✕", "unapproved": "?", "changed": "!"}
 _LEGEND = f"✓ ready  ? not approved  ! changed since approval  ✕ disabled · {HINT}"
@@ -48,7 +47,10 @@ class EntriesMenu(Menu):
         rows, approval = [PickerRow("back", "Back")], None
         about = f"{entry.about}\n{self.app.shorten(entry.path)}"
         if entry.needs_consent:
-            approval = await self.attempt(lambda: open_approval(entry.name, self.app.request, kind=self._kind))
+            from retinue.app import EntryApproval
+
+            approve = self.app.request.approve
+            approval = await self.attempt(lambda: EntryApproval(entry.name, kind=self._kind, approve=approve))
             if approval is None:
                 return
             line, lines = approval.describe()

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from retinue.core.figures import format_cost, format_duration, format_tokens
+from retinue.core.figures import count_noun, format_cost, format_duration, format_tokens
 from retinue.core.pattern import late_pattern
 from retinue.core.run import Reason, Run, Status
 from retinue.core.tool import list_aliases
@@ -119,7 +119,7 @@ def _describe_progress(streaming: Mapping[str, Any]) -> str:
     calls = [item for item in items if isinstance(item, Mapping) and item.get("type") == "toolCall"] if items else []
     facts = [f"↻{streaming['turnCount']}"] if isinstance(streaming.get("turnCount"), int) else []
     if calls:
-        facts.append(f"{len(calls)} tool{'s' if len(calls) > 1 else ''}")
+        facts.append(count_noun(len(calls), "tool"))
         name, words = str(calls[-1].get("name", "")), calls[-1].get("args")
         about = describe_call(name, words) if isinstance(words, Mapping) else ""
         facts.append(clean_line(f"{name} {about}", 120))

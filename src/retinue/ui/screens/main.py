@@ -170,7 +170,7 @@ class MainScreen(Screen[None]):
         state = self._link.state
         # Short work may begin and end between two calls.
         was_working = self._is_working or state.outcome not in (None, self._outcome)
-        self._is_working, self._outcome = state.is_busy or self._stopping.runs > 0, state.outcome
+        self._is_working, self._outcome = state.is_busy or self._link.working > 0, state.outcome
         if self._quiet is not None and was_working:
             self._quiet.stop()
         if was_working and not self._is_working:
@@ -211,7 +211,7 @@ class MainScreen(Screen[None]):
 
     def _show_work(self, now_ms: int) -> None:
         """Show what the agent does and what the interrupt key would stop."""
-        scope = describe_scope(self.app.keys.show("app.interrupt"), self._stopping.runs)
+        scope = describe_scope(self.app.keys.show("app.interrupt"), self._link.working)
         state = self._link.state
         is_stuck = any(question.kind != "ask" for question in state.questions)
         self.query_one(WorkingLine).show(state, now_ms, "waiting for your answer" if is_stuck else scope)

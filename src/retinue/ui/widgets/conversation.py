@@ -4,7 +4,6 @@ A block gets a view when the user scrolls near it and loses it when far away: a 
 fast as a short one, and its beginning is reached as quickly as its end.
 """
 
-from collections.abc import Sequence
 from itertools import takewhile
 
 from textual.containers import VerticalScroll
@@ -53,8 +52,9 @@ class Conversation(VerticalScroll, can_focus=False):
     def __init__(self, talk: ConversationBlocks, *, id: str | None = None) -> None:
         edges = [Static("", id=name, classes="more", markup=False) for name in ("earlier", "later")]
         super().__init__(*edges, id=id)
-        self._talk = talk
-        self._views: list[BlockView] = []
+        self.talk = talk
+        self.views: list[BlockView] = []
+        """The current views, top to bottom."""
         self._first = self._find_first(talk)
         self._synced = -1
         self._outcomes = 0
@@ -65,15 +65,6 @@ class Conversation(VerticalScroll, can_focus=False):
         self._seen: Block | None = None
         """The last block when the user was at the end."""
 
-    @property
-    def talk(self) -> ConversationBlocks:
-        return self._talk
-
-    @property
-    def views(self) -> Sequence[BlockView]:
-        """The current views, top to bottom."""
-        return self._views
-
     def on_mount(self) -> None:
         self.app.theme_changed_signal.subscribe(self, lambda theme: self.redraw())
         self.sync()
@@ -81,19 +72,19 @@ class Conversation(VerticalScroll, can_focus=False):
 
     def redraw(self) -> None:
         """Redraw all views because the theme has changed."""
-        for view in self._views:
+        for view in self.views:
             view.redraw()
 
     def show(self, talk: ConversationBlocks) -> None:
         """Show the end of another conversation."""
-        self._talk = talk
+        self.talk = talk
         self._open_window(self._find_first(talk), len(talk.blocks))
         self.anchor()
 
     def show_beginning(self) -> None:
         """Scroll to the first block."""
         if self._has_earlier:
-            self._talk.recall(len(self._talk.unread))
+            self.talk.recall(len(self.talk.unread))
             self._open_window(0, PAGE)
         self.release_anchor()
         self.call_after_refresh(self.scroll_home, animate=False)
@@ -101,35 +92,35 @@ class Conversation(VerticalScroll, can_focus=False):
     def anchor(self, anchor: bool = True) -> None:
         """Scroll to the end and follow it."""
         if anchor and self._is_away:
-            self._open_window(self._find_first(self._talk), len(self._talk.blocks))
+            self._open_window(self._find_first(self.talk), len(self.talk.blocks))
         super().anchor(anchor)
 
     def _open_window(self, first: int, end: int) -> None:
         """Replace all views."""
-        for view in self._views:
+        for view in self.views:
             view.remove()
-        self._views, self._first, self._synced = [], first, -1
+        self.views, self._first, self._synced = [], first, -1
         self._add_later(end)
         self.sync()
 
     def sync(self) -> None:
         """Update the views from the talk."""
-        if self._synced == self._talk.version or not self.is_mounted:
+        if self._synced == self.talk.version or not self.is_mounted:
             return
-        self._synced = self._talk.version
+        self._synced = self.talk.version
         if self._anchor_released and not self.max_scroll_y and not self._is_away:
             super().anchor()  # the wheel was turned where there was nothing to scroll
         # Only recent blocks can change, because a batch of calls may finish in any order, and calls of agents.
-        is_far, self._outcomes = self._outcomes != self._talk.outcomes, self._talk.outcomes
-        for view in self._views if is_far else self._views[-PAGE:]:
+        is_far, self._outcomes = self._outcomes != self.talk.outcomes, self.talk.outcomes
+        for view in self.views if is_far else self.views[-PAGE:]:
             view.sync()
-        if not self._is_away and self._add_later(len(self._talk.blocks)):
+        if not self._is_away and self._add_later(len(self.talk.blocks)):
             self._trim()
         self._tell_earlier()
 
     def count_unseen(self) -> int:
         """The number of messages that were added since the user scrolled up; 0 at the end."""
-        talked = self._talk.blocks
+        talked = self.talk.blocks
         if not self._is_away and (self.is_vertical_scroll_end or not self._anchor_released):
             self._seen = talked[-1] if talked else None
             return 0
@@ -139,13 +130,13 @@ class Conversation(VerticalScroll, can_focus=False):
     def open_all(self, *, is_open: bool | None = None) -> None:
         """Expand or collapse all blocks."""
         self._all_open = (not self._all_open) if is_open is None else is_open
-        for view in self._views:
+        for view in self.views:
             view.fold(is_open=self._all_open)
 
     def open_thinking(self) -> None:
         """Expand or collapse thinking."""
         self._thinking_open = not self._thinking_open
-        for view in self._views:
+        for view in self.views:
             if isinstance(view.block, ReplyBlock):
                 view.fold(is_open=self._thinking_open)
 
@@ -155,31 +146,31 @@ class Conversation(VerticalScroll, can_focus=False):
             return []
         if self._is_away:
             self.anchor()
-        self._first += self._talk.recall(len(self._talk.unread)) if self._talk.unread else 0
+        self._first += self.talk.recall(len(self.talk.unread)) if self.talk.unread else 0
         for _ in range(SEARCHED):
-            if not any(_has(block, needle) for block in self._talk.blocks[: self._first]):
+            if not any(_has(block, needle) for block in self.talk.blocks[: self._first]):
                 break
-            self.load_earlier(most=len(self._talk.blocks))
-        return [view for view in self._views if _has(view.block, needle)]
+            self.load_earlier(most=len(self.talk.blocks))
+        return [view for view in self.views if _has(view.block, needle)]
 
     def load_earlier(self, most: int | None = None) -> bool:
         """Create views for the blocks before the first view; returns whether there were any."""
         most = MOST if most is None else most
-        if self._first == 0 and self._talk.unread:
-            self._first = self._talk.recall()
+        if self._first == 0 and self.talk.unread:
+            self._first = self.talk.recall()
         first = max(0, self._first - PAGE)
         if first == self._first:
             return False
-        fresh = [self._open_view(block) for block in self._talk.blocks[first : self._first]]
-        anchor = self._views[0] if self._views else None
-        self._views[:0] = fresh
+        fresh = [self._open_view(block) for block in self.talk.blocks[first : self._first]]
+        anchor = self.views[0] if self.views else None
+        self.views[:0] = fresh
         self._first = first
         self.release_anchor()
         self.mount(*fresh, after=0)
-        for view in self._views[most:]:
+        for view in self.views[most:]:
             view.remove()
-        self._set_away(is_away=self._is_away or len(self._views) > most)
-        del self._views[most:]
+        self._set_away(is_away=self._is_away or len(self.views) > most)
+        del self.views[most:]
         self._tell_earlier()
         if anchor is not None:
             self.call_after_refresh(self.scroll_to_widget, anchor, animate=False, top=True)
@@ -187,11 +178,11 @@ class Conversation(VerticalScroll, can_focus=False):
 
     async def load_later(self) -> None:
         """Create views for the blocks after the last view."""
-        last = self._views[-1] if self._views else None
-        self._add_later(self._first + len(self._views) + PAGE)
-        surplus = max(0, len(self._views) - MOST)
-        gone = self._views[:surplus]
-        del self._views[:surplus]
+        last = self.views[-1] if self.views else None
+        self._add_later(self._first + len(self.views) + PAGE)
+        surplus = max(0, len(self.views) - MOST)
+        gone = self.views[:surplus]
+        del self.views[:surplus]
         self._first += surplus
         self._tell_earlier()
         # Removing views moves the end up. Without waiting, a reader at the end would not trigger the next load.
@@ -208,12 +199,12 @@ class Conversation(VerticalScroll, can_focus=False):
 
     def _add_later(self, end: int) -> bool:
         """Create views below the existing ones up to block `end`; returns whether there were any."""
-        known, blocks = self._first + len(self._views), self._talk.blocks
+        known, blocks = self._first + len(self.views), self.talk.blocks
         fresh = [self._open_view(block) for block in blocks[known:end]] if self.is_mounted else []
         if fresh:
-            self._views += fresh
+            self.views += fresh
             self.mount(*fresh, before="#later")
-        self._set_away(is_away=self._first + len(self._views) < len(blocks) and self.is_mounted)
+        self._set_away(is_away=self._first + len(self.views) < len(blocks) and self.is_mounted)
         return bool(fresh)
 
     def _set_away(self, *, is_away: bool) -> None:
@@ -233,7 +224,7 @@ class Conversation(VerticalScroll, can_focus=False):
 
     def on_resize(self) -> None:
         """A higher screen has room for more blocks."""
-        if self._has_earlier and self._views and not self.max_scroll_y:
+        if self._has_earlier and self.views and not self.max_scroll_y:
             self.call_later(self.load_earlier)
 
     def _find_first(self, talk: ConversationBlocks) -> int:
@@ -246,28 +237,28 @@ class Conversation(VerticalScroll, can_focus=False):
 
     def _trim(self) -> None:
         """While following the end, remove views far above."""
-        surplus = len(self._views) - MOST
+        surplus = len(self.views) - MOST
         if surplus > PAGE and self.is_vertical_scroll_end and not self._is_away:
-            for view in self._views[:surplus]:
+            for view in self.views[:surplus]:
                 view.remove()
-            del self._views[:surplus]
+            del self.views[:surplus]
             self._first += surplus
 
     @property
     def _has_earlier(self) -> bool:
-        return self._first > 0 or bool(self._talk.unread) or not self._talk.is_whole
+        return self._first > 0 or bool(self.talk.unread) or not self.talk.is_whole
 
     def _tell_earlier(self) -> None:
-        later = len(self._talk.blocks) - self._first - len(self._views)
+        later = len(self.talk.blocks) - self._first - len(self.views)
         self.set_class(self._is_away, "-has-later")
         self.query_one("#later", Static).update(f"↓ {later} later")
         self.set_class(self._has_earlier, "-has-earlier")
         if not self._has_earlier:
             return
-        count = self._first + len(self._talk.unread)
-        words = f"↑ {count} earlier" if self._talk.is_whole else "↑ loading earlier messages"
+        count = self._first + len(self.talk.unread)
+        words = f"↑ {count} earlier" if self.talk.is_whole else "↑ loading earlier messages"
         self.query_one("#earlier", Static).update(words)
-        if not self._first and self._talk.unread and self.max_scroll_y and self.scroll_y <= 0:
+        if not self._first and self.talk.unread and self.max_scroll_y and self.scroll_y <= 0:
             self.call_later(self.load_earlier)  # the user was waiting at the top
 
 

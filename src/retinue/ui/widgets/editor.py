@@ -71,37 +71,33 @@ class PromptHistory:
     """History entries, oldest first; after the newest comes the current draft."""
 
     def __init__(self, entries: Sequence[str] = ()) -> None:
-        self._entries = list(entries)[-MOST:]
-        self._at = len(self._entries)
+        self.entries = list(entries)[-MOST:]
+        self._at = len(self.entries)
         self._draft = ""
-
-    @property
-    def entries(self) -> Sequence[str]:
-        return self._entries
 
     def load(self, entries: Sequence[str]) -> None:
         """Insert older entries before the current ones."""
-        self._entries = [*entries, *self._entries][-MOST:]
-        self._at = len(self._entries)
+        self.entries = [*entries, *self.entries][-MOST:]
+        self._at = len(self.entries)
 
     def add(self, text: str) -> bool:
         """Append an entry unless it repeats the last one, and go to the end; returns whether it was appended."""
-        is_new = bool(text.strip()) and self._entries[-1:] != [text]
+        is_new = bool(text.strip()) and self.entries[-1:] != [text]
         if is_new:
-            self._entries = [*self._entries, text][-MOST:]
-        self._at = len(self._entries)
+            self.entries = [*self.entries, text][-MOST:]
+        self._at = len(self.entries)
         self._draft = ""
         return is_new
 
     def move(self, step: int, written: str) -> str | None:
         """The entry one step further; None at either end. `written` is the current text of the editor."""
         place = self._at + step
-        if not 0 <= place <= len(self._entries):
+        if not 0 <= place <= len(self.entries):
             return None
-        if self._at == len(self._entries):
+        if self._at == len(self.entries):
             self._draft = written
         self._at = place
-        return self._draft if place == len(self._entries) else self._entries[place]
+        return self._draft if place == len(self.entries) else self.entries[place]
 
 
 MOST_DELETED = 20

@@ -157,7 +157,8 @@ class QuestionBox(Vertical):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.wait_limit_s = WAIT_LIMIT_S
-        self._question: Question | None = None
+        self.question: Question | None = None
+        """The question that is shown."""
         self._lit = 0
         self._more = 0
         self._quiet_s = 0.0
@@ -176,23 +177,18 @@ class QuestionBox(Vertical):
         yield Static("", id="how", markup=False)
 
     @property
-    def question(self) -> Question | None:
-        """The question that is shown."""
-        return self._question
-
-    @property
     def is_aside(self) -> bool:
         """Whether keys go to the editor although a question is open."""
-        return self._question is not None and self._is_aside
+        return self.question is not None and self._is_aside
 
     def show(self, questions: list[Question]) -> None:
         """Show the oldest question, or nothing."""
         first = questions[0] if questions else None
         more = max(0, len(questions) - 1)
-        if first == self._question and more == self._more:
+        if first == self.question and more == self._more:
             return
-        is_new = first != self._question
-        self._question, self._more = first, more
+        is_new = first != self.question
+        self.question, self._more = first, more
         self.set_class(first is not None, "-open")
         if first is None:
             self._leave()
@@ -208,7 +204,7 @@ class QuestionBox(Vertical):
         """
         is_tight = rows < TIGHT_ROWS
         self.set_class(is_tight, "-tight")
-        options = 0 if self._question is None else len(list_answers(self._question))
+        options = 0 if self.question is None else len(list_answers(self.question))
         self.query_one("#asked").styles.max_height = 1 if rows < 8 else 2 if is_tight else 4
         rest = 5 if is_tight else options + 11 + taken
         self._scroll.styles.max_height = max(1, min(rows // 2, rows - rest))
@@ -216,7 +212,7 @@ class QuestionBox(Vertical):
 
     def take_key(self, key: str, *, is_printable: bool) -> bool:
         """Handle a key for the question; False if it is not for it."""
-        question, keys = self._question, self.app.keys
+        question, keys = self.question, self.app.keys
         if question is None or self.has_class("-free"):
             return False
         if keys.means(key, "app.question.aside"):
@@ -255,7 +251,7 @@ class QuestionBox(Vertical):
     def scroll_page(self, step: int) -> bool:
         """Scroll the text by a page; False if there is nothing to scroll."""
         scroll = self._scroll
-        if self._question is None or not scroll.max_scroll_y:
+        if self.question is None or not scroll.max_scroll_y:
             return False
         (scroll.scroll_page_down if step > 0 else scroll.scroll_page_up)(animate=False)
         return True
@@ -265,7 +261,7 @@ class QuestionBox(Vertical):
 
         The question of a subagent is only set aside: others may answer it.
         """
-        question = self._question
+        question = self.question
         if question is None or (question.kind == "ask" and self._is_aside):
             return False
         if self.has_class("-free") and question.options:
@@ -279,7 +275,7 @@ class QuestionBox(Vertical):
 
     def on_click(self, event: Click) -> None:
         """Give the clicked answer, if each answer has its own line."""
-        question, answers = self._question, self.query_one("#answers")
+        question, answers = self.question, self.query_one("#answers")
         offered = () if question is None else list_answers(question)
         if question is None or event.widget is not answers or answers.size.height != len(offered):
             return
@@ -288,7 +284,7 @@ class QuestionBox(Vertical):
 
     def on_key(self, event: Key) -> None:
         """Go back from the answer to the editor."""
-        question = self._question
+        question = self.question
         if question is not None and question.kind == "ask" and self.app.keys.means(event.key, "app.question.aside"):
             event.stop()
             event.prevent_default()
@@ -300,7 +296,7 @@ class QuestionBox(Vertical):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        question, text = self._question, event.value.strip()
+        question, text = self.question, event.value.strip()
         if question is not None and question.options and question.kind != "ask":
             self._answer(f"{question.reason_for}: {text}" if text else question.reason_for)
         else:
@@ -330,8 +326,8 @@ class QuestionBox(Vertical):
 
     def recolour(self) -> None:
         """Redraw because the theme has changed."""
-        if self._question is not None:
-            self._draw_matter(self._question)
+        if self.question is not None:
+            self._draw_matter(self.question)
             self.redraw()
 
     def _draw_matter(self, question: Question) -> None:
@@ -366,7 +362,7 @@ class QuestionBox(Vertical):
             self._answer(list_answers(question)[self._lit])
 
     def _answer(self, answer: str) -> None:
-        question = self._question
+        question = self.question
         if question is not None and question.reason_for and answer == list_answers(question)[-1]:
             self._open_free("the reason, for the model")
         elif question is not None and question.options and question.kind == "ask" and answer == OTHER:
@@ -376,7 +372,7 @@ class QuestionBox(Vertical):
             self.post_message(self.Answered(question, answer))
 
     def redraw(self) -> None:
-        question = self._question
+        question = self.question
         if question is None or not self.is_mounted:
             return
         colors = self.app.theme_variables

@@ -134,10 +134,6 @@ def test_unknown_tools_are_told_with_closest() -> None:
     ]
 
 
-def test_known_tools_are_passed_in() -> None:
-    assert parse("tools: shiny", known_tools={"shiny"})[1] == []
-
-
 @pytest.mark.spec("fleet:B33")
 @pytest.mark.parametrize(
     ("denied", "names", "told"),

@@ -1,7 +1,8 @@
 import pytest
 
+from retinue.core.tool_table import LSP_ACTIONS
 from retinue.tools.lsp.jsonrpc import LspFailed
-from retinue.tools.lsp.tool import ACTIONS, PRIVILEGED, READING, Permission, permit_process
+from retinue.tools.lsp.tool import ACTIONS, PRIVILEGED, Permission, permit_process
 
 
 def refuse(permission: Permission, action: str) -> str:
@@ -17,7 +18,7 @@ def refuse(permission: Permission, action: str) -> str:
 def test_privileged_actions_are_off():
     refused = {action: refuse(Permission(), action) for action in ACTIONS}
     assert refused == {
-        **dict.fromkeys(READING, ""),
+        **dict.fromkeys(LSP_ACTIONS, ""),
         **{name: f'Action "{name}" is disabled: lsp.tool.allowMutatingActions is false.' for name in PRIVILEGED},
     }
 
@@ -55,4 +56,4 @@ def test_unlisted_action_is_refused_first():
 )
 def test_environment_limits_a_process(allow, actions, action, text):
     environment = {"PI_SUBAGENT_ALLOW_LSP": allow, "PI_SUBAGENT_LSP_ACTIONS": actions}
-    assert refuse(permit_process(environment, READING), action) == text
+    assert refuse(permit_process(environment, LSP_ACTIONS), action) == text
