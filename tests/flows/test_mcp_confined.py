@@ -146,4 +146,4 @@ async def test_without_sandbox_no_server_starts(home: Path, tmp_path: Path) -> N
     ) as pool:
         assert await pool.list_tools(["raw"], readonly=True) == {}
     (told,) = world.told
-    assert told.startswith("MCP server 'raw', as read-only agents get it without writing and network: SANDBOX_UNAV")
+    assert told.startswith("MCP server 'raw', started for read-only agents (no writing, no network): SANDBOX_UNAV")

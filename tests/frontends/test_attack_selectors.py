@@ -237,7 +237,7 @@ def test_search_is_told_with_what_it_finds(servers):
     told = servers.run("why", "helper", "tool_search").stdout
     assert told.startswith("on fleet, dispatch: helper has tool_search\n")
     assert "it finds the deferred tools of the extension ops, the deferred tools of the server raw\n" in told
-    assert "helper does not have tool_search: no tool that the agent may use waits to be looked for\n" in told
+    assert "helper does not have tool_search: there is no deferred tool that the agent may use\n" in told
     assert servers.run("why", "helper", HI).stdout.splitlines()[0].endswith(f"helper has {HI}")
     assert "can change things" in servers.run("why", "helper", "mcp__far-off__hi").stdout.splitlines()[0]
 

@@ -68,7 +68,10 @@ NONE = Receipts()
 
 def describe_receipts(verification: Verification, receipts: Receipts | None) -> dict[str, Any]:
     """Return the fields for programs."""
-    return {"verification": verification, "receipts": msgspec.json.decode(msgspec.json.encode(receipts or NONE))}
+    fields = msgspec.json.decode(msgspec.json.encode(receipts or NONE))
+    if not fields["verifyFiles"]:
+        del fields["verifyFiles"]
+    return {"verification": verification, "receipts": fields}
 
 
 def render_receipts(verification: Verification, receipts: Receipts | None) -> str:
