@@ -175,6 +175,21 @@ async def test_late_cancel_stops_fire(tmp_path: Path, world: World) -> None:
     assert world.spawned == []
 
 
+async def test_removal_by_another_process_is_told(tmp_path: Path, world: World) -> None:
+    async with world.running():
+        for name in ("a", "b"):
+            world.scheduler.add(world.make("1h", name))
+        await world.clock.advance(1)
+        ScheduleStore(tmp_path, "s1").remove("a")
+        await world.clock.advance(LOOK_S)
+        world.scheduler.cancel("b")
+        await world.clock.advance(LOOK_S)
+    assert [(each.kind, each.job_id) for each in world.changes if each.kind == "removed"] == [
+        ("removed", "a"),
+        ("removed", "b"),
+    ]
+
+
 async def test_run_that_outlives_a_stop_is_recorded(tmp_path: Path, world: World) -> None:
     async with world.running():
         world.scheduler.add(world.make("1h", "a"))

@@ -247,7 +247,11 @@ class Scheduler:
         zone = self._zone.refresh() if isinstance(self._zone, LocalZone) else ()
         has_moved = now_ms < self._last_ms - _SET_BACK_MS or zone != self._last_zone
         self._last_ms, self._last_zone = now_ms, zone
+        before = store.jobs
         store.reload()
+        for job in before:
+            if store.find(job.id) is None:
+                self._announce("removed", job)
         is_new = self._is_fresh or store.revision != self._revision
         if not (is_new or has_moved):
             return
