@@ -89,7 +89,8 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Signal it while it works."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # as subprocess does: it may have ended since
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """End it by force."""

@@ -172,7 +172,6 @@ async def test_nothing_is_verified_without_commands(world):
         "commands": [],
         "files": [],
         "verification": [],
-        "verifyFiles": [],
         "commit": None,
         "notes": [],
     }
