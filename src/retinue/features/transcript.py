@@ -58,8 +58,8 @@ class TranscriptFile:
         warn: Callable[[str], None],
         prepare: Callable[[Path], None] | None = None,
     ) -> None:
-        """`prepare` creates the folder; called once per run."""
-        self._path = resolve_project(path)
+        """`path` comes from `resolve_project`; `prepare` creates the folder, and is called once per run."""
+        self._path = path
         self._prepare = prepare or prepare_folder
         self._run_id = run_id
         self._cwd = cwd
@@ -142,13 +142,15 @@ class Transcripts:
         self._warn = warn
         self._has_warned = False
         self._prepared: dict[Path, float] = {}
+        self._projects: dict[str, str] = {}
+        """Real paths of projects."""
 
     def watch(self, live: LiveRun, run: Run, request: RunRequest, parent: LiveRun) -> Callable[[], None]:
         """Write the transcript of a run that has an output file; returns a function that ends it."""
         if not run.output_file:
             return lambda: None
         transcript = TranscriptFile(
-            run.output_file,
+            self._resolve(run.output_file),
             run_id=run.id,
             cwd=str(parent.setup.cwd),
             clock=self._clock,
@@ -164,6 +166,12 @@ class Transcripts:
             transcript.close()
 
         return end
+
+    def _resolve(self, path: str) -> str:
+        project, *rest = path.rsplit("/", 3)
+        if project not in self._projects:  # most runs have the same
+            self._projects[project] = os.path.realpath(project)
+        return "/".join((self._projects[project], *rest))
 
     def _prepare(self, folder: Path) -> None:
         """Prepare a folder once for all runs that start at the same moment."""
