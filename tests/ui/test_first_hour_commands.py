@@ -84,7 +84,7 @@ def test_first_edit_waits_for_the_start(mocked):
 
 def test_init_without_a_language_model_says_what_it_found(world):
     (world.work / "README.md").write_text("# Kite\n\nKite flies kites.\n")
-    with world.tmux() as tmux:
+    with world.tmux(rows=60) as tmux:
         tmux.say("/init")
         tmux.see("offline/rules cannot write files")
         tmux.see("Kite flies kites")

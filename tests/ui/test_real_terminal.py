@@ -283,7 +283,7 @@ def test_ctrl_c_stops_what_works(mocked, replies, sign):
         tmux.say("go")
         tmux.see(sign)
         tmux.keys("C-c")
-        tmux.miss("esc stops")
+        tmux.miss("esc: stop")
         tmux.keys("C-c", "C-c")
         assert tmux.end() == (0, True, "0 1 0")
     assert world.wait_until_alone() == []
@@ -344,7 +344,7 @@ def test_ctrl_c_at_a_question_stops_the_run(mocked):
             tmux.see("allow")
             tmux.keys("C-c")
             tmux.miss("allow")
-            tmux.miss("esc stops")
+            tmux.miss("esc: stop")
             tmux.keys("C-d")
             assert tmux.end() == (0, True, "0 1 0")
     assert not (world.work / "made.txt").exists() and world.wait_until_alone() == []
