@@ -117,3 +117,12 @@ def test_author_without_worker_is_left(world):
     world.start_worker()
     report = land(world)
     assert (report["landed"], report["refused"], read_attempts(world)) == (branches, [], [(2,)])
+
+
+@pytest.mark.attack("J1")
+def test_hidden_files_are_not_sent(world):
+    for name in ("hidden.txt", "shown.txt"):
+        (world.project / name).write_text("text\n")
+    world.settings["sandbox"] = {"hidden": [str(world.project / "hidden.txt")]}
+    (branch,) = start_agents(world, "ls > listed.txt", solve="true")
+    assert git(world.project, "show", f"{branch}:listed.txt").split() == ["README.md", "listed.txt", "shown.txt"]

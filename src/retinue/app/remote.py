@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from retinue.durable.cluster.worker import WorkerJob
     from retinue.engine.budget import Source
     from retinue.engine.manager import RemoteRuns
+    from retinue.settings.config import Config
 
 DATABASE = "RETINUE_DATABASE"
 
@@ -70,7 +71,7 @@ def open_remote(parts: "SessionParts", cluster: "Cluster | None" = None) -> "Rem
     from retinue.settings.run_config import build_process_context
 
     def connect(warn: Callable[[str], None]) -> "Cluster":
-        return cluster or open_cluster(config.crew.settings, environment, warn)
+        return cluster or open_cluster(config, environment, warn)
 
     def find_width() -> int:
         settings = config.crew.settings
@@ -96,15 +97,21 @@ def open_remote(parts: "SessionParts", cluster: "Cluster | None" = None) -> "Rem
     )
 
 
-def open_cluster(settings: SubagentsConfig, environment: Mapping[str, str], warn: Callable[[str], None]) -> "Cluster":
+def open_cluster(config: "Config", environment: Mapping[str, str], warn: Callable[[str], None]) -> "Cluster":
     """Open the cluster of the settings; `warn` receives what it waits for."""
     from retinue.durable.cluster.database import describe_address
     from retinue.durable.cluster.sender import Cluster
     from retinue.durable.trouble import TroubleNotifier
 
+    settings, boundaries = config.crew.settings, config.boundaries
     url = find_database(settings, environment)
     alarm = TroubleNotifier(warn, subject=f"the cluster's database {describe_address(url)}")
-    return Cluster(url, use_remote=settings.cluster.use_remote, alarm=alarm)
+    return Cluster(
+        url,
+        use_remote=settings.cluster.use_remote,
+        alarm=alarm,
+        find_hidden=lambda cwd: boundaries.find_territory(cwd, readonly=True).hidden,
+    )
 
 
 def _find_labels(remote_request: RemoteRequest, main: LiveRun) -> dict[str, Any]:

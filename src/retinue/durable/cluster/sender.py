@@ -56,11 +56,20 @@ class NewEvents(msgspec.Struct, frozen=True):
 class Cluster:
     """The cluster for the runs of one main agent."""
 
-    def __init__(self, url: str, *, use_remote: bool = True, alarm: TroubleNotifier | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        use_remote: bool = True,
+        alarm: TroubleNotifier | None = None,
+        find_hidden: Callable[[Path], Sequence[str]] = lambda cwd: (),
+    ) -> None:
         """`use_remote`: workers fetch what a repository's remote has; else everything is sent.
 
-        `alarm` reports what runs wait for if it is neither a worker nor the run itself.
+        `alarm` reports what runs wait for if it is neither a worker nor the run itself. `find_hidden` returns what
+        agents must not read, which is not sent.
         """
+        self._find_hidden = find_hidden
         self._alarm = alarm or TroubleNotifier()
         self._use_remote = use_remote
         self.channel = f"retinue_face_{secrets.token_hex(8)}"
@@ -309,6 +318,6 @@ class Cluster:
             loop = asyncio.get_running_loop()
             at_s, bundle_info, bundle = self._packed.get(cwd, (0.0, None, b""))
             if bundle_info is None or loop.time() - at_s > PACKED_S:
-                bundle_info, bundle = await pack(cwd, use_remote=self._use_remote)
+                bundle_info, bundle = await pack(cwd, use_remote=self._use_remote, hidden=self._find_hidden(cwd))
                 self._packed[cwd] = (loop.time(), bundle_info, bundle)
             return bundle_info, bundle

@@ -78,12 +78,18 @@ class WorkspaceBundle(Struct, frozen=True, kw_only=True):
 
 
 async def pack(
-    cwd: Path, *, branch: str = "", max_bytes: int = MAX_BUNDLE, use_remote: bool = True
+    cwd: Path,
+    *,
+    branch: str = "",
+    max_bytes: int = MAX_BUNDLE,
+    use_remote: bool = True,
+    hidden: Sequence[str] = (),
 ) -> tuple[WorkspaceBundle, bytes]:
     """Pack the workspace around a directory; the bytes are the bundle, empty if a remote has everything.
 
-    With `branch`, that branch is sent without uncommitted changes. Without `use_remote` the bundle is complete. Raises
-    RetinueError, including BundleTooLarge, with nothing left behind.
+    With `branch`, that branch is sent without uncommitted changes. Without `use_remote` the bundle is complete. Files
+    below `hidden` are not sent, unless they are committed. Raises RetinueError, including BundleTooLarge, with nothing
+    left behind.
     """
     workspace = await find_workspace(cwd)
     if workspace is None:
@@ -95,7 +101,7 @@ async def pack(
     subfolder = _check_subfolder(workspace.prefix)
     scratch = await asyncio.to_thread(tempfile.mkdtemp, prefix="retinue-pack-")
     try:
-        return await _Packer(workspace, scratch).pack(subfolder, branch, max_bytes, use_remote=use_remote)
+        return await _Packer(workspace, scratch, hidden).pack(subfolder, branch, max_bytes, use_remote=use_remote)
     finally:
         await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
@@ -120,8 +126,10 @@ def _is_sent(ref: str) -> bool:
 class _Packer:
     """The steps of packing one workspace, with a separate index."""
 
-    def __init__(self, workspace: Workspace, scratch: str) -> None:
+    def __init__(self, workspace: Workspace, scratch: str, hidden: Sequence[str]) -> None:
         self._workspace = workspace
+        inside = os.path.realpath(workspace.top) + "/"
+        self._hidden = [path.removeprefix(inside) for path in hidden if path.startswith(inside)]
         self._repository = workspace.open(os.path.join(scratch, "index"))
         self._nested: list[str] = []
         self._notes: list[str] = []
@@ -169,7 +177,7 @@ class _Packer:
         tracked = (await repository.run("ls-files", "-z", "--stage")).fields if found else []
         inner = {row.partition("\t")[2] for row in tracked if row.startswith("160000 ")}
         self._nested = [path for path in found if path not in inner]
-        await repository.run("add", "--all", "--sparse", *exclude(self._nested))
+        await repository.run("add", "--all", "--sparse", *exclude([*self._nested, *self._hidden]))
         before = await repository.find_tree(base) if base else ""
         tree, _ = await repository.write_tree(before)
         if base and tree != before and workspace.guard.filters:
