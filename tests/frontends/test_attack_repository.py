@@ -7,6 +7,7 @@ import pytest
 
 from tests.flows.merge_world import make_repository
 from tests.flows.sandbox_world import need_status
+from tests.needs import explain_lack
 
 CHECKOUT = """
 mkdir n && cd n && git init -q && echo $PWD/../.git/objects > .git/objects/info/alternates
@@ -30,7 +31,7 @@ echo changed > a.txt
 
 @pytest.fixture
 def repo(place):
-    need_status("bwrap")
+    need_status("landlock" if explain_lack("bwrap") else "bwrap")
     make_repository(place.work, {"good": {"good.txt": "good\n"}}, {"a.txt": "a\n"})
     (place.agent_dir / "subagents.json").write_text(json.dumps({"landing": {"verify": "true"}}))
     (place.home / "victim").mkdir()
