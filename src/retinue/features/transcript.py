@@ -142,8 +142,8 @@ class Transcripts:
         self._warn = warn
         self._has_warned = False
         self._prepared: dict[Path, float] = {}
-        self._projects: dict[str, str] = {}
-        """Real paths of projects."""
+        self._folders: dict[str, str] = {}
+        """Folders of transcripts, with the real path of their project."""
 
     def watch(self, live: LiveRun, run: Run, request: RunRequest, parent: LiveRun) -> Callable[[], None]:
         """Write the transcript of a run that has an output file; returns a function that ends it."""
@@ -168,10 +168,10 @@ class Transcripts:
         return end
 
     def _resolve(self, path: str) -> str:
-        project, *rest = path.rsplit("/", 3)
-        if project not in self._projects:  # most runs have the same
-            self._projects[project] = os.path.realpath(project)
-        return "/".join((self._projects[project], *rest))
+        folder, _, name = path.rpartition("/")
+        if folder not in self._folders:  # most runs have the same
+            self._folders[folder] = os.path.dirname(resolve_project(path))
+        return f"{self._folders[folder]}/{name}"
 
     def _prepare(self, folder: Path) -> None:
         """Prepare a folder once for all runs that start at the same moment."""
