@@ -1,3 +1,4 @@
+import asyncio
 import json
 import os
 import subprocess
@@ -90,6 +91,23 @@ async def test_base_takes_the_changes_along(tmp_path, repo, agent_dir):
     assert (outcome.branch, git(repo, "status", "--porcelain")) == ("", before)
     outcome, _, _ = await run(tmp_path, repo, "echo more > b.txt")
     assert git(repo, "diff", "--name-only", f"{outcome.branch}~1", outcome.branch) == "b.txt"
+
+
+async def test_change_in_the_second_of_the_commit_is_taken_along(tmp_path, agent_dir):
+    """Git compares times by the second: only an index that is as old as the file makes it read the content."""
+    (agent_dir / "agents").mkdir(parents=True, exist_ok=True)
+    (agent_dir / "agents" / "copier.md").write_text(COPIER)
+    write_settings(agent_dir, base="HEAD+changes")
+    for attempt in range(5):
+        await asyncio.sleep(1 - time.time() % 1)
+        repo = make_repo(tmp_path / f"repo{attempt}", {"a.txt": "one\n"})
+        committed = (repo / "a.txt").stat()
+        (repo / "a.txt").write_text("two\n")
+        if int((repo / "a.txt").stat().st_ctime) == int(committed.st_ctime):
+            break
+    await asyncio.sleep(1 - time.time() % 1)
+    _, shown, _ = await run(tmp_path, repo)
+    assert "two\n" in shown
 
 
 @pytest.mark.attack("J1")

@@ -200,7 +200,8 @@ async def _commit_changes(repository: _Repository, hidden: tuple[str, ...]) -> s
     with tempfile.TemporaryDirectory(prefix="retinue-index-") as folder:
         index = os.path.join(folder, "index")
         with suppress(FileNotFoundError):
-            shutil.copyfile(await git("rev-parse", "--path-format=absolute", "--git-path", "index"), index)
+            # With its time: git reads the content of files that are newer.
+            shutil.copy2(await git("rev-parse", "--path-format=absolute", "--git-path", "index"), index)
         with confine_git(loaded, top, Territory((), hidden), (repository.common, folder)) as guard:
             await git("add", "--all", "--sparse", "--", ".", *_leave_out(top, hidden), GIT_INDEX_FILE=index)
             tree = await git("write-tree", GIT_INDEX_FILE=index)
@@ -273,7 +274,8 @@ async def _check_out(
     )
     if not filled.ok:
         refuse(filled.problem)
-    shutil.copyfile(os.path.join(git_dir, "index"), records.index_path(record.run_id))
+    # With its time: git reads the content of files that are newer.
+    shutil.copy2(os.path.join(git_dir, "index"), records.index_path(record.run_id))
     asked = ("--format=%(objectname) %(refname)", "refs/heads", "refs/remotes", "refs/tags")
     refs = await run_git(["for-each-ref", *asked], record.common, env={"GIT_DIR": record.common}, guard=guard)
     if not refs.ok:

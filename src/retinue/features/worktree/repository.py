@@ -46,7 +46,8 @@ def make_repository(record: CopyRecord, records: Records, git_dir: str, guard: G
     records.refs_path(record.run_id).write_bytes(refs)
     for folder, name in ((git_dir, "index"), (git_dir, "info/sparse-checkout"), *((record.common, n) for n in SHARED)):
         with suppress(FileNotFoundError):
-            shutil.copyfile(os.path.join(folder, name), os.path.join(own, name))
+            # With its time: git reads the content of files that are newer than the index.
+            shutil.copy2(os.path.join(folder, name), os.path.join(own, name))
     # Git's own record of the worktree stays: it protects the base commit from garbage collection.
     _write(record.path, ".git", b"gitdir: " + os.fsencode(own) + b"\n")
 
