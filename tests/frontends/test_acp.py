@@ -34,6 +34,8 @@ class Editor:
         self.asked.append((tool_call, options))
         if self.answer is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
+        if isinstance(self.answer, dict):
+            return self.answer
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=self.answer))
 
     async def read_text_file(self, path, session_id, **_):
@@ -140,6 +142,16 @@ async def test_permission_decides(place, answer, expected):
     assert (place.work / "new.txt").exists() is expected
     assert call.content[0].new_text == "fresh\n" and call.tool_call_id == link.editor.list("tool_call")[0]["toolCallId"]
     assert [option.kind for option in options] == ["allow_once", "allow_always", "reject_once"]
+
+
+@pytest.mark.parametrize("outcome", ["cancelled", None, "nonsense"])
+async def test_only_a_selected_option_permits(place, outcome):
+    editor = Editor({"outcome": {"outcome": outcome, "optionId": "allow"}})
+    async with connect(place, WRITE, {"text": "done"}, editor=editor) as link:
+        session = await link.agent.new_session(cwd=str(place.work), mcp_servers=[])
+        await link.agent.set_session_mode(session_id=session.session_id, mode_id="ask")
+        await link.prompt(session.session_id, "write it")
+    assert (len(editor.asked), (place.work / "new.txt").exists()) == (1, False)
 
 
 async def test_plan_mode_changes_nothing(place):

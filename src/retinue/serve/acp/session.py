@@ -90,8 +90,9 @@ class AcpSession:
             if question.options:
                 reply = await self._agent.request("session/request_permission", self._describe(question, shown_id))
                 outcome = reply.get("outcome") if isinstance(reply, dict) else None
-                chosen = outcome.get("optionId") if isinstance(outcome, dict) else None
-                answer = chosen if isinstance(chosen, str) and chosen in question.options else question.default
+                if isinstance(outcome, dict) and outcome.get("outcome") == "selected":
+                    chosen = outcome.get("optionId")
+                    answer = chosen if isinstance(chosen, str) and chosen in question.options else question.default
         except (RequestError, ConnectionError):
             pass
         finally:
