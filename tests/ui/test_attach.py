@@ -34,7 +34,7 @@ def list_rows(world):
     return json.loads(done.stdout)["sessions"]
 
 
-def wait_for(world, is_there, timeout_s=15):
+def wait_for(world, is_there, timeout_s=30):
     deadline = time.monotonic() + timeout_s
     while not is_there(rows := list_rows(world)):
         assert time.monotonic() < deadline, rows
