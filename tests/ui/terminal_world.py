@@ -58,7 +58,7 @@ class World:
         mark = f"HOME={self.home}".encode()
         return [pid for pid in os.listdir("/proc") if pid.isdigit() and mark in read(f"/proc/{pid}/environ")]
 
-    def wait_until_alone(self, timeout_s=3):
+    def wait_until_alone(self, timeout_s=20):
         deadline = time.monotonic() + timeout_s
         while (left := self.find_left_behind()) and time.monotonic() < deadline:
             time.sleep(0.02)
