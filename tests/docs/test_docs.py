@@ -2,9 +2,9 @@
 
 A fenced `console` block is a terminal: each `$ command` is run by bash in a copy of the repository, with the offline
 model and an empty home, must succeed (a trailing `# exit N` names another status), and what is printed under it must
-appear, line by line, in what it prints (`…` stands for anything). Each begins in the folder where the last one ended. A `python` block is a program, a `json` block is
-JSON, and a relative link leads to a file. What is not meant to run is fenced as `text` or `sh`. `make` is only asked
-what it would do.
+appear, line by line, in what it prints (`…` stands for anything). Each begins in the folder where the last one ended. A
+`python` block is a program, a `json` block is JSON, and a relative link leads to a file. What is not meant to run is
+fenced as `text` or `sh`. `make` is only asked what it would do.
 """
 
 import json
