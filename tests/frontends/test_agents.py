@@ -228,7 +228,7 @@ def test_new_replaces_nothing(place):
         (["agents", "new", "x", "--description", "d", "--prompt", "\udcff"], "--prompt is not UTF-8 text"),
         (["agents", "nwe", "x"], "unknown action 'nwe'"),
         (["agents", "show", "explorr"], "Unknown agent: explorr. Available agents:"),
-        (["agents", "delete", "explorer", "--yes"], "is packaged with retinue"),
+        (["agents", "delete", "explorer", "--yes"], "'explorer' is built in; to switch it off: "),
         (["agents", "enable", "explorer"], "'explorer' is already enabled"),
         (["agents", "delete", "x", "--readonly"], "retinue agents delete has no option --readonly"),
         (["agents", "--yes"], "retinue agents has no option --yes"),

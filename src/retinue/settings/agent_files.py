@@ -85,7 +85,8 @@ class AgentFiles:
         """Replace the text of an agent's file and return warnings about it. Raises RetinueError."""
         definition = self._find_changeable(name)
         if definition.source == "builtin":
-            raise UsageError(f"{quote(definition.name)} is built in; to change it, first run: retinue agents eject")
+            remedy = f"to change it, first run: retinue agents eject {definition.name}"
+            raise UsageError(f"{quote(definition.name)} is built in; {remedy}")
         remarks = check_agent_file(text, definition.path, definition.dialect)
         self._change(definition.path, lambda: write_agent_file(definition.path, text))
         return remarks
