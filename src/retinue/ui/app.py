@@ -20,6 +20,7 @@ from textual.driver import Driver
 from textual.events import Event, Key, Paste
 from textual.filter import LineFilter
 from textual.screen import ModalScreen, Screen
+from textual.widget import MountError
 
 from retinue.app import Request
 from retinue.core.errors import RetinueError, quote
@@ -330,8 +331,8 @@ class RetinueApp(App[int], inherit_bindings=False):
 
     def _handle_exception(self, error: Exception) -> None:
         """End with one line instead of textual's traceback, which shows all variables including API keys."""
-        if self._exit or (isinstance(error, NoMatches) and not self.is_running):
-            return  # errors while closing are harmless, as of a screen that opens then and gets no widgets any more
+        if self._exit or (isinstance(error, NoMatches | MountError) and not self.is_running):
+            return  # errors while closing are harmless, as of a screen that opens or draws when widgets are gone
         self.crash = self.crash or error
         if self.is_headless:
             super()._handle_exception(error)
