@@ -37,7 +37,7 @@ class Terminal:
                 break
         return bytes(self.output[start:])
 
-    def wait_for(self, wanted: bytes | str, timeout_s: float = 10, *, since: int = 0) -> float:
+    def wait_for(self, wanted: bytes | str, timeout_s: float = 40, *, since: int = 0) -> float:
         """Read until the output contains something; return the seconds it took. Raises TimeoutError."""
         data = wanted.encode() if isinstance(wanted, str) else wanted
         begun, looked = time.perf_counter(), since
@@ -64,7 +64,7 @@ class Terminal:
             os.close(self.leader)
             self.leader = -1
 
-    def wait(self, timeout_s: float = 10) -> int:
+    def wait(self, timeout_s: float = 40) -> int:
         """Wait for the program to exit while reading its output; return the status, negative for a signal."""
         begun = time.perf_counter()
         while self.process.poll() is None:

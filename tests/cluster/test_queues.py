@@ -9,7 +9,7 @@ import pytest
 from retinue.durable.cluster.assignment import Assignment
 from retinue.durable.cluster.dbos_queues import WaitingRuns
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 RUN = Assignment(
     run_id="r", attempt=1, agent="a", description="", depth=1, task="", sections=(), tools=(), model="m",
     thinking="off", marks={}, trusted=True,

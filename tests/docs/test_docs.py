@@ -2,9 +2,9 @@
 
 A fenced `console` block is a terminal: each `$ command` is run by bash in a copy of the repository, with the offline
 model and an empty home, must succeed (a trailing `# exit N` names another status), and what is printed under it must
-appear, line by line, in what it prints (`…` stands for anything). A `python` block is a program, a `json` block is
-JSON, and a relative link leads to a file. What is not meant to run is fenced as `text` or `sh`. `make` is only asked
-what it would do.
+appear, line by line, in what it prints (`…` stands for anything). Each begins in the folder where the last one ended. A
+`python` block is a program, a `json` block is JSON, and a relative link leads to a file. What is not meant to run is
+fenced as `text` or `sh`. `make` is only asked what it would do.
 """
 
 import json
@@ -136,9 +136,12 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("example", pick("console"))
 def test_console_example_runs(example: Example, project: Path) -> None:
+    place = project.with_name("place")
+    place.write_text(f"{project}\n")
     for command in parse_console(example.text):
         text = re.sub(r"^make\b", "make -n", command.text)
-        done = run(["bash", "-c", text], project)
+        shell = f"trap 'pwd >{place}' EXIT\n{text}"
+        done = run(["bash", "-c", shell], Path(place.read_text().removesuffix("\n")))
         expected = [] if text.startswith("make") else command.output
         assert (done.returncode, find_missing(expected, done.stdout)) == (command.status, []), done.stdout
 

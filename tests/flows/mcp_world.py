@@ -111,7 +111,7 @@ def text_of(result) -> str:
     return "\n".join(block.text for block in result.content)
 
 
-async def wait_gone(pid: int, limit_s: float = 2.0) -> bool:
+async def wait_gone(pid: int, limit_s: float = 20.0) -> bool:
     """Whether a process has ended within the limit."""
     for _ in range(int(limit_s / 0.02)):
         try:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from functools import partial
 
@@ -41,7 +42,10 @@ async def test_link_swapped_in_shows_no_secret(tmp_path):
     with subprocess.Popen([sys.executable, "-c", FLIP], cwd=work, stdout=subprocess.PIPE) as flip:
         try:
             flip.stdout.readline()
+            end_s = time.monotonic() + 25
             for number in range(200):
+                if number >= 60 and time.monotonic() > end_s:
+                    break  # a slow machine
                 with open("key", "w", opener=partial(os.open, dir_fd=real)) as file:
                     file.write(f"{number:0100}")
                 with suppress(RetinueError, OSError):

@@ -59,7 +59,7 @@ def make_overlap():
 async def test_packed_documents_do_not_grow(tmp_path, make, part):
     begun_s = time.monotonic()
     assert part in await convert(tmp_path, make())
-    assert time.monotonic() - begun_s < 10
+    assert time.monotonic() - begun_s < 30
 
 
 @pytest.mark.attack("D9")

@@ -17,7 +17,6 @@ def play(place: Workplace, children: int) -> int:
         return turns
 
 
-@pytest.mark.timeout(60)
 def test_hundred_children_of_one_reply_finish() -> None:
     with open_workplace() as place:
         write_settings(place)

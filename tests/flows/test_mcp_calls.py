@@ -156,11 +156,9 @@ async def test_last_lease_closes_the_connection(world):
         await asyncio.sleep(0.05)
         kept = pool.connected
         second.release()
-        for _ in range(100):
-            if not pool.connected:
-                break
+        while pool.connected:
             await asyncio.sleep(0.02)
-        assert (kept, pool.connected) == (["raw"], [])
+    assert kept == ["raw"]
 
 
 async def test_released_server_connects_again(world):

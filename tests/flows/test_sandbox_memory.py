@@ -40,7 +40,7 @@ async def test_large_command_is_ended_by_name(backend: Backend, tmp_path: Path, 
     command = hog(320 // count, count=count)
     result = await BashTool(TreeProbe()).call({"command": command}, ToolContext(tmp_path, confinement=confinement))
     assert "[Ended by the sandbox: more than 200.0MB of memory]" in result.content[0].text
-    assert (time.monotonic() - began < 10, result.is_error) == (True, True)
+    assert (time.monotonic() - began < 18, result.is_error) == (True, True)
     confinement.close()
     machine.close()
 

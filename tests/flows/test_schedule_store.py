@@ -101,7 +101,7 @@ def test_dead_lock_is_free(tmp_path: Path) -> None:
     Path(f"{store.path}.lock").write_text(str(holder.pid))
     began_s = time.monotonic()
     store.add(make_job("b"))
-    assert time.monotonic() - began_s < 1
+    assert time.monotonic() - began_s < 4  # a lock that is held would be waited for
     assert not Path(f"{store.path}.lock").exists()
 
 

@@ -226,12 +226,12 @@ async def test_stalled_body_ends_early(tmp_path):
     async def stall(asked, writer):
         writer.write(b"HTTP/1.1 200 x\r\nContent-Type: text/plain\r\nContent-Length: 50\r\n\r\nbegun")
         await writer.drain()
-        await asyncio.sleep(3)
+        await asyncio.sleep(20)
 
     async with open_world(tmp_path, stall=stall) as world:
         client = HttpClient(RequestReach(), agent="test", resolve=world.resolve, locate=world.locate)
         with pytest.raises(RequestFailed, match="timed out: 5 bytes came, then nothing") as caught:
-            await client.fetch(world.url("/stall"), RequestBounds(total_s=60, silence_s=0.1))
+            await client.fetch(world.url("/stall"), RequestBounds(total_s=60, silence_s=1))
         assert caught.value.kind == "timeout"
 
 

@@ -134,7 +134,7 @@ def test_plain_git_runs_program(name: str, tmp_path: Path, canary: Canary) -> No
     repo = World.make(tmp_path).repo
     canary.plant(repo, VECTORS[name])
     subprocess.run(
-        ["bash", "-c", VECTORS[name].trigger], cwd=repo, capture_output=True, timeout=10, stdin=subprocess.DEVNULL
+        ["bash", "-c", VECTORS[name].trigger], cwd=repo, capture_output=True, timeout=40, stdin=subprocess.DEVNULL
     )
     assert canary.has_run
 

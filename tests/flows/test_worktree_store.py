@@ -200,7 +200,6 @@ PASSED = {
 
 
 @pytest.mark.attack("I10")
-@pytest.mark.timeout(40)
 @pytest.mark.parametrize("how", PASSED)
 async def test_traps_do_not_mislead(how: str, world: World) -> None:
     copy = await world.create()

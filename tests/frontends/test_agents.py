@@ -223,11 +223,12 @@ def test_new_replaces_nothing(place):
         (["agents", "new", "x", "--prompt", "p"], "retinue agents new needs --description; in a terminal it asks"),
         (["agents", "new", "x", "--description", "d"], "retinue agents new needs --prompt; in a terminal it asks"),
         (["agents", "new"], "retinue agents new needs NAME, --description, --prompt; in a terminal it asks"),
+        (["agents", "new", "x", "--description", "d", "--prompt", "p", "--tools", "reed"], "(did you mean 'read'?)"),
         (["agents", "show"], "retinue agents show needs a name"),
         (["agents", "new", "x", "--description", "d", "--prompt", "\udcff"], "--prompt is not UTF-8 text"),
         (["agents", "nwe", "x"], "unknown action 'nwe'"),
         (["agents", "show", "explorr"], "Unknown agent: explorr. Available agents:"),
-        (["agents", "delete", "explorer", "--yes"], "is packaged with retinue"),
+        (["agents", "delete", "explorer", "--yes"], "'explorer' is built in; to switch it off: "),
         (["agents", "enable", "explorer"], "'explorer' is already enabled"),
         (["agents", "delete", "x", "--readonly"], "retinue agents delete has no option --readonly"),
         (["agents", "--yes"], "retinue agents has no option --yes"),
@@ -314,7 +315,7 @@ def ask_on_terminal(place, arguments, answers):
 
 
 def test_new_asks_on_a_terminal(place, agents):
-    answers = "\nno/name\nfinder\n\nFinds things\nread, ls\ny\n\nFind it.\n.\n"
+    answers = "\nno/name\nfinder\n\nFinds things\nread, lss\nread, ls\ny\n\nFind it.\n.\n"
     assert ask_on_terminal(place, ["agents", "new"], answers) == 0
     row = next(item for item in agents()["agents"] if item["name"] == "finder")
     found = [row[key] for key in ("description", "tools", "readonly", "model", "source")]

@@ -50,7 +50,7 @@ def test_question_without_a_face_is_a_no(place):
     place.agent_dir.mkdir(parents=True, exist_ok=True)
     (place.agent_dir / "subagents.json").write_text('{"approvals": "ask"}')
     replies = [to("^go", calls=[call("write", path="x", content="y")]), to("^go", text="ok")]
-    done = place.run("-p", "go", replies=replies, timeout_s=10)
+    done = place.run("-p", "go", replies=replies)
     assert (done.status, done.stdout) == (0, "ok\n")
     assert results(place) == ['[Denied] Tool "write" was denied: Approval required but no UI available']
 

@@ -202,6 +202,12 @@ def test_refresh_tells_who_could_not_be_asked(place, server):
     assert "Connection refused); its stored model list is unchanged" in done.stderr
 
 
+@pytest.mark.parametrize(("name", "hint"), [("opnai", " (did you mean 'openai'?); known: "), ("nope", "; known: ")])
+def test_only_near_providers_are_suggested(place, name, hint):
+    done = place.run("models", "--provider", name)
+    assert (done.status, f"unknown provider '{name}'{hint}anthropic, " in done.stderr) == (2, True)
+
+
 def test_refresh_asks_one_provider_only(place, server):
     env = {**point("anthropic", server), "OPENAI_API_KEY": "key-2", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
     assert place.run("models", "--refresh", "--provider", "Anthropic", env=env).status == 0

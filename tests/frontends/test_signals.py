@@ -93,7 +93,7 @@ def test_closed_pipe_ends_quietly(place):
         process.stdout.readline()
         process.stdout.close()
         process.stdout = None
-        _, stderr = process.communicate(timeout=10)
+        _, stderr = process.communicate(timeout=40)
     assert stderr == b"" and wait_for_no_sleepers() == []
 
 

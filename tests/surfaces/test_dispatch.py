@@ -264,8 +264,8 @@ async def test_two_calls_run_side_by_side(world):
     replies = (
         to("^begin", calls=calls),
         to("^begin", text="done"),
-        to("look here", text="here", delay_ms=150),
-        to("look there", text="there", delay_ms=150),
+        to("look here", text="here", delay_ms=1000),
+        to("look there", text="there", delay_ms=1000),
     )
     async with world.open(*replies) as crew:
         await crew.prompt("begin")
@@ -284,7 +284,7 @@ async def test_abort_reaches_the_child(world):
         crew.listen(
             lambda event: begun.set() if isinstance(event, RunStarted) and event.run_id != crew.run_id else None
         )
-        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
             work = group.create_task(crew.prompt("begin"))
             await begun.wait()
             await asyncio.sleep(0.05)

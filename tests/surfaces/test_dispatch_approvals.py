@@ -128,7 +128,7 @@ async def test_model_cannot_approve(world):
 @pytest.mark.here("a person who leaves has answered nothing to a run that can wait for the next one")
 async def test_leaving_face_decides_by_default(world):
     replies = (to("^begin", calls=[dispatch()]), to("^begin", text="done"), look(calls=[write()]), look(text="tried"))
-    async with world.open(*replies) as crew, asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with world.open(*replies) as crew, asyncio.timeout(30), asyncio.TaskGroup() as group:
         asked = asyncio.Event()
         crew.listen(lambda event: asked.set() if isinstance(event, Asked) else None)
         with crew.questions.attend():
@@ -140,7 +140,7 @@ async def test_leaving_face_decides_by_default(world):
 async def test_abort_takes_the_question_back(world):
     replies = (to("^begin", calls=[dispatch()]), to("^begin", text="done"), look(calls=[write()]), look(text="tried"))
     told = []
-    async with world.open(*replies) as crew, asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with world.open(*replies) as crew, asyncio.timeout(30), asyncio.TaskGroup() as group:
         asked = asyncio.Event()
         crew.listen(lambda event: asked.set() if isinstance(event, Asked) else told.append(event))
         with crew.questions.attend():

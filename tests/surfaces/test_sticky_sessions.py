@@ -126,8 +126,8 @@ async def test_valid_call_ends_at_once(world):
 
 @pytest.mark.spec("devkit:40")
 async def test_reminders_give_no_more_time(world):
-    world.set(subagents={"timeoutMs": 1000})
-    result = await world.call("scout", "look", *({"text": "Hm.", "delay_ms": 600} for _ in range(3)))
+    world.set(subagents={"timeoutMs": 2000})
+    result = await world.call("scout", "look", *({"text": "Hm.", "delay_ms": 1200} for _ in range(3)))
     one = result["details"]["results"][0]
     assert (one["exitCode"], roles(one["sessionFile"]).count("user")) == (124, 2)
 

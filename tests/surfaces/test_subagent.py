@@ -253,19 +253,19 @@ async def test_other_failures_are_final(world, setting, kind):
 
 @pytest.mark.spec("devkit:37", "devkit:40", "devkit:42")
 async def test_time_limit_beats_activity(world):
-    world.set(subagents={"timeoutMs": 400, "idleTimeoutMs": 300})
-    replies = [{"calls": ask("ls"), "delay_ms": 50} for _ in range(20)]
+    world.set(subagents={"timeoutMs": 1200, "idleTimeoutMs": 1000})
+    replies = [{"calls": ask("ls"), "delay_ms": 100} for _ in range(20)]
     result = await world.call("explorer", "look", *replies)
     details, one = result["details"], result["details"]["results"][0]
     assert (details["error"]["code"], one["exitCode"], one["timeoutReason"]) == ("SUBAGENT_TIMEOUT", 124, "runtime")
-    assert "Error:\nSubagent exceeded maximum runtime after 400ms.\n" in one["error"]
+    assert "Error:\nSubagent exceeded maximum runtime after 1200ms.\n" in one["error"]
     assert (Path(one["sessionFile"]).name, "Attempts" in one["error"]) == ("session.jsonl", False)
 
 
 @pytest.mark.spec("devkit:38", "devkit:42")
 async def test_silent_agent_is_ended(world):
     world.add()
-    world.set(subagents={"idleTimeoutMs": 200})
+    world.set(subagents={"idleTimeoutMs": 1000})
     replies = [{"text": "I sleep.", "calls": ask("bash", command="sleep 20")}]
     result = await world.call("writer", "look", *replies, write=True)
     one = result["details"]["results"][0]
@@ -274,7 +274,7 @@ async def test_silent_agent_is_ended(world):
         124,
         "idle",
     )
-    assert "Error:\nSubagent timed out after 200ms without activity.\n\nPartial output:\nI sleep." in one["error"]
+    assert "Error:\nSubagent timed out after 1000ms without activity.\n\nPartial output:\nI sleep." in one["error"]
 
 
 @pytest.mark.spec("devkit:35")
@@ -289,9 +289,8 @@ async def test_failure_without_words_is_described(world):
 @pytest.mark.spec("devkit:38", "devkit:39")
 @pytest.mark.parametrize("reply", [{"delay_ms": 20_000}, {"chunk_ms": 50, "chunk_chars": 1}], ids=["mute", "pieces"])
 async def test_unfinished_reply_is_silence(world, reply):
-    world.set(subagents={"idleTimeoutMs": 300, "timeoutMs": 4000})
-    async with asyncio.timeout(3):
-        result = await world.call("explorer", "look", {"text": "word " * 100, **reply})
+    world.set(subagents={"idleTimeoutMs": 300, "timeoutMs": 15_000})
+    result = await world.call("explorer", "look", {"text": "word " * 100, **reply})
     assert result["details"]["results"][0]["timeoutReason"] == "idle"
 
 

@@ -20,7 +20,7 @@ from tests.ui.terminal_world import Tmux, World, call
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TEXTS, PICTURES = Path(__file__).parent / "screens" / "hour", ROOT / "docs" / "images" / "hour"
-SETTLED_S, WAIT_S = 0.6, 15.0
+SETTLED_S, WAIT_S = 0.6, 40.0
 FONT = 'ui-monospace, "Cascadia Mono", "DejaVu Sans Mono", Menlo, Consolas, monospace'
 MASKS = (
     (r"--session [0-9a-f-]+(?:\n[0-9a-f]+)?", "--session ID"),

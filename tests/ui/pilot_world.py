@@ -14,7 +14,7 @@ from retinue.core.messages import TextContent, UserMessage
 from retinue.ui.app import RetinueApp
 from retinue.ui.widgets.editor import Editor
 
-WAIT_S = 10.0
+WAIT_S = 40.0
 """Long, because the machine may be busy; what is so is seen at once."""
 
 

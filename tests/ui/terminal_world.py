@@ -58,7 +58,7 @@ class World:
         mark = f"HOME={self.home}".encode()
         return [pid for pid in os.listdir("/proc") if pid.isdigit() and mark in read(f"/proc/{pid}/environ")]
 
-    def wait_until_alone(self, timeout_s=3):
+    def wait_until_alone(self, timeout_s=20):
         deadline = time.monotonic() + timeout_s
         while (left := self.find_left_behind()) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -103,7 +103,7 @@ class Tmux:
     def _run(self, *words, cwd=None):
         environment = {**self._world.environment, "TMUX_TMPDIR": str(self._world.home.parent)}
         command = [TMUX, "-S", str(self._socket), "-f", "/dev/null", *words]
-        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=10)
+        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=40)
         return done.stdout
 
     def keys(self, *names):
@@ -145,15 +145,15 @@ class Tmux:
         """Whether the other screen, the cursor and the mouse are on."""
         return self._run("display-message", "-p", "#{alternate_on} #{cursor_flag} #{mouse_any_flag}").strip()
 
-    def see(self, wanted, timeout_s=15):
+    def see(self, wanted, timeout_s=40):
         """Wait until something is on the screen, and give the screen back."""
         return self.wait(lambda screen: wanted in screen, f"{wanted!r} is not there", timeout_s)
 
-    def miss(self, wanted, timeout_s=15):
+    def miss(self, wanted, timeout_s=40):
         """Wait until something is not on the screen any more."""
         return self.wait(lambda screen: wanted not in screen, f"{wanted!r} is still there", timeout_s)
 
-    def wait(self, is_there, complaint, timeout_s=15):
+    def wait(self, is_there, complaint, timeout_s=40):
         deadline = time.monotonic() + timeout_s
         while not is_there(screen := self.screen):
             if time.monotonic() > deadline:
@@ -161,7 +161,7 @@ class Tmux:
             time.sleep(0.03)
         return screen
 
-    def end(self, timeout_s=15):
+    def end(self, timeout_s=40):
         """Wait for the program's end: its status, and whether the terminal is as it was."""
         status, after = self._world.home.parent / "status", self._world.home.parent / "after"
         deadline = time.monotonic() + timeout_s

@@ -4,6 +4,7 @@ import json
 import time
 
 from retinue.ui.widgets.question import WAIT_LIMIT_S
+from tests.ui.pilot_world import open_stage
 from tests.ui.terminal_world import call
 
 
@@ -77,5 +78,16 @@ def test_narrow_footer_keeps_the_mode(mocked):
         for columns in (80, 60, 40, 24):
             tmux.resize(columns, 24)
             tmux.wait(lambda screen: "approvals: bypass" in screen.splitlines()[-1], f"not at {columns} columns")
-        tmux.keys("C-c")
-        tmux.wait(lambda screen: "ctrl" in screen and "approvals: bypass" in screen, "not beside a status message")
+
+
+async def test_status_message_keeps_the_mode(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with open_stage(tmp_path, size=(40, 24)) as stage:
+        stage.app.speech.take("/approvals bypass")
+        await stage.wait(lambda: "approvals: bypass" in read_footer(stage))
+        await stage.press("ctrl+c")
+        assert "ctrl" in read_footer(stage) and "approvals: bypass" in read_footer(stage)
+
+
+def read_footer(stage):
+    return str(stage.app.screen.query_one("#footer").content)

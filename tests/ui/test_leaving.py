@@ -1,9 +1,14 @@
+import asyncio
 import json
 import time
 
 import pytest
+from textual.widgets import Static
 
 from retinue.core.run import Status
+from retinue.ui.screens.panel import Panel
+from retinue.ui.screens.picker import Picker
+from retinue.ui.screens.prompt import TextPrompt
 from tests.ui.pilot_world import open_stage
 from tests.ui.terminal_world import call
 
@@ -101,9 +106,32 @@ async def test_new_session_stops_agents_when_told(tmp_path, work):
         first = stage.app.link.crew.run_id
         stage.app.speech.take("/new")
         await stage.wait(lambda: getattr(stage.app.screen, "title_text", "") == "1 agent is working")
-        assert [row.key for row in stage.app.screen.shown] == ["stop", "wait", "cancel"]
+        await stage.wait(lambda: [row.key for row in stage.app.screen.shown] == ["stop", "wait", "cancel"])
         await stage.press("enter")
         await stage.wait(lambda: stage.app.link.crew.run_id != first)
+
+
+@pytest.mark.parametrize("open_screen", [lambda: Picker("Which?", []), lambda: TextPrompt("What?")])
+async def test_screen_may_open_at_the_end(tmp_path, work, open_screen):
+    async with open_stage(tmp_path) as stage:
+        stage.app.push_screen(open_screen())
+
+
+async def test_screen_may_draw_at_the_end(tmp_path, work):
+    drawn = asyncio.Event()
+
+    class LastPanel(Panel):
+        async def on_unmount(self):
+            await drawn.wait()
+
+    def draw():
+        if not stage.app.is_running:
+            drawn.set()
+            Static().mount(Static())  # in a widget that is gone
+
+    async with open_stage(tmp_path) as stage:
+        await stage.app.push_screen(LastPanel("Last", "words"))
+        stage.app.screen_stack[0].set_interval(0.01, draw)
 
 
 async def test_waiting_to_leave_can_be_cancelled(tmp_path, work):

@@ -332,7 +332,7 @@ def test_closed_window_is_noticed_without_a_signal(world):
         terminal.wait_for("offline/rules")
         assert len(world.find_left_behind()) == 2
         terminal.hang_up()
-        assert world.wait_until_alone(5) == []
+        assert world.wait_until_alone() == []
 
 
 def test_ctrl_c_at_a_question_stops_the_run(mocked):

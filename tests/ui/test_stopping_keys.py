@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from textual.events import Key
 
 from retinue.core.run import Status
 from retinue.ui.screens.viewer import RunViewer
@@ -127,3 +128,13 @@ async def test_viewer_keys_can_be_changed(tmp_path, work, agent_dir):
         await stage.wait(lambda: "scroll" in str(foot.content) and "stop" not in str(foot.content))
         await stage.press("w")
         assert len(stage.app.screen_stack) == 1
+
+
+@pytest.mark.parametrize(("key", "left"), [("ctrl+c", ""), ("ctrl+d", "ab")])
+async def test_keys_do_not_overtake_letters(tmp_path, work, key, left):
+    async with open_stage(tmp_path) as stage:
+        for each in ("a", "b", key):  # all at once, as a slow machine reads them
+            stage.app.post_message(Key(each, each if len(each) == 1 else None))
+        await stage.wait(lambda: stage.editor.text == left)
+        await stage.pilot.pause()
+        assert (stage.editor.text, "again" in read_footer(stage), stage.app.return_value) == (left, False, None)

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from retinue.app import open_roster
@@ -134,13 +135,16 @@ def _interview(roster: "Roster", names: list[str], options: Options) -> str:
         places = f"user: all projects, project: {escape_line(str(roster.paths.project), 60)}"
         options.project = _choose(f"Where ({places})", ("user", "project"), default) == "project"
     name = names[0] if names else _insist("Name (letters, digits and dashes), such as test-writer: ")
-    while problem := _find_problem(roster, name, in_project=options.project):
+    while problem := _find_problem(roster.files.check_new, name, in_project=options.project):
         say(problem)
         name = _insist("Another name: ")
     if not (options.description or "").strip():
         options.description = _insist("When should it be used (one sentence)? ")
     if options.tools is None:
-        answer = _ask("Tools, such as read, grep, bash, or none [all]: ")
+        answer = _ask(question := "Tools, such as read, grep, bash, or none [all]: ")
+        while problem := _find_problem(roster.files.check_tools, answer):
+            say(problem)
+            answer = _ask(question)
         options.tools = None if answer in ("", "all") else "" if answer == "none" else answer
     if not options.readonly:
         options.readonly = _choose("Read-only", ("y", "n"), "n") == "y"
@@ -150,9 +154,9 @@ def _interview(roster: "Roster", names: list[str], options: Options) -> str:
     return name
 
 
-def _find_problem(roster: "Roster", name: str, *, in_project: bool) -> str:
+def _find_problem(check: Callable[..., None], *given: str, **named: bool) -> str:
     try:
-        roster.files.check_new(name, in_project=in_project)
+        check(*given, **named)
     except UsageError as error:
         return str(error)
     return ""

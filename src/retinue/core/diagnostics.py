@@ -42,7 +42,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
     names = list(known)
     by_case = {known_name.lower(): known_name for known_name in reversed(names)}
-    close = get_close_matches(name.lower(), list(by_case), n=1, cutoff=0.6)
+    close = get_close_matches(name.lower(), list(by_case), n=1, cutoff=0.65)
     return f" (did you mean {quote(by_case[close[0]])}?)" if close else ""
 
 

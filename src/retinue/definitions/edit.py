@@ -25,7 +25,8 @@ _TYPED = ("true", "false", "null", "yes", "no", "on", "off")
 def set_enabled(definition: Definition, *, enabled: bool) -> None:
     """Enable or disable the agent in its file. Raises ConfigError; UsageError for a packaged agent."""
     if definition.source == "builtin":
-        raise UsageError(f"{quote(definition.name)} is packaged with retinue; eject it first to change it")
+        remedy = f"to change it, first run: retinue agents eject {definition.name}"
+        raise UsageError(f"{quote(definition.name)} is built in; {remedy}")
     if definition.dialect == "codingcode":
         fields: dict[str, FieldValue | None] = {"disabled": None if enabled else True}
         if enabled and "enabled" in definition.lines:
@@ -208,8 +209,7 @@ def delete_definition(definition: Definition) -> None:
     """Delete an agent's file (a link, not its target). Raises UsageError for a packaged agent, else ConfigError."""
     if definition.source == "builtin":
         raise UsageError(
-            f"{quote(definition.name)} is packaged with retinue; to switch it off: "
-            f"retinue agents disable {definition.name}"
+            f"{quote(definition.name)} is built in; to switch it off: retinue agents disable {definition.name}"
         )
     try:
         os.unlink(definition.path)

@@ -3,7 +3,7 @@
 What a run may use is decided elsewhere and is never more. This file must not know dialects.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from retinue.core.definition import DeclaredTools
 from retinue.core.errors import quote
@@ -55,16 +55,22 @@ def read_allowed(fields: AgentFields, field: str) -> tuple[str, ...] | None:
 
 
 def check_names(fields: AgentFields, field: str, names: Collection[str], aliases: Collection[str] = ()) -> None:
-    """Report unknown tool names. Tools of MCP servers are accepted, since the servers are not known yet."""
-    known = {*KNOWN_TOOLS, *aliases}
+    """Report unknown tool names."""
+    for sentence in list_unknown(names, {*KNOWN_TOOLS, *aliases}):
+        fields.report(f"{fields.name(field)}: {sentence}; not given", field, None, "unknown-tool", "warning")
+
+
+def list_unknown(names: Iterable[str], known: Collection[str] = KNOWN_TOOLS) -> list[str]:
+    """Return a sentence about each unknown name. Tools of MCP servers are accepted: the servers are not known yet."""
+    found = []
     for name in names:
         if name in known or (":" in name and not name.startswith(":")):
             continue
         if name.startswith("mcp__") and "*" not in name:
             continue
         hint = "; list each tool, or ext:mcp for all" if name.startswith("mcp__") else suggest_tool(name, known)
-        text = f"{fields.name(field)}: there is no tool {quote(name)}{hint}; not given"
-        fields.report(text, field, None, "unknown-tool", "warning")
+        found.append(f"there is no tool {quote(name)}{hint}")
+    return found
 
 
 def _read_denied(fields: AgentFields, aliases: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:

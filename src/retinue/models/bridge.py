@@ -40,37 +40,42 @@ _MISSING = "needs the extra 'bridge' (pip install 'retinue[bridge]')"
 
 
 def build_bridge(
-    info: ModelInfo, *, governor: Governor, key: str | None = None, timing: Timing | None = None, model: Any = None
+    info: ModelInfo,
+    *,
+    governor: Governor,
+    secrets: tuple[str, ...] = (),
+    timing: Timing | None = None,
+    model: Any = None,
 ) -> "BridgedModel":
-    """Wrap pydantic-ai's model `provider:id`, or a given model object. Raises ModelError."""
+    """Wrap pydantic-ai's model `provider:id`, or a given model object. Raises ModelError.
+
+    pydantic-ai finds the key itself; `secrets` are not shown in messages about failures.
+    """
     try:
         from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import infer_model
-        from pydantic_ai.providers import infer_provider, infer_provider_class
     except ImportError as error:
         raise ModelError(f"{info.ref}: this provider {_MISSING}") from error
 
-    def make_provider(name: str) -> Any:
-        provider: Any = infer_provider_class(name)
-        return provider(api_key=key) if key else infer_provider(name)
-
     if model is None:
         try:
-            model = infer_model(f"{info.provider}:{info.id}", make_provider)
+            model = infer_model(f"{info.provider}:{info.id}")
         except (UserError, ImportError, ValueError, TypeError) as error:
             raise ModelError(f"{info.ref}: {error}") from error
-    return BridgedModel(info, model, governor, timing or Timing(), key)
+    return BridgedModel(info, model, governor, timing or Timing(), secrets)
 
 
 class BridgedModel:
     """A model of pydantic-ai behind our Model interface; call `close` when it is no longer needed."""
 
-    def __init__(self, info: ModelInfo, model: Any, governor: Governor, timing: Timing, key: str | None = None) -> None:
+    def __init__(
+        self, info: ModelInfo, model: Any, governor: Governor, timing: Timing, secrets: tuple[str, ...] = ()
+    ) -> None:
         self.info = info
         self._model = model
         self._governor = governor
         self._timing = timing
-        self._key = key
+        self._secrets = secrets
         self._is_entered = False
 
     async def close(self) -> None:
@@ -146,7 +151,7 @@ class BridgedModel:
             kind = next(kind for cause, kind in kinds if isinstance(error, cause))
             text = " ".join(str(error).split())[:400] or (_LATE if kind == "timeout" else type(error).__name__)
             failure = fail(self.info, kind, text, retryable=True if kind == "protocol" else None)
-        return redact_failure(failure, (self._key,) if self._key else ())
+        return redact_failure(failure, self._secrets)
 
 
 def to_their_messages(request: ModelRequest, info: ModelInfo, system: str) -> list[Any]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, quote
 from retinue.core.model import Model, ModelInfo
+from retinue.core.redaction import is_secret_name
 from retinue.models.auth import Credential
 from retinue.models.catalog import Provider
 from retinue.models.gate import name_account
@@ -91,7 +92,9 @@ class ModelPool:
         if info.api == "bridge":
             from retinue.models.bridge import build_bridge
 
-            bridged = build_bridge(info, governor=self._governor, timing=timing)
+            variables = self.registry.export_key(info)
+            secrets = tuple(value for name, value in variables.items() if is_secret_name(name))
+            bridged = build_bridge(info, governor=self._governor, timing=timing, secrets=secrets)
             self._bridged.append(bridged)
             return bridged
         from retinue.models.adapter import build_model

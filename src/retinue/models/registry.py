@@ -202,7 +202,7 @@ class ModelRegistry:
     def export_key(self, info: ModelInfo) -> dict[str, str]:
         """The variables another process needs to call this model, without the key of any other provider."""
         if info.api == "bridge":
-            return self.keys.export_named(info.id.partition(":")[0])
+            return self.keys.export_named(info.provider)
         provider = self.providers.get(info.provider)
         return {} if provider is None or info.api in _KEYLESS_APIS else self.keys.export(provider, info)
 

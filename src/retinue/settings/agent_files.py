@@ -10,6 +10,7 @@ from pathlib import Path
 from retinue.core.definition import FOREIGN, Definition, Dialect, FieldReport
 from retinue.core.errors import ConfigError, RetinueError, UsageError, quote
 from retinue.core.pattern import late_pattern
+from retinue.core.tool_table import BUILTIN_TOOLS
 from retinue.definitions.discover import PARSERS
 from retinue.definitions.edit import (
     FieldValue,
@@ -19,6 +20,7 @@ from retinue.definitions.edit import (
     set_enabled,
     write_definition,
 )
+from retinue.definitions.tools_field import list_unknown
 from retinue.settings.consent import load_accepted
 from retinue.settings.entry_approval import accept_file, is_agent_file
 from retinue.settings.files import read_text
@@ -83,7 +85,8 @@ class AgentFiles:
         """Replace the text of an agent's file and return warnings about it. Raises RetinueError."""
         definition = self._find_changeable(name)
         if definition.source == "builtin":
-            raise UsageError(f"{quote(definition.name)} is built in; to change it, first run: retinue agents eject")
+            remedy = f"to change it, first run: retinue agents eject {definition.name}"
+            raise UsageError(f"{quote(definition.name)} is built in; {remedy}")
         remarks = check_agent_file(text, definition.path, definition.dialect)
         self._change(definition.path, lambda: write_agent_file(definition.path, text))
         return remarks
@@ -94,6 +97,12 @@ class AgentFiles:
         folder = self._find_folder(in_project=in_project)
         if (folder / f"{name}.md").exists():
             raise UsageError(f"{folder / name}.md exists already; edit or delete it")
+
+    def check_tools(self, text: str) -> None:
+        """Raises UsageError if one of these names, separated by commas, is that of no tool."""
+        names = [word.strip() for word in text.split(",")]
+        if unknown := list_unknown(name for name in names if name.lower() not in ("", "*", "all", "none")):
+            raise UsageError(f"{unknown[0]}; the builtin tools are {', '.join(BUILTIN_TOOLS)}")
 
     def adopt(self, name: str, text: str, *, in_project: bool) -> str:
         """Write a text as a new agent file and return its path. Raises RetinueError if it is not an agent file."""
@@ -107,6 +116,7 @@ class AgentFiles:
         check_name(name)
         if not prompt.strip():
             raise UsageError("the agent has no instructions; give them with --prompt, or --prompt - for standard input")
+        self.check_tools(str(fields.get("tools") or ""))
         return self._write(str(self._find_folder(in_project=in_project)), name, render_definition(fields, prompt))
 
     def eject(self, name: str, *, in_project: bool) -> str:

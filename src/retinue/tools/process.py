@@ -346,9 +346,17 @@ class _Child:
         if self._usage_monitor is not None:
             self._usage_monitor.stop()
         process = getattr(self, "_process", None)
-        if process is not None and not isinstance(process, subprocess.Popen) and not self.ended.is_set():
+        if process is None or self.ended.is_set():
+            return
+        if not isinstance(process, subprocess.Popen):
             self._loop.remove_reader(process.fileno())
             process.close()
+        elif self._pidfd >= 0:
+            # The event loop may end before the process does.
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+            threading.Thread(target=self._wait_in_thread, daemon=True).start()
 
     def _cut_lifeline(self) -> None:
         if self._lifeline >= 0:

@@ -15,10 +15,12 @@ from msgspec import structs
 from rich.console import RenderableType
 from rich.text import Text
 from textual.app import App
+from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.events import Event, Key, Paste
 from textual.filter import LineFilter
 from textual.screen import ModalScreen, Screen
+from textual.widget import MountError
 
 from retinue.app import Request
 from retinue.core.errors import RetinueError, quote
@@ -329,8 +331,8 @@ class RetinueApp(App[int], inherit_bindings=False):
 
     def _handle_exception(self, error: Exception) -> None:
         """End with one line instead of textual's traceback, which shows all variables including API keys."""
-        if self._exit:
-            return  # errors while closing are harmless
+        if self._exit or (isinstance(error, NoMatches | MountError) and not self.is_running):
+            return  # errors while closing are harmless, as of a screen that opens or draws when widgets are gone
         self.crash = self.crash or error
         if self.is_headless:
             super()._handle_exception(error)

@@ -140,7 +140,7 @@ def test_packaged_agents_are_not_touched() -> None:
     builtin = read("name: a", source="builtin")
     with pytest.raises(UsageError, match="eject"):
         set_enabled(builtin, enabled=False)
-    with pytest.raises(UsageError, match="packaged"):
+    with pytest.raises(UsageError, match="is built in"):
         delete_definition(builtin)
 
 

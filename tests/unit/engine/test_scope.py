@@ -58,13 +58,13 @@ async def test_signs_of_life_are_no_idleness(sign: str) -> None:
         nonlocal count
         for _ in range(8):
             with scope.pause_idle() if sign == "pause_idle" else nullcontext():
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.2)
             if sign == "touch":
                 scope.touch()
             count += sign == "measure"
         return "done"
 
-    assert await scope.run(work(), idle_s=0.4, measure=lambda: count) == "done"
+    assert await scope.run(work(), idle_s=1, measure=lambda: count) == "done"
 
 
 async def test_nested_patience_ends_with_the_last() -> None:

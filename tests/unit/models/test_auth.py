@@ -133,15 +133,15 @@ def test_command_runs_once(tmp_path: Path) -> None:
         ("echo sk-secret; exit 3", "its command failed with status 3"),
         ("true", "its command printed nothing"),
         ("printf '\\377'", "its command printed something that is not text"),
-        ("sleep 30", "its command gave no result within 0.3 s"),
-        ("sleep 30 & sleep 30", "its command gave no result within 0.3 s"),
-        ("echo sk-secret; sleep 30 &", "its command gave no result within 0.3 s"),
-        ("yes sk-secret", "its command gave no result within 0.3 s"),
+        ("sleep 30", "its command gave no result within 1 s"),
+        ("sleep 30 & sleep 30", "its command gave no result within 1 s"),
+        ("echo sk-secret; sleep 30 &", "its command gave no result within 1 s"),
+        ("yes sk-secret", "its command gave no result within 1 s"),
     ],
 )
 def test_failing_command_is_told_without_output(command: str, problem: str) -> None:
     started = time.monotonic()
     with pytest.raises(ConfigError) as caught:
-        SecretResolver(SHELL, timeout_s=0.3).resolve(f"!{command}", "key of provider house")
+        SecretResolver(SHELL, timeout_s=1).resolve(f"!{command}", "key of provider house")
     assert str(caught.value) == f"key of provider house: {problem}"
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 20

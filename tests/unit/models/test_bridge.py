@@ -33,7 +33,9 @@ PARTS = [ThinkingPart("hm"), TextPart("I read."), ToolCallPart("read", {"path": 
 
 
 def make(model, timing=None):
-    return build_bridge(INFO, governor=Governor(FakeClock(auto=True)), key="sk-secret-1", timing=timing, model=model)
+    return build_bridge(
+        INFO, governor=Governor(FakeClock(auto=True)), secrets=("sk-secret-1",), timing=timing, model=model
+    )
 
 
 async def ask(model, *messages, watcher=None, timing=None):

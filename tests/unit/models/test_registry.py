@@ -4,6 +4,7 @@ from retinue.models.auth import Credential, Keys
 from retinue.models.catalog import load_catalog
 from retinue.models.config import parse_models
 from retinue.models.registry import ModelRegistry
+from retinue.models.resolve import Names, resolve_model
 
 ENVIRONMENT = {
     "ANTHROPIC_API_KEY": "a",
@@ -39,6 +40,11 @@ def test_variable_of_the_provider_is_exported():
 )
 def test_named_variables_are_exported(key, exported):
     assert export(build(key), "mock") == exported
+
+
+def test_variables_of_a_bridged_provider_are_exported():
+    info = resolve_model("bridge/groq:llama-4", Names((), {})).info
+    assert build().export_key(info) == {"GROQ_API_KEY": "g"}
 
 
 def test_variables_of_headers_are_exported():

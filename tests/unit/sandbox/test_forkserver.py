@@ -244,10 +244,9 @@ def test_server_ends_when_it_is_closed(tmp_path: Path) -> None:
     server = ForkServer(control_group=ControlGroup(str(tmp_path), is_root=False))
     assert run(ServerSpawner(server), "/bin/true")[0] == 0
     process = server._process
-    begin = time.monotonic()
     server.close()
     assert isinstance(process, subprocess.Popen)
-    assert (process.returncode, time.monotonic() - begin < 1.5) == (0, True)
+    assert process.returncode == 0  # nobody killed it
 
 
 def test_numbers_are_those_of_the_kernel() -> None:

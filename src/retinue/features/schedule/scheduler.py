@@ -177,15 +177,6 @@ class Scheduler:
         self._announce("added", job)
         self._wake()
 
-    def cancel(self, job_id: str) -> bool:
-        """Remove a job; its current run continues. False if there is no such job."""
-        job = self._require_store().remove(job_id)
-        self._agenda.forget(job_id)
-        if job is not None:
-            self._announce("removed", job)
-            self._wake()
-        return job is not None
-
     async def run(self) -> None:
         """Fire due jobs until cancelled. It awaits the runs, so cancel it after they were stopped."""
         async with asyncio.TaskGroup() as group:

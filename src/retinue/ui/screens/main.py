@@ -1,6 +1,7 @@
 """The main screen: conversation, agents, queued messages, editor and footer, updated by a timer."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -305,6 +306,13 @@ class MainScreen(Screen[None]):
 
     def action_stop(self) -> None:
         """Give the default answer to a question, else stop the agent; queued messages go back into the editor."""
+        self._call_after_keys(self._stop)
+
+    def _call_after_keys(self, act: Callable[[], None]) -> None:
+        """Act when the keys that were pressed before have been handled: those of bindings overtake letters."""
+        (self.focused or self.query_one(Editor)).call_later(act)
+
+    def _stop(self) -> None:
         if self.query_one(QuestionBox).answer_default():
             return
         if self.app.departure.cancel():
@@ -314,6 +322,9 @@ class MainScreen(Screen[None]):
 
     def action_clear_or_quit(self) -> None:
         """Clear the editor or stop the agent; if there is nothing to do, a second press exits."""
+        self._call_after_keys(self._clear_or_quit)
+
+    def _clear_or_quit(self) -> None:
         if not self.query_one(Editor).search.close(is_kept=False):
             self._stopping.clear_or_leave()
 
@@ -334,6 +345,9 @@ class MainScreen(Screen[None]):
 
     def action_quit_empty(self) -> None:
         """Exit if the editor is empty, else delete the character after the cursor, as in a shell."""
+        self._call_after_keys(self._quit_empty)
+
+    def _quit_empty(self) -> None:
         editor = self.query_one(Editor)
         if editor.text:
             editor.action_delete_right()
