@@ -196,6 +196,16 @@ class CheckpointStore:
         self.append(write)
         return lambda: self.append(VoidWrite(at=time.time_ns(), run=run, path=write.path))
 
+    async def note_branch(self, run: str, session: str, branch: str, base: str) -> None:
+        """Record the branch that a run left, and the commit with which it began. Raises OSError."""
+        ref = f"refs/heads/{branch}"
+        names = (f"{ref}^{{commit}}", f"{base}^{{tree}}", f"{ref}^{{tree}}")
+        found = [await self.trees.ask("rev-parse", "--verify", name) for name in names]
+        if all(each.ok for each in found):
+            tip, before, after = (each.text for each in found)
+            facts = {"run": run, "session": session, "branch": branch, "tip": tip, "before": before, "after": after}
+            self.append(SavedBranch(at=time.time_ns(), **facts))
+
     def read_file(self, path: str) -> FoundFile:
         """Read a file below the workspace without following links."""
         folder, name = os.path.split(path)
