@@ -200,6 +200,14 @@ def test_waiting_run_is_put_aside(world):
     assert wrong[0] == 2 and f"no run '{branch}' is recorded in this folder" in wrong[2], wrong
 
 
+def test_author_of_conflict_is_undone(world):
+    branches = start_agents(world, *CLASH, solve=SOLVE)
+    assert land(world, *branches)["refused"] == []
+    status, said, errors = undo(world, branches[1].removeprefix("pi-agent-"))
+    assert (status, said.splitlines()[1:]) == (0, ["  README.md", "  two.txt"]), errors
+    assert (world.project / "README.md").read_text() == "one\n"
+
+
 def test_fetched_run_is_undone(world):
     asked = {"description": "a file", "subagent_type": "general-purpose", "prompt": "Do it."}
     replies = [to("^Start", calls=[{"name": "Agent", "arguments": asked}]), to("^Do", calls=bash("echo 1 > one.txt"))]

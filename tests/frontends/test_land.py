@@ -256,6 +256,16 @@ def test_author_solves_conflict(place, repo):
     assert len(git(work, "rev-list", "--merges", "main").split()) == 3
 
 
+def test_solved_conflict_is_undone(place, repo):
+    work = repo({}, check="grep -q both a.txt || ! grep -q '<<<' a.txt")
+    branches = start_agents(place, "one", "two")
+    land(place, *branches, status=0)
+    done = place.run("undo", branches[1].removeprefix("pi-agent-"))
+    assert (done.status, done.stdout.splitlines()[1:]) == (0, ["  a.txt"]), done.stderr
+    # Which of the two landed first is not known.
+    assert (work / "a.txt").read_text() == git(work, "show", f"{branches[0]}:a.txt") + "\n"
+
+
 def test_author_of_open_session_is_asked(place, repo):
     work = repo({}, check="grep -q both a.txt || ! grep -q '<<<' a.txt", mode="auto")
     call = {"name": "land_branches", "arguments": {"all": True}}

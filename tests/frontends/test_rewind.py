@@ -244,6 +244,21 @@ def test_undo_of_a_worktree_run(place, crowd):
     assert read_all(place).keys() == {"a.txt"}
 
 
+def test_undo_of_a_run_that_landed_in_part(place, crowd):
+    branch, before = f"pi-agent-{crowd['copy']}", read_all(place)
+    (place.work / "made.txt").unlink()
+    git(place, "-c", "user.name=a", "-c", "user.email=a@b", "merge", "-q", branch)
+    again = call("Agent", subagent_type="general-purpose", prompt="more", description="more", resume=crowd["copy"])
+    more = [call("read", path="copied.txt"), call("write", path="copied.txt", content="changed\n")]
+    replies = [to("^again", calls=[again]), *[to("^more", calls=[each]) for each in more], to("", text="Seen.")]
+    place.run("-p", "-c", "again", replies=replies)
+    assert (git(place, "show", f"{branch}:copied.txt"), read_all(place)["copied.txt"][0]) == ("changed", b"c\n")
+    done = place.run("undo", crowd["copy"])
+    assert (done.status, read_all(place)) == (0, {"a.txt": before["a.txt"]}), done.stderr
+    assert f"it was moved to refs/retinue/undone/{branch}" in done.stderr
+    assert git(place, "branch", "--list", branch) == ""
+
+
 def test_readonly_run_takes_no_checkpoint(place):
     make_repo(place.work, FILES)
     asked = call("Agent", subagent_type="Explore", prompt="look around", description="a look")

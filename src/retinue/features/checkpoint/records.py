@@ -108,6 +108,8 @@ class SavedBranch(_Record, frozen=True, tag="branch"):
     """The tree the run began with."""
     after: str
     """The tree of its last commit."""
+    is_whole: bool = False
+    """Whether it has all that the run has left on branches: it began with the merge of that into the tree `before`."""
 
 
 class Restoration(_Record, frozen=True, tag="restore"):
