@@ -87,7 +87,7 @@ async def undo_run(
     if merged is not None:
         for whole, part in zip(structs.astuple(found), structs.astuple(merged), strict=True):
             whole.update(part)
-    if not branches and not note.process:
+    if not (branches or changes.files or note.process):
         notes.append(f"no branch of it is here; if it worked in a cluster, first run: retinue cluster fetch {note.run}")
     if found.conflicts:
         return UndoReport(note.run, note.agent, sorted(found.versions), found.conflicts, notes)
