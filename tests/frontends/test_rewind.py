@@ -220,6 +220,11 @@ def test_undo_takes_out_one_run(place, crowd):
     assert read_all(place) == before
     assert place.run("undo", crowd["two"]).status == 0
     assert read_all(place)["a.txt"] == (b"1\nTWO\n3\n4\n5\n6\nseven\n8\n", True)
+    # An undo that finds nothing more is not the one that is taken back.
+    assert place.run("undo", crowd["two"]).stdout.endswith("no files\n")
+    assert "rewind --undo" not in place.run("undo", crowd["two"]).stderr
+    assert place.run("rewind", "--undo").stdout.endswith("1 file\n  a.txt\n")
+    assert place.run("undo", crowd["two"]).status == 0
     assert place.run("undo", crowd["three"]).status == 0
     assert read_all(place) == {"a.txt": (b"1\nTWO\n3\n4\n5\n6\n7\n8\n", False)}
     assert place.run("undo", crowd["one"], "--ours").status == 0

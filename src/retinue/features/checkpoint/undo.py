@@ -92,7 +92,7 @@ async def undo_run(
     if found.conflicts:
         return UndoReport(note.run, note.agent, sorted(found.versions), found.conflicts, notes)
     paths = sorted(path for path, version in found.versions.items() if store.read_file(path).version != version)
-    if not dry_run:
+    if paths and not dry_run:
         title = f"the undo of {note.run[:8]}"
         done = await restore_files(store, found.versions, title=title, session=note.session, contents=found.contents)
         paths, notes = done.paths, [*notes, *(f"not undone: {problem}" for problem in done.problems)]
