@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,9 +19,7 @@ from retinue.durable.cluster.schema import VERSION
 from retinue.durable.cluster.worker_folder import find_problem, list_remarks
 from retinue.durable.recorded_run import SNAPSHOT
 from retinue.durable.trouble import TroubleNotifier
-
-if TYPE_CHECKING:
-    from retinue.features.checkpoint.store import CheckpointStore
+from retinue.features.checkpoint.store import CheckpointStore
 
 MOST_RUNS = 1000
 SHOWN_GONE = "1 hour"
@@ -275,7 +273,7 @@ def prune_cluster(url: str, days: int, say: Callable[[str], None], *, everything
     return asyncio.run(remove())
 
 
-def fetch_run(url: str, run: str, store: "CheckpointStore") -> str:
+def fetch_run(url: str, run: str, store: CheckpointStore) -> str:
     """Put the changes of a finished run on a branch of the current repository; returns its name.
 
     `store` are the checkpoints of that repository. Raises RetinueError.
