@@ -192,6 +192,7 @@ def test_unknown_command_is_refused(repo, agent_dir, name):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 async def test_large_repository_starts_fast(tmp_path, agent_dir):
     folder = tmp_path / "large"
     for number in range(500):

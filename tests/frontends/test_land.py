@@ -93,6 +93,31 @@ def test_dry_run_changes_nothing(place, repo):
     assert (git(work, "for-each-ref"), report["before"] == report["after"]) == (before, True)
 
 
+def test_nothing_to_land_is_told(place, repo):
+    repo({"first": {"a.txt": "first\n"}})
+    done = place.run("land", "--all")
+    assert (done.status, done.stdout.splitlines()[0]) == (0, "nothing to land: no branch of an agent is waiting")
+
+
+def test_second_queue_says_whom_it_waits_for(place, repo):
+    work = repo({"first": {"a.txt": "first\n"}, "second": {"b.txt": "x\n"}})
+    gate = place.root / "gate"
+    check = f"until test -e {gate}; do sleep 0.1; done"
+    (place.agent_dir / "subagents.json").write_text(
+        json.dumps({"landing": {"verify": check}, "sandbox": {"mode": "off"}})
+    )
+    journals = place.agent_dir / "retinue" / "landing"
+    with open_cli(["land", "first"], work, home=place.home) as one:
+        while one.poll() is None and sum(map(count_lines, journals.glob("*.jsonl"))) < 2:
+            time.sleep(0.01)
+        with open_cli(["land", "second"], work, home=place.home) as two:
+            told = two.stderr.readline().decode()
+            gate.touch()
+            assert (one.wait(20), two.wait(20)) == (0, 0)
+    assert f"another merge queue works on '{work}/.git': retinue land (process {one.pid} on " in told
+    assert told.endswith("; waiting for it, at most 60 s\n")
+
+
 @pytest.mark.parametrize("words", [(), ("first", "--onto", "nowhere"), ("first", "--ont")])
 def test_wrong_words_are_refused(place, repo, words):
     repo({"first": {"a.txt": "first\n"}})
@@ -254,6 +279,16 @@ def test_author_solves_conflict(place, repo):
     assert (work / "a.txt").read_text() == "a\nboth\nc\n"
     # The author worked on a merge of its branch with main.
     assert len(git(work, "rev-list", "--merges", "main").split()) == 3
+
+
+def test_solved_conflict_is_undone(place, repo):
+    work = repo({}, check="grep -q both a.txt || ! grep -q '<<<' a.txt")
+    branches = start_agents(place, "one", "two")
+    land(place, *branches, status=0)
+    done = place.run("undo", branches[1].removeprefix("pi-agent-"))
+    assert (done.status, done.stdout.splitlines()[1:]) == (0, ["  a.txt"]), done.stderr
+    # Which of the two landed first is not known.
+    assert (work / "a.txt").read_text() == git(work, "show", f"{branches[0]}:a.txt") + "\n"
 
 
 def test_author_of_open_session_is_asked(place, repo):

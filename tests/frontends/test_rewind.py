@@ -220,6 +220,11 @@ def test_undo_takes_out_one_run(place, crowd):
     assert read_all(place) == before
     assert place.run("undo", crowd["two"]).status == 0
     assert read_all(place)["a.txt"] == (b"1\nTWO\n3\n4\n5\n6\nseven\n8\n", True)
+    # An undo that finds nothing more is not the one that is taken back.
+    assert place.run("undo", crowd["two"]).stdout.endswith("no files\n")
+    assert "rewind --undo" not in place.run("undo", crowd["two"]).stderr
+    assert place.run("rewind", "--undo").stdout.endswith("1 file\n  a.txt\n")
+    assert place.run("undo", crowd["two"]).status == 0
     assert place.run("undo", crowd["three"]).status == 0
     assert read_all(place) == {"a.txt": (b"1\nTWO\n3\n4\n5\n6\n7\n8\n", False)}
     assert place.run("undo", crowd["one"], "--ours").status == 0
@@ -242,6 +247,21 @@ def test_undo_of_a_worktree_run(place, crowd):
     git(place, "-c", "user.name=a", "-c", "user.email=a@b", "merge", "-q", branch)
     assert place.run("undo", crowd["copy"]).status == 0
     assert read_all(place).keys() == {"a.txt"}
+
+
+def test_undo_of_a_run_that_landed_in_part(place, crowd):
+    branch, before = f"pi-agent-{crowd['copy']}", read_all(place)
+    (place.work / "made.txt").unlink()
+    git(place, "-c", "user.name=a", "-c", "user.email=a@b", "merge", "-q", branch)
+    again = call("Agent", subagent_type="general-purpose", prompt="more", description="more", resume=crowd["copy"])
+    more = [call("read", path="copied.txt"), call("write", path="copied.txt", content="changed\n")]
+    replies = [to("^again", calls=[again]), *[to("^more", calls=[each]) for each in more], to("", text="Seen.")]
+    place.run("-p", "-c", "again", replies=replies)
+    assert (git(place, "show", f"{branch}:copied.txt"), read_all(place)["copied.txt"][0]) == ("changed", b"c\n")
+    done = place.run("undo", crowd["copy"])
+    assert (done.status, read_all(place)) == (0, {"a.txt": before["a.txt"]}), done.stderr
+    assert f"it was moved to refs/retinue/undone/{branch}" in done.stderr
+    assert git(place, "branch", "--list", branch) == ""
 
 
 def test_readonly_run_takes_no_checkpoint(place):

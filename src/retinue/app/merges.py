@@ -111,7 +111,7 @@ class Landing:
         if asked.verifies and (problem := find_problem(config)):
             raise UsageError(problem)
         target = await open_target(config.paths.cwd, asked.onto)
-        async with self._open_journal(target, asked) as (journal, fds):
+        async with self._open_journal(target, asked, tell) as (journal, fds):
             names = list(asked.branches)
             if asked.takes_all or not names:
                 found, began = await target.list_agent_branches(), journal.state.began
@@ -136,6 +136,8 @@ class Landing:
                     tell=tell,
                 )
                 report = await queue.run(names)
+        if not names:
+            report = structs.replace(report, notes=("nothing to land: no branch of an agent is waiting", *report.notes))
         if asked.verifies and target.guard.is_sparse and target.guard.is_partial:
             note = "checked only with the files of this sparse checkout: the others are not in this partial clone"
             report = structs.replace(report, notes=(*report.notes, note))
@@ -143,11 +145,12 @@ class Landing:
 
     @asynccontextmanager
     async def _open_journal(
-        self, target: MergeTarget, asked: LandRequest
+        self, target: MergeTarget, asked: LandRequest, tell: Callable[[MergeStep], None]
     ) -> AsyncIterator[tuple[MergeJournal, tuple[int, ...]]]:
         """Hold the queue of the repository; a dry run has a journal of its own."""
         if not asked.is_dry:
-            async with hold_queue(find_folder(self.config), target.common, self.holder) as (journal, lock):
+            place = find_folder(self.config), target.common, self.holder
+            async with hold_queue(*place, say=lambda text: tell(MergeStep("note", (), text))) as (journal, lock):
                 yield journal, (lock,)
             return
         with tempfile.TemporaryDirectory(prefix="retinue-landing-") as folder:

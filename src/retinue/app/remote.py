@@ -264,8 +264,9 @@ def prune_cluster(flag: str, days: int, say: Callable[[str], None], *, everythin
 def fetch_run(flag: str, run: str) -> str:
     """Fetch the changes of a finished run to a local git branch and return its name. Raises RetinueError."""
     from retinue.durable.cluster import check
+    from retinue.views.rewind import open_store
 
-    return check.fetch_run(name_database(flag, os.environ), run)
+    return check.fetch_run(name_database(flag, os.environ), run, open_store(os.getcwd()))
 
 
 def check_remote(environment: Mapping[str, str]) -> list[Item]:

@@ -29,6 +29,8 @@ from retinue.durable.cluster.workspace_bundle import (
     release,
 )
 from retinue.durable.recorded_run import SNAPSHOT
+from retinue.features.checkpoint.records import RunNote
+from retinue.features.checkpoint.store import CheckpointStore
 from retinue.features.worktree.copies import hold_registry
 from retinue.features.worktree.saved_work import ABANDONED_REFS, render_message
 from retinue.tools.git import GitResult
@@ -166,10 +168,11 @@ class _BranchImport:
         await self.repository.ask("update-ref", "-d", self._ref)
 
 
-async def fetch_work(database: Database, run: str, repo: Path) -> str:
+async def fetch_work(database: Database, run: str, repo: Path, store: CheckpointStore) -> str:
     """Put the changes of a finished run on a branch and return its name; empty if it changed nothing.
 
-    If a run had several attempts, the last one has all changes. Raises RetinueError; then it can be retried.
+    `store` are the checkpoints of `repo`: a run that was sent from there can be undone there. If a run had several
+    attempts, the last one has all changes. Raises RetinueError; then it can be retried.
     """
     rows = await database.fetch(
         "SELECT assignment::text, finished IS NOT NULL FROM retinue.runs WHERE %s IN (id, run)"
@@ -199,6 +202,10 @@ async def fetch_work(database: Database, run: str, repo: Path) -> str:
         description=assignment.description,
         find_bundle=partial(read_bundle, database, assignment.digest),
     )
+    sent = [each for each in store.read_records() if isinstance(each, RunNote) and each.run == assignment.run_id]
+    if sent and branch and bundle_info.commit:
+        await store.note_branch(assignment.run_id, sent[-1].session, branch, bundle_info.commit)
+        await store.keep(sent[-1].session)
     # A role that may only read gets the changes too; they stay in the database longer.
     with suppress(RetinueError):
         await database.fetch("UPDATE retinue.runs SET home = now() WHERE id = %s", assignment.id)

@@ -19,6 +19,7 @@ from retinue.durable.cluster.schema import VERSION
 from retinue.durable.cluster.worker_folder import find_problem, list_remarks
 from retinue.durable.recorded_run import SNAPSHOT
 from retinue.durable.trouble import TroubleNotifier
+from retinue.features.checkpoint.store import CheckpointStore
 
 MOST_RUNS = 1000
 SHOWN_GONE = "1 hour"
@@ -272,16 +273,16 @@ def prune_cluster(url: str, days: int, say: Callable[[str], None], *, everything
     return asyncio.run(remove())
 
 
-def fetch_run(url: str, run: str) -> str:
+def fetch_run(url: str, run: str, store: CheckpointStore) -> str:
     """Put the changes of a finished run on a branch of the current repository; returns its name.
 
-    Raises RetinueError.
+    `store` are the checkpoints of that repository. Raises RetinueError.
     """
     from retinue.durable.cluster.branch_import import fetch_work
 
     async def fetch() -> str:
         async with _open(url) as database:
-            return await fetch_work(database, run, Path.cwd())
+            return await fetch_work(database, run, Path.cwd(), store)
 
     return asyncio.run(fetch())
 

@@ -42,6 +42,7 @@ from retinue.engine.runner import LiveRun
 from retinue.engine.scope import run_shielded
 from retinue.engine.setup import RunSetup
 from retinue.features.approvals.gate import is_consent
+from retinue.features.checkpoint.feature import RunCheckpoints
 from retinue.features.finalise import check_result
 from retinue.features.verification import VerificationFeature, VerifyOptions
 from retinue.features.worktree.feature import RULE, add_commit, render_kept
@@ -327,6 +328,9 @@ class RemoteRun(LiveRun):
             remedy = f"when that is fixed, run: retinue cluster fetch {setup.run_id}"
             problem = f"Its changes are only in the cluster's database: {error}; {remedy}"
             self._publish(Warned(run_id=setup.run_id, text=problem))
+        for each in self.setup.features:
+            if isinstance(each, RunCheckpoints):
+                each.base = bundle_info.commit
         is_home = not problem and (bool(file) or not own)
         await cluster.mark_delivered(assignment, keeps_session=keeps_session, has_changes=is_home)
         notes = _render_notes(self._ended.notes, KeptCopy(branch), problem)

@@ -23,7 +23,6 @@ from retinue.features.checkpoint.records import (
     Checkpoint,
     CheckpointKind,
     RunNote,
-    SavedBranch,
     attribute_files,
 )
 from retinue.features.checkpoint.store import CheckpointStore
@@ -150,17 +149,9 @@ class Checkpoints:
                 self._tell(error)
 
     async def note_branch(self, run: str, branch: str, base: str) -> None:
-        """Record the branch that a run in a worktree left."""
-        ref = f"refs/heads/{branch}"
-        names = (f"{ref}^{{commit}}", f"{base}^{{tree}}", f"{ref}^{{tree}}")
-        found = [await self.store.trees.ask("rev-parse", "--verify", name) for name in names]
-        if all(each.ok for each in found):
-            tip, before, after = (each.text for each in found)
-            saved = SavedBranch(
-                at=time.time_ns(), run=run, session=self._session, branch=branch, tip=tip, before=before, after=after
-            )
-            with suppress(OSError):
-                self.store.append(saved)
+        """Record the branch that a run in a worktree or on a worker left."""
+        with suppress(OSError):
+            await self.store.note_branch(run, self._session, branch, base)
 
     def _tell(self, error: Exception) -> None:
         self._is_broken = True
@@ -180,6 +171,8 @@ class RunCheckpoints(Feature):
         self._worktree = worktree
         self._is_elsewhere = is_elsewhere
         self._is_readonly = is_readonly
+        self.base = ""
+        """The commit with which a run on a worker began."""
         self.is_beside = False
         """Whether the first checkpoint may be taken beside the first request."""
         self._run = ""
@@ -233,7 +226,7 @@ class RunCheckpoints(Feature):
         return outcome
 
     async def _finish(self, outcome: Outcome) -> Outcome:
-        base = getattr(self._worktree, "base", "")
+        base = self.base or getattr(self._worktree, "base", "")
         if outcome.branch and base:
             await self._checkpoints.note_branch(self._run, outcome.branch, base)
         if self._is_taken:

@@ -108,6 +108,8 @@ class SavedBranch(_Record, frozen=True, tag="branch"):
     """The tree the run began with."""
     after: str
     """The tree of its last commit."""
+    is_whole: bool = False
+    """Whether it has all that the run has left on branches: it began with the merge of that into the tree `before`."""
 
 
 class Restoration(_Record, frozen=True, tag="restore"):
@@ -161,13 +163,19 @@ def find_changes(records: Iterable[Record], run: str, *, with_unclear: bool = Fa
     steps: dict[str, list[FileWrite | FoundChange]] = {}
     files: dict[str, list[FileStep]] = {}
     unclear: dict[str, list[str]] = {}
-    for record in drop_void(records):
+    records = drop_void(records)
+    undone = {each.id for each in records if isinstance(each, RestorationEnd) and each.undone}
+    taken_back = [row for each in records if isinstance(each, Restoration) and each.id in undone for row in each.files]
+    ignored = {(path, *pair) for path, one, two in taken_back for pair in ((one, two), (two, one))}
+    for record in records:
         if isinstance(record, FileWrite | FoundChange):
             steps.setdefault(record.path, []).append(record)
     for path, found in steps.items():
         row: list[FileStep] = []
         for record in sorted(found, key=lambda each: each.at):
             by = [record.run] if isinstance(record, FileWrite) else record.by
+            if not by and (path, record.before, record.after) in ignored:
+                continue  # it was restored, and that was taken back
             is_unclear = run in by and len(by) > 1
             is_own = run in by and (with_unclear or not is_unclear)
             if is_unclear:

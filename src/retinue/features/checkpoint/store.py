@@ -196,6 +196,22 @@ class CheckpointStore:
         self.append(write)
         return lambda: self.append(VoidWrite(at=time.time_ns(), run=run, path=write.path))
 
+    async def note_branch(self, run: str, session: str, branch: str, base: str) -> None:
+        """Record the branch that a run left, and the commit with which it began. Raises OSError."""
+        ref, is_whole = f"refs/heads/{branch}", False
+        parents = (await self.trees.ask("rev-parse", f"{base}^@")).text.split()
+        if len(parents) == 2:
+            # The branch may have been merged with the target, for the run to solve the conflicts.
+            earlier = [each for each in self.read_records() if isinstance(each, SavedBranch) and each.run == run]
+            is_whole = any(each.tip == parents[0] for each in earlier)
+            base = parents[1] if is_whole else base
+        names = (f"{ref}^{{commit}}", f"{base}^{{tree}}", f"{ref}^{{tree}}")
+        found = [await self.trees.ask("rev-parse", "--verify", name) for name in names]
+        if all(each.ok for each in found):
+            tip, before, after = (each.text for each in found)
+            facts = {"run": run, "session": session, "branch": branch, "tip": tip, "before": before, "after": after}
+            self.append(SavedBranch(at=time.time_ns(), is_whole=is_whole, **facts))
+
     def read_file(self, path: str) -> FoundFile:
         """Read a file below the workspace without following links."""
         folder, name = os.path.split(path)

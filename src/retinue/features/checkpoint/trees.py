@@ -37,6 +37,9 @@ _Tree: TypeAlias = Mapping[str, FileVersion]
 _RAW = "* -text -filter -ident !eol !working-tree-encoding\n"
 _COPIED = ("core.filemode", "core.ignorecase", "core.symlinks", "core.precomposeunicode", "extensions.objectformat")
 _SYSTEM_ATTRIBUTES = "/etc/gitattributes"
+_SAME_SIZE = "!filter !ident !working-tree-encoding"
+"""Without these attributes git changes nothing but line ends."""
+_SIZES = ("cat-file", "--buffer", "--batch-check=%(objectsize)")
 _CONVERTS = ("core.attributesfile", "core.autocrlf")
 
 
@@ -278,10 +281,28 @@ class WorkspaceTrees:
         )
         names = list(dict.fromkeys(row[2:] for row in listed.fields))
         self._seen = signature
-        if read.ok and all(row.startswith("H ") for row in listed.fields) and not self._converts(names):
+        if read.ok and all(row.startswith("H ") for row in listed.fields):
+            names = await self._find_converted(draft) if self._converts(names) else []
+            if names:
+                await self._own("update-index", "--force-remove", "-z", "--stdin", names=names, index=draft)
             draft.replace(self._index)
-            return [], set()
         return names, set(names)
+
+    async def _find_converted(self, index: Path) -> list[str]:
+        """Return the files of which git may have stored other bytes: new line ends change the size of a file."""
+        rows = [row.partition("\t") for row in (await self._own("ls-files", "-z", "--stage", index=index)).fields]
+        exact, listed, stored = await asyncio.gather(
+            self._user("ls-files", "-z", "--", f":(attr:{_SAME_SIZE})"),
+            self._own("ls-files", "-z", "--debug", index=index),
+            # After the mode, and before the number of the stage.
+            self._own(*_SIZES, data="".join(f"{facts[7:-2]}\n" for facts, _, _ in rows).encode()),
+        )
+        sizes = [row.partition("\t")[0] for row in listed.text.split("\n  size: ")[1:]]
+        names, known = [name for _, _, name in rows], set(exact.fields)
+        if len(sizes) != len(names):
+            return names  # a format of another git
+        found = zip(names, sizes, stored.text.splitlines(), strict=True)
+        return [name for name, size, other in found if size != other or name not in known]
 
     def _converts(self, names: Iterable[str]) -> bool:
         """Return whether git may store other bytes than a file has."""

@@ -82,19 +82,22 @@ async def undo_run(
             [f"left as they are, because the sparse checkout was changed since: {name_paths(sparse)}"] if sparse else []
         )
     branches = [record for record in records if isinstance(record, SavedBranch) and record.run == note.run]
-    merged = await _leave_out_branches(store, branches, records, prefer)
+    landed = await _find_landed(store, branches)
+    merged = await _leave_out_branches(store, landed or branches, records, prefer, is_landed=bool(landed))
     if merged is not None:
         for whole, part in zip(structs.astuple(found), structs.astuple(merged), strict=True):
             whole.update(part)
+    if not (branches or changes.files or note.process):
+        notes.append(f"no branch of it is here; if it worked in a cluster, first run: retinue cluster fetch {note.run}")
     if found.conflicts:
         return UndoReport(note.run, note.agent, sorted(found.versions), found.conflicts, notes)
     paths = sorted(path for path, version in found.versions.items() if store.read_file(path).version != version)
-    if not dry_run:
+    if paths and not dry_run:
         title = f"the undo of {note.run[:8]}"
         done = await restore_files(store, found.versions, title=title, session=note.session, contents=found.contents)
         paths, notes = done.paths, [*notes, *(f"not undone: {problem}" for problem in done.problems)]
-    if branches and merged is None:
-        notes.append(await _put_aside(store, branches[-1], dry_run=dry_run))
+    if branches and (merged is None or 0 < len(landed) < len(branches)):
+        notes += await _put_aside(store, branches[-1], landed, dry_run=dry_run)
     return UndoReport(note.run, note.agent, paths, {}, notes)
 
 
@@ -162,19 +165,33 @@ def _merge_versions(
     return FileVersion(without.mode if after.mode == before.mode else after.mode, name), ""
 
 
+async def _find_landed(store: CheckpointStore, branches: Sequence[SavedBranch]) -> Sequence[SavedBranch]:
+    """Return what is merged of what a run left: all up to the last one that is."""
+    for count in range(len(branches), 0, -1):
+        if (await store.trees.ask("merge-base", "--is-ancestor", branches[count - 1].tip, "HEAD")).ok:
+            return branches[:count]
+    return []
+
+
 async def _leave_out_branches(
-    store: CheckpointStore, branches: Sequence[SavedBranch], records: Sequence[Record], prefer: Side | None
+    store: CheckpointStore,
+    branches: Sequence[SavedBranch],
+    records: Sequence[Record],
+    prefer: Side | None,
+    *,
+    is_landed: bool,
 ) -> _Result | None:
     """Leave out what a run left on its branch; None if that is not merged."""
     if not branches:
         return None
+    branches = branches[max(number for number, each in enumerate(branches) if each.is_whole or not number) :]
     files: dict[str, list[FileStep]] = {}
     for branch in branches:
         for path, (before, after) in (await store.trees.compare(branch.before, branch.after)).items():
             files.setdefault(path, []).append(FileStep(before, after, is_own=True))
     blocked = await _find_blocked(store, files, branches[0].before)
     files = {path: steps for path, steps in files.items() if path not in blocked}
-    if (await store.trees.ask("merge-base", "--is-ancestor", branches[-1].tip, "HEAD")).ok:
+    if is_landed:
         found = await _leave_out(store, files, records, prefer)
         found.conflicts |= {} if prefer == "ours" else blocked
         return found
@@ -200,20 +217,24 @@ async def _find_blocked(store: CheckpointStore, files: Mapping[str, Sequence[Fil
     return blocked
 
 
-async def _put_aside(store: CheckpointStore, branch: SavedBranch, *, dry_run: bool) -> str:
+async def _put_aside(
+    store: CheckpointStore, branch: SavedBranch, landed: Sequence[SavedBranch], *, dry_run: bool
+) -> list[str]:
     """Rename a branch that is not merged, so that nothing merges it by mistake; return what to tell."""
     name, ref = branch.branch, f"{ASIDE}/{branch.branch}"
     told = f"its branch {name} is not merged into what is checked out"
     now = await store.trees.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{name}")
+    if now.text in [each.tip for each in landed]:
+        return []  # it was set back
     if not now.ok:
-        return f"{told} and does not exist any more"
+        return [f"{told} and does not exist any more"]
     if dry_run:
-        return f"{told}; it would be moved to {ref}"
+        return [f"{told}; it would be moved to {ref}"]
     made = await store.trees.ask("update-ref", ref, now.text)
     gone = await store.trees.ask("update-ref", "-d", f"refs/heads/{name}", now.text) if made.ok else made
     if not gone.ok:
-        return f"{told} and could not be moved to {ref}: {gone.problem}"
-    return f"{told}; it was moved to {ref} (to bring it back: git branch {name} {ref})"
+        return [f"{told} and could not be moved to {ref}: {gone.problem}"]
+    return [f"{told}; it was moved to {ref} (to bring it back: git branch {name} {ref})"]
 
 
 def _name_runs(records: Sequence[Record], runs: Sequence[str]) -> str:

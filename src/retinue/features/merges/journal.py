@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -241,11 +241,16 @@ def read_state(folder: Path, common: str) -> QueueState:
 
 @asynccontextmanager
 async def hold_queue(
-    folder: Path, common: str, holder: str, *, wait_limit_s: float = WAIT_LIMIT_S
+    folder: Path,
+    common: str,
+    holder: str,
+    *,
+    wait_limit_s: float = WAIT_LIMIT_S,
+    say: Callable[[str], None] = lambda text: None,
 ) -> AsyncIterator[tuple[MergeJournal, int]]:
     """Hold the queue of a repository; yields its journal and the locked descriptor. `holder` names us to others.
 
-    Raises QueueBusy, naming the other one.
+    `say` is told whom we wait for. Raises QueueBusy, naming the other one.
     """
     make_private(folder)
     path = _find_path(folder, common)
@@ -253,13 +258,13 @@ async def hold_queue(
     # The repository itself is locked, because others may have another agent directory.
     lock = os.open(os.path.join(common, "refs"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        deadline_s = time.monotonic() + wait_limit_s
+        deadline_s, told = time.monotonic() + wait_limit_s, ""
         while not _try_lock(lock):
+            busy = f"another merge queue works on {quote(common, 200)}: {_read_holder(note)}"
             if time.monotonic() >= deadline_s:
-                who = _read_holder(note)
-                raise QueueBusy(
-                    f"another merge queue works on {quote(common, 200)}: {who}; wait for it, or stop it and try again"
-                )
+                raise QueueBusy(f"{busy}; wait for it, or stop it and try again")
+            if not told:
+                say(told := f"{busy}; waiting for it, at most {wait_limit_s:g} s")
             await asyncio.sleep(_PAUSE_S)
         note.write_text(json.dumps({**msgspec.to_builtins(LockHolder.me()), "name": holder}))
         journal = MergeJournal(path)

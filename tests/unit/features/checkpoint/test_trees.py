@@ -57,6 +57,32 @@ async def test_no_filter_runs_and_bytes_are_exact(work):
     assert read(work) == before
 
 
+@pytest.mark.parametrize(
+    ("rule", "data"),
+    [
+        ("filter=up", b"lower"),
+        ("ident", b"$Id: " + b"a" * 40 + b" $"),
+        ("working-tree-encoding=UTF-16LE", "a\u3042".encode("utf-16-le")),
+    ],
+)
+async def test_converted_file_of_the_same_size_is_read(work, rule, data):
+    git(work, "config", "filter.up.clean", "tr a-z A-Z")
+    rules = {"_gitattributes": f"* text=auto\nfile {rule}\n".encode()}
+    if rule == "ident":
+        commit(work, file=data)  # as it is
+        (work / "file").unlink()
+        commit(work, **rules)
+        git(work, "checkout", "-q", "HEAD~", "--", "file")
+    else:
+        commit(work, **rules, file=data)
+    # Git reads files again that are as new as the index.
+    os.utime(work / ".git" / "index", (2**31, 2**31))
+    before = read(work)
+    assert len(git(work, "show", ":file")) == len(before["file"]) and git(work, "show", ":file") != before["file"]
+    point = await open_store(work).take("restore", session="s")
+    assert {name: git(work, "cat-file", "blob", f"{point.tree}:{name}") for name in before} == before
+
+
 async def test_users_index_and_gc_do_not_matter(work):
     commit(work, a_txt=b"one\n")
     (work / "a.txt").write_bytes(b"staged\n")
