@@ -5,9 +5,11 @@ import json
 
 import pytest
 
-from retinue.core.model import Failure, ModelInfo
+from retinue.core.model import Draft, Failure, ModelInfo, ModelRequest
 from retinue.durable.cluster.database import Database
 from retinue.durable.cluster.shared_gates import DatabaseGates
+from retinue.engine.limit_wait import LimitWait
+from retinue.engine.scope import Scope
 from retinue.models.gate import Gates
 from retinue.models.retry import RetryPolicy
 from retinue.testing.clock import FakeClock
@@ -59,6 +61,50 @@ async def test_limit_of_one_worker_holds_for_all(database):
         assert len(asked) == 1 + 1 + 7  # the refused one, the one with another key, and one for each
         assert asked[2] >= workers[0].opens_ms and asked[3] > asked[2]
         assert await opened.fetch("SELECT * FROM retinue.gates") == []
+
+
+class SlowDatabase:
+    """Answers, as a database far away does, some time after it has done what it was asked for."""
+
+    def __init__(self, database):
+        self.database = database
+
+    async def fetch(self, sql, *values):
+        rows = await self.database.fetch(sql, *values)
+        await asyncio.sleep(0.2)
+        return rows
+
+
+@pytest.mark.parametrize("moment", ["claim", "call"])
+async def test_cancelled_probe_keeps_no_claim(database, moment):
+    clock = FakeClock()
+    async with Database(database) as opened:
+        slow = DatabaseGates(SlowDatabase(opened), clock)
+        await slow.close("mock", clock.now_ms())
+        wait = LimitWait("run", Gates(clock, slow), Scope(), clock, lambda event: None, RetryPolicy)
+        model = Asked(clock)
+        draft = Draft(model.info, started_ms=clock.now_ms())
+        asking = asyncio.create_task(wait.ask(model, ModelRequest(system="", messages=[], tools=[]), draft))
+        while not await opened.fetch("SELECT 1 FROM retinue.gates WHERE probed IS NOT NULL"):
+            await asyncio.sleep(0.01)
+        if moment == "call":
+            await model.was_asked.wait()
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert asking.cancelled() and model.was_asked.is_set() == (moment == "call")
+        assert await opened.fetch("SELECT probed FROM retinue.gates") == [(None,)]
+
+
+class Asked:
+    """A model that does not answer."""
+
+    def __init__(self, clock):
+        self.info = ModelInfo("mock", "m", "mine")
+        self.clock, self.was_asked = clock, asyncio.Event()
+
+    async def reply(self, request, draft):
+        self.was_asked.set()
+        await asyncio.sleep(3600)
 
 
 @pytest.mark.timeout(120)
