@@ -44,9 +44,12 @@ class LimitWait:
         find_policy: Callable[[], RetryPolicy],
         fallbacks: Fallbacks | None = None,
         warm_up: WarmUp | None = None,
+        name: str = "",
     ) -> None:
+        """`name`: the one that people know the run by; empty for the main agent."""
         self._find_policy = find_policy
         self._run_id = run_id
+        self._name = name
         self._gates = gates
         self._scope = scope
         self._clock = clock
@@ -188,7 +191,8 @@ class LimitWait:
         provider, _, model_id = (ref or own.info.ref).partition("/")
         self._publish(ModelChanged(run_id=self._run_id, provider=provider, model_id=model_id))
         again = f"{own.info.ref} is available again" if not ref else f"{own.info.provider}: limit reached"
-        self._publish(Warned(run_id=self._run_id, text=f"{again}; continuing with {ref or own.info.ref}"))
+        who = f"agent {self._name}: " if self._name else ""
+        self._publish(Warned(run_id=self._run_id, text=f"{who}{again}; continuing with {ref or own.info.ref}"))
 
     def _begin(self, pause: LimitPause) -> None:
         self.pause = pause

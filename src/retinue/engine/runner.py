@@ -89,6 +89,7 @@ class LiveRun:
             lambda: self.setup.retry,
             setup.fallbacks,
             setup.warm_up,
+            setup.name,
         )
         self._compactor = self._open_compactor()
         self._attempts = Attempts(setup.run_id, self._publish)
