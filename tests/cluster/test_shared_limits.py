@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from retinue.engine.scope import Scope
 from retinue.models.gate import Gates
 from retinue.models.retry import RetryPolicy
 from retinue.testing.clock import FakeClock
-from tests.cluster.test_nested_runs import spawn, start_face, to
+from tests.cluster.test_nested_runs import LEAD, spawn, start_face, to
 
 INFO = ModelInfo("mock", "m", "mine", account="key-1")
 OTHER = ModelInfo("mock", "m", "mine", account="key-2")
@@ -130,3 +131,44 @@ def test_killed_worker_repeats_nothing_at_a_limit(world):
     answer, notes = again.communicate(timeout=60)
     assert (again.returncode, answer) == (0, "Told.\n"), notes
     assert len(world.server.requests) == 6
+
+
+@pytest.mark.timeout(120)
+def test_processes_on_a_worker_tell_each_other_of_a_limit(world):
+    agents = world.project / ".pi" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "lead.md").write_text(LEAD)
+    (agents / "digger.md").write_text("---\nname: digger\ndescription: Digs.\nrunner: process\n---\nDig.")
+    refused = {"message": "usage limit reached", "kind": "rate", "status": 429, "retry_after_s": 3600, "times": 9}
+    world.play(
+        to("^Start", calls=spawn("Lead.", "lead")),
+        to("^Start", text="Waiting."),
+        to("^Lead", calls=[*spawn("Dig here.", "digger"), *spawn("Dig there.", "digger")]),
+        to("^Lead", text="Leading."),
+        to("^Dig here", calls=[{"name": "bash", "arguments": {"command": "sleep 1"}}]),
+        to("^Dig there", calls=[{"name": "bash", "arguments": {"command": "sleep 6"}}]),
+        to("^Dig here", text="Dug.", error=refused),
+        to("^Dig there", text="Dug.", error=refused),
+    )
+    (world.agent_dir / "settings.json").write_text(json.dumps({"retry": {"maxAgentDelayMs": 500}}))
+    world.start_worker("--approve")
+    face = start_face(world, "Start")
+    try:
+        world.wait_until(lambda: is_running("Dig there."), "the process naps")
+        world.wait_until(lambda: not is_running("Dig there."), "the process has ended")
+    finally:
+        face.kill()
+        face.communicate()
+    last = [request.json["messages"][-1]["content"] for request in world.server.requests]
+    assert last.count("(no output)") == 1
+
+
+def is_running(task):
+    return any(task in read_quietly(file) for file in Path("/proc").glob("[0-9]*/cmdline"))
+
+
+def read_quietly(file):
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -223,7 +223,7 @@ def test_process_child_asks_the_fallback_model(place):
         (end,) = [record for record in done.lines if record["type"] == "subagents:completed"]
         assert (done.status, end["result"]) == (0, "From the other."), done.stderr
         assert (len(server.requests), len(other.requests)) == (3, 3)
-        assert re.search(r"^retinue: agent Explore#\w+: mock: limit reached; continuing with second/n$", done.stderr, re.M)
+        assert re.search(r"retinue: agent Explore#\w+: mock: limit reached; continuing with second/n\n", done.stderr)
 
 
 def test_fallback_model_answers(place):

@@ -49,7 +49,8 @@ DEPTH = ("PI_SUBAGENT_CHILD", "PI_SUBAGENT_DEPTH", "PI_SUBAGENT_MAX_DEPTH")
 """How deep a program started by agents is nested, and the limit."""
 OWN = ("PI_SUBAGENT_*", "PI_SESSION_*", "PI_PROVIDER", "PI_MODEL", "PI_REASONING_LEVEL", "RETINUE_READONLY")
 """Variables that we set for a command."""
-MARKS = (*OWN, "RETINUE_AGENTS", "RETINUE_EXTENSIONS", "RETINUE_MAX_TURNS", "RETINUE_GRACE_TURNS", "RETINUE_FORK", AGENT_ID)
+_RUN = (AGENT_ID, "RETINUE_AGENTS", "RETINUE_EXTENSIONS", "RETINUE_MAX_TURNS", "RETINUE_GRACE_TURNS", "RETINUE_FORK")
+MARKS = (*OWN, *_RUN)
 """Variables that a run sent to this machine may set; all others are this machine's own."""
 SHELL = ("PAGER", "MANPAGER", "SYSTEMD_PAGER", "SSH_ASKPASS_REQUIRE")
 HOOK = (

@@ -29,6 +29,8 @@ class Fallbacks(Struct, frozen=True):
     """Open the models, in the order of preference; None if one cannot be used."""
     after_s: float = 300.0
     """How long the run waits first."""
+    agent: str = ""
+    """The name that people know the run by; empty for the main agent."""
 
 
 class LimitWait:
@@ -44,12 +46,9 @@ class LimitWait:
         find_policy: Callable[[], RetryPolicy],
         fallbacks: Fallbacks | None = None,
         warm_up: WarmUp | None = None,
-        name: str = "",
     ) -> None:
-        """`name`: the one that people know the run by; empty for the main agent."""
         self._find_policy = find_policy
         self._run_id = run_id
-        self._name = name
         self._gates = gates
         self._scope = scope
         self._clock = clock
@@ -145,7 +144,7 @@ class LimitWait:
             self.is_asking = False
             self._gates.close(passage, info, until_ms)
             # A child that knows the limits of this process has told the others itself.
-            await self.share(passage, info, is_known=self._gates.folder is None)
+            await self.share(passage, info, is_known=not self._gates.covers_children)
             return
         self.leave(passage, info, None)
         await self.share(passage, info)
@@ -191,7 +190,7 @@ class LimitWait:
         provider, _, model_id = (ref or own.info.ref).partition("/")
         self._publish(ModelChanged(run_id=self._run_id, provider=provider, model_id=model_id))
         again = f"{own.info.ref} is available again" if not ref else f"{own.info.provider}: limit reached"
-        who = f"agent {self._name}: " if self._name else ""
+        who = f"agent {self._fallbacks.agent}: " if self._fallbacks.agent else ""
         self._publish(Warned(run_id=self._run_id, text=f"{who}{again}; continuing with {ref or own.info.ref}"))
 
     def _begin(self, pause: LimitPause) -> None:

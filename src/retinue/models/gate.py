@@ -104,16 +104,18 @@ class Passage(Struct, eq=False):
 class Gates:
     """The gates of one process."""
 
-    def __init__(self, clock: Clock, shared: SharedGates | None = None) -> None:
+    def __init__(self, clock: Clock, shared: SharedGates | None = None, folder: Path | None = None) -> None:
+        """`folder`: where child processes share their limits; None if they find them out themselves."""
         self._clock = clock
+        self.folder = folder
         self._shared = shared
         self._gates: dict[str, _Gate] = {}
         self._listeners: list[Callable[[], None]] = []
 
     @property
-    def folder(self) -> Path | None:
-        """Where child processes find the limits of this one; None if they find them out themselves."""
-        return self._shared.folder if isinstance(self._shared, GateFiles) else None
+    def covers_children(self) -> bool:
+        """Whether child processes read and write the same limits as this one."""
+        return isinstance(self._shared, GateFiles)
 
     def find_pause(self, info: ModelInfo) -> LimitPause | None:
         """The limit that a call of this model would have to wait for; None if it can be asked."""

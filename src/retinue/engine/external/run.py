@@ -127,7 +127,7 @@ class ExternalRun(LiveRun):
         self._refused = None
         gates, runner = self.setup.gates, self._post.remote_request.runner
         # A process of our own that is told of our limits passes the gates itself.
-        claims = runner == "pi" or gates is None or gates.folder is None
+        claims = runner == "pi" or gates is None or not gates.covers_children
         self._model, self._passage = await self.limit_wait.choose(self.setup.model, claims=claims)
         try:
             async with AsyncExitStack() as sockets:
