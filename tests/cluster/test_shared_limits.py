@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
-from retinue.core.model import Failure, ModelInfo
+from retinue.core.model import Draft, Failure, ModelInfo, ModelRequest
 from retinue.durable.cluster.database import Database
 from retinue.durable.cluster.shared_gates import DatabaseGates
+from retinue.engine.limit_wait import LimitWait
+from retinue.engine.scope import Scope
 from retinue.models.gate import Gates
 from retinue.models.retry import RetryPolicy
 from retinue.testing.clock import FakeClock
-from tests.cluster.test_nested_runs import spawn, start_face, to
+from tests.cluster.test_nested_runs import LEAD, spawn, start_face, to
 
 INFO = ModelInfo("mock", "m", "mine", account="key-1")
 OTHER = ModelInfo("mock", "m", "mine", account="key-2")
@@ -61,6 +64,50 @@ async def test_limit_of_one_worker_holds_for_all(database):
         assert await opened.fetch("SELECT * FROM retinue.gates") == []
 
 
+class SlowDatabase:
+    """Answers, as a database far away does, some time after it has done what it was asked for."""
+
+    def __init__(self, database):
+        self.database = database
+
+    async def fetch(self, sql, *values):
+        rows = await self.database.fetch(sql, *values)
+        await asyncio.sleep(0.2)
+        return rows
+
+
+@pytest.mark.parametrize("moment", ["claim", "call"])
+async def test_cancelled_probe_keeps_no_claim(database, moment):
+    clock = FakeClock()
+    async with Database(database) as opened:
+        slow = DatabaseGates(SlowDatabase(opened), clock)
+        await slow.close("mock", clock.now_ms())
+        wait = LimitWait("run", Gates(clock, slow), Scope(), clock, lambda event: None, RetryPolicy)
+        model = Asked(clock)
+        draft = Draft(model.info, started_ms=clock.now_ms())
+        asking = asyncio.create_task(wait.ask(model, ModelRequest(system="", messages=[], tools=[]), draft))
+        while not await opened.fetch("SELECT 1 FROM retinue.gates WHERE probed IS NOT NULL"):
+            await asyncio.sleep(0.01)
+        if moment == "call":
+            await model.was_asked.wait()
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert asking.cancelled() and model.was_asked.is_set() == (moment == "call")
+        assert await opened.fetch("SELECT probed FROM retinue.gates") == [(None,)]
+
+
+class Asked:
+    """A model that does not answer."""
+
+    def __init__(self, clock):
+        self.info = ModelInfo("mock", "m", "mine")
+        self.clock, self.was_asked = clock, asyncio.Event()
+
+    async def reply(self, request, draft):
+        self.was_asked.set()
+        await asyncio.sleep(3600)
+
+
 @pytest.mark.timeout(120)
 def test_killed_worker_repeats_nothing_at_a_limit(world):
     refused = {"message": "usage limit reached", "kind": "rate", "status": 429, "retry_after_s": 5, "times": 1}
@@ -84,3 +131,44 @@ def test_killed_worker_repeats_nothing_at_a_limit(world):
     answer, notes = again.communicate(timeout=60)
     assert (again.returncode, answer) == (0, "Told.\n"), notes
     assert len(world.server.requests) == 6
+
+
+@pytest.mark.timeout(120)
+def test_processes_on_a_worker_tell_each_other_of_a_limit(world):
+    agents = world.project / ".pi" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "lead.md").write_text(LEAD)
+    (agents / "digger.md").write_text("---\nname: digger\ndescription: Digs.\nrunner: process\n---\nDig.")
+    refused = {"message": "usage limit reached", "kind": "rate", "status": 429, "retry_after_s": 3600, "times": 9}
+    world.play(
+        to("^Start", calls=spawn("Lead.", "lead")),
+        to("^Start", text="Waiting."),
+        to("^Lead", calls=[*spawn("Dig here.", "digger"), *spawn("Dig there.", "digger")]),
+        to("^Lead", text="Leading."),
+        to("^Dig here", calls=[{"name": "bash", "arguments": {"command": "sleep 1"}}]),
+        to("^Dig there", calls=[{"name": "bash", "arguments": {"command": "sleep 6"}}]),
+        to("^Dig here", text="Dug.", error=refused),
+        to("^Dig there", text="Dug.", error=refused),
+    )
+    (world.agent_dir / "settings.json").write_text(json.dumps({"retry": {"maxAgentDelayMs": 500}}))
+    world.start_worker("--approve")
+    face = start_face(world, "Start")
+    try:
+        world.wait_until(lambda: is_running("Dig there."), "the process naps")
+        world.wait_until(lambda: not is_running("Dig there."), "the process has ended")
+    finally:
+        face.kill()
+        face.communicate()
+    last = [request.json["messages"][-1]["content"] for request in world.server.requests]
+    assert last.count("(no output)") == 1
+
+
+def is_running(task):
+    return any(task in read_quietly(file) for file in Path("/proc").glob("[0-9]*/cmdline"))
+
+
+def read_quietly(file):
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -11,6 +11,7 @@ import pytest
 from retinue.testing.server import APIS, MockServer
 
 RESUME = re.compile(r"Resume with: retinue -p --session (\S+) --wait")
+TAG = re.compile(r'<active_agent name=\\"(\w+)\\" agent_id=\\"(\w+)\\" (?:parent_agent_id=\\"(\w+)\\")?')
 FIRST = {"calls": [{"name": "ls", "arguments": {}}]}
 SHORT = {"retry": {"maxAgentDelayMs": 500}}
 SPAWN = {"name": "Agent", "arguments": {"subagent_type": "Explore", "prompt": "look around", "description": "look"}}
@@ -178,11 +179,15 @@ def test_process_waits_for_the_provider_of_its_child(place):
     said = {"text": "Started."}
     pairs = [("^look around", spawn), ("^look around", said), ("Delegate", lead), ("Delegate", said)]
     others = {"replies": [{**reply, "match": {"last_user": words}} for words, reply in pairs]}
-    with MockServer.in_thread(others) as other, serve(place, {**limit(3600), "match": {"last_user": "dig"}}):
+    with MockServer.in_thread(others) as other, serve(place, {**limit(3600), "match": {"last_user": "dig"}}) as server:
         add_second(place, other, fallbackModels=[], runner="process")
         done = place.run("-p", "--mode", "json", "--model", "second/n", "Delegate", timeout_s=20)
         waiting = [(record.get("description"), record["provider"]) for record in done.lines if "until" in record]
         assert (done.status, waiting) == (75, [("look around", "mock")]), done.stderr
+        bodies = [request.body.decode() for request in (*other.requests, *server.requests)]
+        tags = [TAG.search(body) for body in bodies if TAG.search(body)]
+        lead, leaf = (next(tag for tag in tags if tag[1] == name) for name in ("lead", "leaf"))
+        assert (lead[3], leaf[3]) == (None, lead[2])
 
 
 def test_processes_tell_each_other_of_a_limit(place):
@@ -218,6 +223,7 @@ def test_process_child_asks_the_fallback_model(place):
         (end,) = [record for record in done.lines if record["type"] == "subagents:completed"]
         assert (done.status, end["result"]) == (0, "From the other."), done.stderr
         assert (len(server.requests), len(other.requests)) == (3, 3)
+        assert re.search(r"retinue: agent Explore#\w+: mock: limit reached; continuing with second/n\n", done.stderr)
 
 
 def test_fallback_model_answers(place):

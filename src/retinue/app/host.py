@@ -117,8 +117,8 @@ class Host:
         # Named like other private directories, so that it is found and removed after a crash.
         self.spill_dir = Path(tempfile.gettempdir(), f"{TMP_PREFIX}{os.getpid()}-{os.urandom(8).hex()}")
         """For tool outputs that are too long for a model; created on first use, removed on close."""
-        limits_dir = environment.get(LIMITS_DIR) or self.spill_dir / "limits"
-        self.gates = Gates(clock, sent.gates or GateFiles(Path(limits_dir), clock))
+        limits_dir = Path(environment.get(LIMITS_DIR) or self.spill_dir / "limits")
+        self.gates = Gates(clock, sent.gates or GateFiles(limits_dir, clock), limits_dir)
         """Where runs wait for usage limits of providers."""
         self.source = inherit_budget(environment)
         """The budget that all sessions draw on, if another process started this one for a run."""

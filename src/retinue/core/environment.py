@@ -24,6 +24,8 @@ BUDGET_FD = "RETINUE_BUDGET_FD"
 """The file descriptor through which a child process draws on the budget of its run."""
 QUESTION_FD = "RETINUE_QUESTION_FD"
 """The file descriptor through which the run of a child process asks its parent."""
+AGENT_ID = "RETINUE_AGENT_ID"
+"""The run of a child process: the parent of the agents that it starts."""
 LIMITS_DIR = "RETINUE_LIMITS_DIR"
 """The folder with the usage limits that the processes of one main agent have reached."""
 PASSWORD_FILES = ("PGPASSFILE", "PGSERVICEFILE")
@@ -47,7 +49,8 @@ DEPTH = ("PI_SUBAGENT_CHILD", "PI_SUBAGENT_DEPTH", "PI_SUBAGENT_MAX_DEPTH")
 """How deep a program started by agents is nested, and the limit."""
 OWN = ("PI_SUBAGENT_*", "PI_SESSION_*", "PI_PROVIDER", "PI_MODEL", "PI_REASONING_LEVEL", "RETINUE_READONLY")
 """Variables that we set for a command."""
-MARKS = (*OWN, "RETINUE_AGENTS", "RETINUE_EXTENSIONS", "RETINUE_MAX_TURNS", "RETINUE_GRACE_TURNS", "RETINUE_FORK")
+_RUN = (AGENT_ID, "RETINUE_AGENTS", "RETINUE_EXTENSIONS", "RETINUE_MAX_TURNS", "RETINUE_GRACE_TURNS", "RETINUE_FORK")
+MARKS = (*OWN, *_RUN)
 """Variables that a run sent to this machine may set; all others are this machine's own."""
 SHELL = ("PAGER", "MANPAGER", "SYSTEMD_PAGER", "SSH_ASKPASS_REQUIRE")
 HOOK = (

@@ -239,7 +239,7 @@ def _render_tag(config: RunConfig, plan: RunPlan, run: Run) -> str:
 
 def _identify(config: RunConfig, plan: RunPlan, run: Run) -> Identity:
     max_depth = config.policy.find_surface(plan.request.surface).max_depth
-    above = run.parent_id if run.depth > 1 else ""
+    above = run.parent_id if run.depth > 1 else config.policy.base_id
     return Identity(plan.definition.name, run.id, run.level + config.policy.base_depth, max_depth, above)
 
 

@@ -13,10 +13,13 @@ from retinue.core.events import Event, ModelChanged, RunContinued, RunPaused, Wa
 from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Reply
 from retinue.core.run import Reason
 from retinue.engine.model_choice import Ask, LastingWrapper, replace_model
-from retinue.engine.scope import Scope
+from retinue.engine.scope import Scope, run_shielded
 from retinue.engine.warm_up import WarmUp
 from retinue.models.gate import Gates, LimitPause, Passage
 from retinue.models.retry import RetryPolicy
+
+_RELEASED_S = 2.0
+"""How long a cancelled call tries to let another process probe."""
 
 
 class Fallbacks(Struct, frozen=True):
@@ -26,6 +29,8 @@ class Fallbacks(Struct, frozen=True):
     """Open the models, in the order of preference; None if one cannot be used."""
     after_s: float = 300.0
     """How long the run waits first."""
+    agent: str = ""
+    """The name that people know the run by; empty for the main agent."""
 
 
 class LimitWait:
@@ -97,9 +102,10 @@ class LimitWait:
                 reply = await self._send(model, request, draft)
             except BaseException:
                 self.give_up(passage)
+                await run_shielded(self.share(passage, model.info, is_known=False), _RELEASED_S)
                 raise
             is_refused = self.leave(passage, model.info, reply.failure)
-            await self._gates.share(passage, model.info)
+            await self.share(passage, model.info)
             if not is_refused or draft.has_content:
                 return reply
 
@@ -111,12 +117,12 @@ class LimitWait:
                 await stack.enter_async_context(self._warm_up.join(model.info, request, draft))
             return await model.reply(request, draft)
 
-    async def choose(self, own: Model) -> tuple[Model, Passage]:
-        """Wait until the model of the run or a fallback model may be asked."""
-        model, passage = own, await self._enter(own.info, self._find_longest_wait)
+    async def choose(self, own: Model, *, claims: bool = True) -> tuple[Model, Passage]:
+        """Wait until the model of the run or a fallback model may be asked; `claims` as for `Gates.enter`."""
+        model, passage = own, await self._enter(own.info, self._find_longest_wait, claims=claims)
         if passage is None:
             model = self._find_fallback() or own
-            passage = await self._enter(model.info) or Passage()
+            passage = await self._enter(model.info, claims=claims) or Passage()
         self._tell_substitute("" if model is own else model.info.ref, own)
         if not passage.is_probe:
             self._end()
@@ -124,11 +130,11 @@ class LimitWait:
         return model, passage
 
     async def _enter(
-        self, info: ModelInfo, may_leave: Callable[[LimitPause], float | None] | None = None
+        self, info: ModelInfo, may_leave: Callable[[LimitPause], float | None] | None = None, *, claims: bool
     ) -> Passage | None:
         """Wait until a model may be asked; None if the run would rather ask a fallback model."""
         try:
-            return await self._gates.enter(info, self._begin, may_leave)
+            return await self._gates.enter(info, self._begin, may_leave, claims=claims)
         finally:
             self._release()
 
@@ -137,11 +143,14 @@ class LimitWait:
         if provider == info.provider:
             self.is_asking = False
             self._gates.close(passage, info, until_ms)
+            # A child that knows the limits of this process has told the others itself.
+            await self.share(passage, info, is_known=not self._gates.covers_children)
             return
         self.leave(passage, info, None)
+        await self.share(passage, info)
         info = ModelInfo(provider, "", "", account=self._run_id)  # a gate of its own: the run does not know the key
         self._gates.close(Passage(), info, until_ms)
-        self.leave(await self._enter(info) or Passage(), info, None)
+        self.leave(await self._enter(info, claims=False) or Passage(), info, None)
 
     def leave(self, passage: Passage, info: ModelInfo, failure: Failure | None) -> bool:
         """Record the result of a call; returns whether a limit refused it."""
@@ -154,6 +163,10 @@ class LimitWait:
     def give_up(self, passage: Passage) -> None:
         self.is_asking = False
         self._gates.give_up(passage)
+
+    async def share(self, passage: Passage, info: ModelInfo, *, is_known: bool = True) -> None:
+        """Tell other processes what was learnt from a call: nothing, if it was cancelled."""
+        await self._gates.share(passage, info, is_known=is_known)
 
     def _find_longest_wait(self, pause: LimitPause) -> float | None:
         """Seconds until the run asks a fallback model; None if there is none that can be asked."""
@@ -177,7 +190,8 @@ class LimitWait:
         provider, _, model_id = (ref or own.info.ref).partition("/")
         self._publish(ModelChanged(run_id=self._run_id, provider=provider, model_id=model_id))
         again = f"{own.info.ref} is available again" if not ref else f"{own.info.provider}: limit reached"
-        self._publish(Warned(run_id=self._run_id, text=f"{again}; continuing with {ref or own.info.ref}"))
+        who = f"agent {self._fallbacks.agent}: " if self._fallbacks.agent else ""
+        self._publish(Warned(run_id=self._run_id, text=f"{who}{again}; continuing with {ref or own.info.ref}"))
 
     def _begin(self, pause: LimitPause) -> None:
         self.pause = pause

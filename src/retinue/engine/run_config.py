@@ -155,6 +155,8 @@ class Policy(Struct, frozen=True):
     surfaces: Mapping[str, SurfaceRules] = field(default_factory=dict)
     base_depth: int = 0
     """Depth of the main agent itself, if it runs inside the agent of another program."""
+    base_id: str = ""
+    """The name of that agent, for the agents that the main agent starts."""
     limits: Limits = field(default_factory=Limits)
     allow_pi: bool = False
     """Whether `pi` processes, which cannot enforce a budget, are allowed when there is one."""

@@ -87,7 +87,7 @@ class LiveRun:
         self.limit_wait = LimitWait(
             *(setup.run_id, setup.gates or Gates(clock), self._scope, clock, self._publish),
             lambda: self.setup.retry,
-            setup.fallbacks,
+            msgspec.structs.replace(setup.fallbacks, agent=setup.name),
             setup.warm_up,
         )
         self._compactor = self._open_compactor()

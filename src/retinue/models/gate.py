@@ -35,17 +35,24 @@ class SharedGates(Protocol):
     """Gates of several processes, such as a table of a database. Must not raise."""
 
     async def read(self, gate: str) -> int:
-        """Milliseconds of the epoch until which a gate is closed; 0 if it is open."""
+        """Milliseconds of the epoch until which a gate is closed, also if that has passed; 0 if it is open."""
         ...
 
     async def close(self, gate: str, until_ms: int) -> None: ...
 
-    async def claim(self, gate: str, until_ms: int) -> bool:
-        """Whether this process may send the one probe after this reset time."""
+    async def claim(self, gate: str) -> int | None:
+        """Return a number for `release` if this process may ask now, which is 0 if the gate is open.
+
+        None if it is closed again, or, after a moment, if others ask and no more may ask at the same time.
+        """
         ...
 
-    async def open(self, gate: str, until_ms: int) -> None:
-        """The probe after this reset time succeeded."""
+    async def release(self, gate: str, claim: int) -> None:
+        """The call that was claimed has ended."""
+        ...
+
+    async def open(self, gate: str) -> None:
+        """A claimed call was not refused."""
         ...
 
 
@@ -90,29 +97,33 @@ class Passage(Struct, eq=False):
     until_ms: int = 0
     """The reset time after which it passed; another one means that the gate was closed again meanwhile."""
     is_probe: bool = False
+    claim: int = 0
+    """What to give back to the gates of several processes; 0 for nothing."""
 
 
 class Gates:
     """The gates of one process."""
 
-    def __init__(self, clock: Clock, shared: SharedGates | None = None) -> None:
+    def __init__(self, clock: Clock, shared: SharedGates | None = None, folder: Path | None = None) -> None:
+        """`folder`: where child processes share their limits; None if they find them out themselves."""
         self._clock = clock
+        self.folder = folder
         self._shared = shared
         self._gates: dict[str, _Gate] = {}
         self._listeners: list[Callable[[], None]] = []
 
     @property
-    def folder(self) -> Path | None:
-        """Where child processes find the limits of this one; None if they find them out themselves."""
-        return self._shared.folder if isinstance(self._shared, GateFiles) else None
+    def covers_children(self) -> bool:
+        """Whether child processes read and write the same limits as this one."""
+        return isinstance(self._shared, GateFiles)
 
     def find_pause(self, info: ModelInfo) -> LimitPause | None:
         """The limit that a call of this model would have to wait for; None if it can be asked."""
         gate = self._gates.get(name_gate(info))
-        return None if gate is None or gate.width else gate.pause
+        return None if gate is None or self._lets_pass(gate) else gate.pause
 
     def list_pauses(self) -> list[LimitPause]:
-        return [gate.pause for gate in self._gates.values() if not gate.width]
+        return [gate.pause for gate in self._gates.values() if not self._lets_pass(gate)]
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call the listener when a gate closes or opens; returns a stop function."""
@@ -134,11 +145,14 @@ class Gates:
         info: ModelInfo,
         tell: Callable[[LimitPause], None] = lambda pause: None,
         may_leave: Callable[[LimitPause], float | None] | None = None,
+        *,
+        claims: bool = True,
     ) -> Passage | None:
         """Wait until the model may be asked; `tell` is called for each reset time that is waited for.
 
         `may_leave` returns the seconds after which the caller would rather ask another model; then None is returned.
-        The caller must pass the result to `leave`.
+        Without `claims` the caller starts a process that enters the gates itself. The caller must pass the result to
+        `leave` or `give_up`, and then to `share`.
         """
         name = name_gate(info)
         # A row stays after its reset time until a probe has succeeded.
@@ -146,22 +160,10 @@ class Gates:
             self._close(LimitPause(name, info.provider, until_ms))
         told = 0
         while (gate := self._gates.get(name)) is not None:
-            if gate.width:
-                if gate.asking < gate.width:
-                    return self._pass(gate)
-            elif gate.until_ms <= self._clock.now_ms() and not gate.asking:
-                passage = self._pass(gate, is_probe=True)
-                if self._shared is None:
+            if gate.asking < gate.width or (not gate.width and self._lets_pass(gate)):
+                passage = self._pass(gate)
+                if not claims or await self._claim(passage, gate):
                     return passage
-                try:
-                    if await self._shared.claim(name, gate.until_ms):
-                        return passage
-                    await self._ask_shared(gate)
-                except asyncio.CancelledError:
-                    self.give_up(passage)
-                    raise
-                gate.asking -= 1
-                gate.wake(max(1, gate.width))
                 continue
             wait_limit_s = None if may_leave is None else may_leave(gate.pause)
             if wait_limit_s is not None and wait_limit_s <= 0:
@@ -169,7 +171,8 @@ class Gates:
                 return None
             if told != gate.until_ms:
                 told = gate.until_ms
-                tell(gate.pause)
+                # While a probe is under way its reset time has passed.
+                tell(LimitPause(name, gate.provider, max(gate.until_ms, self._clock.now_ms())))
             await self._wait(gate, wait_limit_s)
         return Passage()
 
@@ -199,20 +202,48 @@ class Gates:
         if passage.gate is not None:
             passage.gate.asking -= 1
             passage.gate.wake()
+            self._tell()
 
-    async def share(self, passage: Passage, info: ModelInfo) -> None:
-        """Tell other processes what was learnt from a call."""
+    async def share(self, passage: Passage, info: ModelInfo, *, is_known: bool = True) -> None:
+        """Tell other processes what was learnt from a call: nothing, if it was cancelled."""
         if self._shared is None:
             return
-        gate = self._gates.get(name_gate(info))
-        if gate is not None and not gate.width:
-            await self._shared.close(gate.name, gate.until_ms)
-        elif passage.is_probe and passage.gate is not None:
-            await self._shared.open(passage.gate.name, passage.until_ms)
+        gate, (claim, passage.claim) = self._gates.get(name_gate(info)), (passage.claim, 0)
+        try:
+            if is_known and gate is not None and not gate.width:
+                await self._shared.close(gate.name, gate.until_ms)
+            elif is_known and claim:
+                await self._shared.open(name_gate(info))
+        finally:
+            if claim:
+                await self._shared.release(name_gate(info), claim)
 
-    def _pass(self, gate: _Gate, *, is_probe: bool = False) -> Passage:
+    def _lets_pass(self, gate: _Gate) -> bool:
+        """Whether it is open, or a probe can be sent."""
+        return bool(gate.width) or (gate.until_ms <= self._clock.now_ms() and not gate.asking)
+
+    def _pass(self, gate: _Gate) -> Passage:
         gate.asking += 1
-        return Passage(gate, gate.until_ms, is_probe)
+        return Passage(gate, gate.until_ms, is_probe=not gate.width)
+
+    async def _claim(self, passage: Passage, gate: _Gate) -> bool:
+        """Whether the gates of several processes let the caller pass; if not, what is known of them is read again."""
+        if self._shared is None:
+            return True
+        try:
+            claim = await self._shared.claim(gate.name)
+            if claim is not None:
+                passage.claim = claim
+                return True
+            until_ms = await self._shared.read(gate.name)
+        except asyncio.CancelledError:
+            self.give_up(passage)
+            raise
+        gate.asking -= 1
+        if until_ms > gate.until_ms:
+            self._close(LimitPause(gate.name, gate.provider, until_ms))
+        gate.wake(max(1, gate.width))
+        return False
 
     def _widen(self, gate: _Gate, *, is_success: bool) -> None:
         was_closed = not gate.width
@@ -228,7 +259,7 @@ class Gates:
         gate = self._gates.get(pause.gate)
         if gate is None:
             self._gates[pause.gate] = _Gate(pause.gate, pause.provider, pause.until_ms)
-        elif gate.width or pause.until_ms > gate.until_ms:
+        elif pause.until_ms > gate.until_ms:
             if is_told and not gate.width and pause.until_ms - gate.until_ms < 1000 * _SHORTEST_S:
                 return  # refusals of calls that were sent together differ by their delay only
             gate.until_ms, gate.width = pause.until_ms, 0
@@ -264,17 +295,6 @@ class Gates:
         gate.waiters.remove(turn)
         if gate.watcher is turn:
             gate.watcher = None
-
-    async def _ask_shared(self, gate: _Gate) -> None:
-        """Another process probes: wait for what it finds."""
-        assert self._shared is not None
-        await self._clock.sleep(1.0)
-        until_ms = await self._shared.read(gate.name)
-        if until_ms > gate.until_ms:
-            self._close(LimitPause(gate.name, gate.provider, until_ms))
-        elif not until_ms:
-            gate.width = max(1, gate.width)  # it has succeeded
-            self._tell()
 
     def _tell(self) -> None:
         for listener in list(self._listeners):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from retinue.core.environment import find_own_depth
+from retinue.core.environment import AGENT_ID, find_own_depth
 from retinue.core.errors import UsageError, quote
 from retinue.core.tool import Tool
 from retinue.core.tool_table import KNOWN_TOOLS
@@ -83,6 +83,7 @@ def build_policy(crew: SubagentsConfig, environment: Mapping[str, str]) -> Polic
         denied=crew.deny_tools,
         surfaces=build_surfaces(crew, environment),
         base_depth=find_own_depth(environment),
+        base_id=environment.get(AGENT_ID, ""),
         limits=Limits(max_turns=crew.default_max_turns or None, grace_turns=crew.grace_turns),
         allow_pi=crew.budget.allow_pi,
     )

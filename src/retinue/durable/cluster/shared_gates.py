@@ -3,11 +3,18 @@
 The row outlives its reset time until a probe has succeeded, so that only one process sends that. Keys are hashes.
 """
 
+import asyncio
+
 from retinue.core.clock import Clock
 from retinue.durable.cluster.database import Database
+from retinue.engine.scope import run_shielded, start_beside
 
 PROBE_S = 600
 """After this time another process may probe: the one that wanted to has probably died."""
+_LOOK_S = 1.0
+"""While another process probes, this one looks so often whether it may ask."""
+_WITHDRAWN_S = 2.0
+"""How long a cancelled process tries to withdraw its claim."""
 
 
 class DatabaseGates:
@@ -29,16 +36,37 @@ class DatabaseGates:
             until_ms,
         )
 
-    async def claim(self, gate: str, until_ms: int) -> bool:
+    async def claim(self, gate: str) -> int | None:
+        claiming = start_beside(self._claim(gate))
+        try:
+            claim = await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            await run_shielded(self._withdraw(gate, claiming), _WITHDRAWN_S)
+            raise
+        if claim is None:
+            await self._clock.sleep(_LOOK_S)
+        return claim
+
+    async def release(self, gate: str, claim: int) -> None:
+        await self._database.fetch("UPDATE retinue.gates SET probed = NULL WHERE name = %s", gate)
+
+    async def open(self, gate: str) -> None:
+        await self._database.fetch(
+            "DELETE FROM retinue.gates WHERE name = %s AND until_ms <= %s", gate, self._clock.now_ms()
+        )
+
+    async def _claim(self, gate: str) -> int | None:
         rows = await self._database.fetch(
             "UPDATE retinue.gates SET probed = now() WHERE name = %s AND until_ms <= %s"
             f" AND (probed IS NULL OR probed < now() - interval '{PROBE_S} s') RETURNING 1",
             gate,
             self._clock.now_ms(),
         )
-        return bool(rows)
+        if rows:
+            return 1
+        return None if await self.read(gate) else 0
 
-    async def open(self, gate: str, until_ms: int) -> None:
-        await self._database.fetch(
-            "DELETE FROM retinue.gates WHERE name = %s AND until_ms <= %s", gate, self._clock.now_ms()
-        )
+    async def _withdraw(self, gate: str, claiming: asyncio.Task[int | None]) -> None:
+        # The claim may be written already although nobody has got the answer.
+        if await claiming:
+            await self.release(gate, 1)

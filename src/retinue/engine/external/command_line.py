@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from retinue.core.environment import RESULT
+from retinue.core.environment import AGENT_ID, RESULT
 from retinue.core.tool import Effect, SharedTool
 from retinue.core.tool_table import ASK
 from retinue.engine.external.program import ProcessContext
@@ -89,7 +89,7 @@ class ProcessPurpose:
         # pi may know a model that we do not.
         provider, _, id = self.model.partition("/") if self.model else (info.provider, "", info.id)
         marks = {**setup.environment, "PI_PROVIDER": provider, "PI_MODEL": id}
-        marks["PI_REASONING_LEVEL"] = setup.thinking
+        marks["PI_REASONING_LEVEL"], marks[AGENT_ID] = setup.thinking, setup.run_id
         allowed = self.remote_request.definition.allowed_subagents
         # Always set: otherwise the child would inherit the variable of its parent.
         marks["RETINUE_AGENTS"] = "*" if allowed is None else ",".join(allowed)

@@ -3,6 +3,7 @@
 Other components treat it as any other run. MUST NOT know surfaces, nor open the session that the child writes.
 """
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -32,6 +33,7 @@ from retinue.engine.loop import Ending
 from retinue.engine.prompt import render_prompt
 from retinue.engine.run_config import RemoteRequest, Runner
 from retinue.engine.runner import LiveRun
+from retinue.engine.scope import start_beside
 from retinue.engine.setup import RunSetup
 from retinue.models.gate import Passage
 from retinue.models.registry import OutOfReach
@@ -78,6 +80,8 @@ class ExternalRun(LiveRun):
         self._refused: tuple[str, int] | None = None
         """The usage limit that the child has reached: the provider, and until when in milliseconds."""
         self._passage: Passage | None = None
+        self._sharing: asyncio.Task[None] | None = None
+        """Tells other processes whether the provider accepts requests."""
         self._model = setup.model
         """The model that the child asks: its own, or a fallback model."""
         self._stream = self._open_stream()
@@ -121,25 +125,35 @@ class ExternalRun(LiveRun):
         Without a task it continues the work in its session.
         """
         self._refused = None
-        self._model, self._passage = await self.limit_wait.choose(self.setup.model)
+        gates, runner = self.setup.gates, self._post.remote_request.runner
+        # A process of our own that is told of our limits passes the gates itself.
+        claims = runner == "pi" or gates is None or not gates.covers_children
+        self._model, self._passage = await self.limit_wait.choose(self.setup.model, claims=claims)
         try:
             async with AsyncExitStack() as sockets:
                 ended = await self._run(text, await self._open_sockets(sockets))
-        except BaseException:
-            self._settle_passage()
-            raise
-        if ended.code != LIMIT_STATUS or self._refused is None:
-            self._settle_passage()
+            if ended.code == LIMIT_STATUS and self._refused is not None:
+                passage, self._passage = self._passage or Passage(), None
+                await self.limit_wait.close(passage, self._model.info, *self._refused)
+                return None
+            self._settle_passage(is_answered=not ended.signal_name)
             return ended
-        passage, self._passage = self._passage or Passage(), None
-        await self.limit_wait.close(passage, self._model.info, *self._refused)
-        return None
+        finally:
+            self._settle_passage(is_answered=False)
+            if self._sharing is not None:
+                await self._sharing
 
-    def _settle_passage(self) -> None:
-        """Tell the other runs that the provider of the child accepts requests."""
+    def _settle_passage(self, *, is_answered: bool = True) -> None:
+        """Tell the other runs that the provider of the child accepts requests, or that it was not asked."""
         passage, self._passage = self._passage, None
-        if passage is not None:
-            self.limit_wait.leave(passage, self._model.info, None)
+        if passage is None:
+            return
+        info = self._model.info
+        if is_answered:
+            self.limit_wait.leave(passage, info, None)
+        else:
+            self.limit_wait.give_up(passage)
+        self._sharing = start_beside(self.limit_wait.share(passage, info, is_known=is_answered))
 
     async def _open_sockets(self, stack: AsyncExitStack) -> dict[str, int]:
         """Open what the process needs of this one; returns the descriptors by the variables that name them."""

@@ -131,7 +131,7 @@ def test_child_is_told_its_place_by_marks() -> None:
     marks = make(allowed_subagents=("x", "y")).render_marks(SETUP)
     extensions = json.loads(marks.pop("RETINUE_EXTENSIONS"))
     told = {"PI_PROVIDER": "p", "PI_MODEL": "m", "PI_REASONING_LEVEL": "low", "RETINUE_AGENTS": "x,y"}
-    assert marks == {"DEPTH": "2", **told}
+    assert marks == {"DEPTH": "2", "RETINUE_AGENT_ID": SETUP.run_id, **told}
     assert extensions == {"selection": AGENT.extensions, "excluded": [], "isolated": False}
 
 
