@@ -56,7 +56,8 @@ class RunWindow:
     @property
     def tokens(self) -> int:
         info = self._read_info()
-        return min(info.context_window, self._learnt.get(info.ref, info.context_window))
+        most = info.context_window
+        return min(most, self._learnt.get(info.ref, most)) if self._learnt else most
 
     @property
     def output_tokens(self) -> int | None:
