@@ -4,7 +4,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-CALM_OBJECTS = 20_000
+CALM_OBJECTS = 100_000
 """Number of new objects that triggers a collection; replaces Python's lower default."""
 
 

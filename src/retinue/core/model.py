@@ -4,10 +4,12 @@ This file must not know wire formats, HTTP or retries.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
+from retinue.core.jsonline import encode_json
 from retinue.core.messages import (
     AssistantContent,
     AssistantMessage,
@@ -38,7 +40,7 @@ FailureKind: TypeAlias = Literal[
 ]
 
 
-class ToolSpec(Struct, frozen=True):
+class ToolSpec(Struct, frozen=True, dict=True):
     """The name, description and parameters of a tool, as sent to the model."""
 
     name: str
@@ -56,6 +58,11 @@ class ToolSpec(Struct, frozen=True):
     def own_name(self) -> str:
         """The name that permission rules use."""
         return self.alias_of or self.name
+
+    @cached_property
+    def size(self) -> int:
+        """The number of characters that the model gets, counted once for all runs."""
+        return len(self.name) + len(self.description) + len(encode_json(self.parameters))
 
 
 class PriceTier(Struct, frozen=True, rename="camel"):

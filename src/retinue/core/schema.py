@@ -39,7 +39,7 @@ def fit_arguments(value: Any, schema: dict[str, Any]) -> tuple[dict[str, Any], l
 
 def _fit(value: Any, schema: dict[str, Any], path: str, problems: list[str]) -> Any:
     wanted = schema.get("type")
-    if wanted is not None:
+    if wanted is not None and not (type(wanted) is str and type(value) is _TYPES.get(wanted)):
         value = _convert(value, wanted)
         if not any(_is_type(value, name) for name in _each(wanted)):
             names = " or ".join(_NAMES.get(name, name) for name in _each(wanted))

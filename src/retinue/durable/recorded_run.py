@@ -13,6 +13,7 @@ from retinue.core.errors import RetinueError
 from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Reply
 from retinue.core.tool import Effect, Tool, ToolContext, ToolResult, WrappedTool
 from retinue.durable.session_files import RecordError, RecordPart, SessionFolder, StoreParts
+from retinue.engine.model_choice import LastingWrapper
 from retinue.engine.setup import Feature, RunSetup
 
 SNAPSHOT = "snapshot"
@@ -89,7 +90,7 @@ class RecordFeature(Feature):
         return setup.change(model=_RecordedModel(setup.model, self._keeper), tools=tools)
 
 
-class _RecordedModel:
+class _RecordedModel(LastingWrapper):
     """A model that is called only after everything before is recorded."""
 
     def __init__(self, model: Model, keeper: RunRecorder) -> None:

@@ -16,6 +16,7 @@ from retinue.core.jsonline import encode_json
 from retinue.core.messages import AssistantMessage, Cost, ImageContent, Message, Usage, read_content
 from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Price, PriceTier, Reply
 from retinue.engine.clock import make_uuid
+from retinue.engine.model_choice import WrappedModel
 
 MIN_OUTPUT = 256
 """A shorter reply is not worth asking for."""
@@ -225,7 +226,7 @@ class Leases:
         self._leases.pop(run_id, None)
 
 
-class BudgetedModel:
+class BudgetedModel(WrappedModel):
     """A model that is asked only if its lease covers the reply."""
 
     def __init__(self, model: Model, lease: Lease) -> None:

@@ -5,7 +5,7 @@ MUST NOT know particular tools, sessions or surfaces. Whatever a tool does, each
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import UNSET, Struct, structs
@@ -60,6 +60,8 @@ class CallPorts(Struct, frozen=True):
     publish: Callable[[Event], None]
     clock: Clock
     hooks: Sequence[CallHook] = ()
+    pause_idle: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Suspends the idle time while hooks are asked, which may wait for a person."""
     refusals: Mapping[str, str] = {}
     """Error texts for tools that are known but not available; other names are unknown."""
     tool_s: float | None = None
@@ -185,7 +187,8 @@ class _Running:
         ports = self._ports
         facts: dict[str, Any] = {}
         try:
-            answer = await ask_hooks(call, tool, ports.hooks)
+            with ports.pause_idle():
+                answer = await ask_hooks(call, tool, ports.hooks)
             if isinstance(answer, Amendment):
                 arguments, facts = answer.arguments, answer.describe()
                 call = structs.replace(call, arguments=arguments)
@@ -201,8 +204,9 @@ class _Running:
             )
             limit_s = None if tool.spec.limits_itself else ports.tool_s
             result = await self._contain(tool.call(arguments, context), call, limit_s)
-            for hook in ports.hooks:
-                result = await hook.after(call, tool, result)
+            with ports.pause_idle():
+                for hook in ports.hooks:
+                    result = await hook.after(call, tool, result)
         except Exception as error:
             result = _tell_unexpected(call.name, error)
         bounded = _bound(result, call.name, ports.max_chars)
@@ -338,19 +342,3 @@ def _bound(result: ToolResult, name: str, most: int) -> ToolResult:
             content.append(block)
     note = f"\n[{name} returned {total} characters; cut to {most}: ask for less]"
     return ToolResult([*content, TextContent(note)], result.details, result.is_error, result.ends_run)
-
-
-class WaitingHook:
-    """Wraps a hook that may wait for a person, so that the run does not look idle."""
-
-    def __init__(self, hook: CallHook, pause_idle: Callable[[], AbstractContextManager[None]]) -> None:
-        self._hook = hook
-        self._pause_idle = pause_idle
-
-    async def before(self, call: ToolCall, tool: Tool) -> Answer:
-        with self._pause_idle():
-            return await self._hook.before(call, tool)
-
-    async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
-        with self._pause_idle():
-            return await self._hook.after(call, tool, result)

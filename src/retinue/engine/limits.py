@@ -45,7 +45,9 @@ class Limits(Struct, frozen=True):
         check_limits(self)
 
     def lower(self, tokens: int | None, cost_usd: float | None) -> "Limits":
-        """Return a copy that allows at most this many tokens and this much cost."""
+        """Return limits that allow at most this many tokens and this much cost."""
+        if tokens is None and cost_usd is None:
+            return self
         return replace(self, tokens=find_smaller(self.tokens, tokens), cost_usd=find_smaller(self.cost_usd, cost_usd))
 
     def drop_clock(self) -> "Limits":

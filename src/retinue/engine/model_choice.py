@@ -4,7 +4,7 @@ A model that the user chooses while the run works is used from the next reply on
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -27,21 +27,18 @@ class ModelSource(Protocol):
         ...
 
 
-@runtime_checkable
-class WrappedModel(Protocol):
+class WrappedModel:
+    """A base class and no protocol: every run looks for wrappers, and a protocol is slow to look for."""
+
     inner_model: Model
 
 
-@runtime_checkable
-class LastingWrapper(Protocol):
+class LastingWrapper(WrappedModel):
     """A wrapper that stays when the user chooses another model."""
-
-    @property
-    def inner_model(self) -> Model: ...
 
     def rewrap(self, model: Model) -> Model:
         """Return the same wrapper around another model."""
-        ...
+        raise NotImplementedError
 
 
 def replace_model(around: Model, model: Model) -> Model:

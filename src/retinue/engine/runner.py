@@ -40,7 +40,7 @@ from retinue.core.model import Delta, ModelRequest
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Effect, ToolContext
 from retinue.engine.bus import Bus
-from retinue.engine.calls import MAX_RESULT_CHARS, CallPorts, WaitingHook, keep_data, run_calls
+from retinue.engine.calls import MAX_RESULT_CHARS, CallPorts, keep_data, run_calls
 from retinue.engine.compaction import Compactor
 from retinue.engine.conversation import StoredConversation
 from retinue.engine.fork import InheritedPart, SentHead, choose_marks, read_head, read_inherited
@@ -474,7 +474,8 @@ class LiveRun:
             ),
             publish=self._publish,
             clock=self._clock,
-            hooks=[WaitingHook(hook, self._scope.pause_idle) for hook in setup.hooks],
+            hooks=setup.hooks,
+            pause_idle=self._scope.pause_idle,
             refusals={**self._refuse_inherited(), **setup.refusals},
             tool_s=setup.limits.tool_s,
             limit=self._scope.limit,

@@ -150,10 +150,10 @@ class Feature(Protocol):
         return outcome
 
 
-class ListeningFeature(Feature):
-    """A feature that also hears which tools its run uses, also in another process."""
+class ListeningFeature:
+    """A base class for features that also hear which tools their run uses, also in another process."""
 
-    # A class and no protocol: every run looks for it among its features, and a protocol is slow to look for.
+    # Not derived from a protocol: every run looks for it among its features, and a protocol is slow to look for.
     def hear(self, event: Event) -> None:
         raise NotImplementedError
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from retinue.core.jsonline import encode_json
 from retinue.core.model import ModelInfo, ToolSpec
 from retinue.core.pattern import late_pattern
 from retinue.core.tool import Tool
@@ -57,7 +56,8 @@ class RunWindow:
     @property
     def tokens(self) -> int:
         info = self._read_info()
-        return min(info.context_window, self._learnt.get(info.ref, info.context_window))
+        most = info.context_window
+        return min(most, self._learnt.get(info.ref, most)) if self._learnt else most
 
     @property
     def output_tokens(self) -> int | None:
@@ -117,7 +117,7 @@ class FittedSpecs:
             self._count = len(self._tools)
             specs = fit_specs([tool.spec for tool in self._tools.values()], self._window)
             # Descriptions contain text from agent files and servers, which may hold secrets.
-            self._specs = [structs.replace(spec, description=self._redact(spec.description)) for spec in specs]
+            self._specs = [_redact_spec(spec, self._redact) for spec in specs]
         return self._specs
 
 
@@ -151,7 +151,7 @@ def fit_specs(specs: Sequence[ToolSpec], window: int) -> list[ToolSpec]:
     left = window * CHARS_PER_TOKEN // 8
     offered: set[str] = set()
     for spec in sorted(short, key=lambda spec: spec.own_name not in ESSENTIAL):
-        left -= _count_chars(spec)
+        left -= spec.size
         if spec.own_name not in ESSENTIAL and left < 0:
             break
         offered.add(spec.name)
@@ -170,7 +170,7 @@ def read_limit(words: str) -> int | None:
 
 def count_head(prompt: str, specs: Sequence[ToolSpec]) -> int:
     """Estimate the tokens of system prompt and tools."""
-    return (len(prompt) + sum(map(_count_chars, specs))) // CHARS_PER_TOKEN
+    return (len(prompt) + sum(spec.size for spec in specs)) // CHARS_PER_TOKEN
 
 
 def explain_lack(info: ModelInfo, window: int, head_tokens: int) -> str:
@@ -221,5 +221,7 @@ def _shorten_schema(schema: Any) -> Any:
     }
 
 
-def _count_chars(spec: ToolSpec) -> int:
-    return len(spec.name) + len(spec.description) + len(encode_json(spec.parameters))
+def _redact_spec(spec: ToolSpec, redact: Callable[[Any], Any]) -> ToolSpec:
+    text = redact(spec.description)
+    # The same object if it holds no secret: runs that have it in common compare and measure it quickly.
+    return spec if text is spec.description else structs.replace(spec, description=text)

@@ -22,7 +22,7 @@ from retinue.core.receipt import VERIFICATION_FAILED, CommandResult, FileReceipt
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Amendment, Effect, Tool, ToolResult, list_aliases
 from retinue.engine.calls import ask_hooks
-from retinue.engine.setup import ListeningFeature, RunSetup
+from retinue.engine.setup import Feature, ListeningFeature, RunSetup
 from retinue.features.changed_files import FileListing, find_changed_files, has_listing, list_files
 from retinue.features.commands import build_context, run_commands
 from retinue.features.sandbox import find_workspace
@@ -71,7 +71,7 @@ class _SeenFiles(msgspec.Struct):
     """Whether such commands are running."""
 
 
-class VerificationFeature(ListeningFeature):
+class VerificationFeature(ListeningFeature, Feature):
     """The commands, the changed files and the verification of one run."""
 
     name = "verification"

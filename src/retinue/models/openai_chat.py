@@ -73,6 +73,7 @@ _CALL_ID_CHARS = 40
 _CACHE_KEY_CHARS = 64
 _CACHE = {"type": "ephemeral"}
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
+_RARE_FIELDS = frozenset((*_REASONING_FIELDS, "reasoning_details", "refusal"))
 
 
 class OpenAIChatModel(Adapter):
@@ -344,6 +345,19 @@ class _ChatReading(ReplyReader):
 
     def _read_message(self, message: dict[str, Any]) -> None:
         """Read a message or a delta: both have the same fields."""
+        refusal = None
+        if not _RARE_FIELDS.isdisjoint(message):
+            self._read_thoughts(message)
+            refusal = message.get("refusal")
+        if text := message.get("content"):
+            self._write_text(text)
+        if refusal:
+            self._write_text(refusal)
+            self.refusal += refusal
+        for call in message.get("tool_calls") or ():
+            self._read_call(call)
+
+    def _read_thoughts(self, message: dict[str, Any]) -> None:
         for field in _REASONING_FIELDS:
             if (thought := message.get(field)) and isinstance(thought, str):
                 self._field = self._field or field
@@ -352,13 +366,6 @@ class _ChatReading(ReplyReader):
         if details := message.get("reasoning_details"):
             self._open_thought()
             self._details.add(details)
-        if text := message.get("content"):
-            self._write_text(text)
-        if refusal := message.get("refusal"):
-            self._write_text(refusal)
-            self.refusal += refusal
-        for call in message.get("tool_calls") or ():
-            self._read_call(call)
 
     def _open_thought(self) -> int:
         if self._thinking is None:

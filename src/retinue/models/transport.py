@@ -98,13 +98,13 @@ class Transport:
         session = self._session = self._session or _open_session()
         limits = [limit for limit in ((call.timing.idle_s, _MORE_IDLE), (call.timing.total_s, _MORE_TOTAL)) if limit[0]]
         limit_s, advice = min(limits) if limits else (None, "")
-        from aiohttp import ClientError
+        import aiohttp
 
         try:
             async with asyncio.timeout(limit_s):
                 response = await self._post(session, call)
-        except (ClientError, OSError, ValueError) as error:
-            if isinstance(error, TimeoutError) and not isinstance(error, ClientError):
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):
                 text = f"no answer within {limit_s:g} s"
                 raise ProviderError(fail(call.info, "timeout", text, advice=advice)) from None
             raise ProviderError(_explain_connection(call, error)) from error
@@ -117,14 +117,14 @@ class Transport:
 
     async def _post(self, session: "ClientSession", call: HttpCall) -> "ClientResponse":
         """Send; once more on a new connection if a reused one turns out to be closed before the response begins."""
-        from aiohttp import ClientConnectorError, ClientOSError, ServerDisconnectedError
+        import aiohttp
 
         made: list[bool] = []
         _MADE.set(made)
         try:
             return await self._post_by(session, call)
-        except (ClientOSError, ServerDisconnectedError) as error:
-            if made or isinstance(error, ClientConnectorError):
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            if made or isinstance(error, aiohttp.ClientConnectorError):
                 raise
         self._fresh = self._fresh or _open_session(force_close=True)
         return await self._post_by(self._fresh, call)
@@ -246,11 +246,10 @@ class _Watchdog:
 
 
 async def _read_events(call: HttpCall, response: "ClientResponse", watchdog: _Watchdog, reader: ReplyReader) -> None:
-    from aiohttp import ClientError
+    import aiohttp
 
     parser = SseParser(BODY_LIMIT_BYTES)
     read, feed, take = response.content.readany, parser.feed, reader.take
-    now = watchdog._loop.time
     try:
         while (chunk := await read()).isspace():
             pass
@@ -261,16 +260,16 @@ async def _read_events(call: HttpCall, response: "ClientResponse", watchdog: _Wa
             reader.take_whole(await _read_body(call, response, watchdog, chunk))
             return
         while chunk:
+            is_alive = False
             for payload in feed(chunk):
-                if take(payload):
-                    watchdog.seen_s = now()
+                is_alive = take(payload) or is_alive
                 if reader.is_done:
-                    break
-            if reader.is_done:
-                await _drain(response, watchdog)
-                return
+                    await _drain(response, watchdog)
+                    return
+            if is_alive:
+                watchdog.seen_s = watchdog._loop.time()
             chunk = await read()
-    except (ClientError, OSError) as error:
+    except (aiohttp.ClientError, OSError) as error:
         if reader.is_complete:
             return
         raise ProviderError(_explain_break(call, error, watchdog.timeout_kind)) from error
@@ -292,16 +291,16 @@ def _take_last(reader: ReplyReader, payload: bytes) -> None:
 
 
 async def _drain(response: "ClientResponse", watchdog: _Watchdog) -> None:
-    from aiohttp import ClientError
-
     if response.content.at_eof():
         return
+    import aiohttp
+
     watchdog.hurry(_DRAIN_S)
     try:
         while await response.content.readany():
             if watchdog.timeout_kind:
                 return
-    except (ClientError, OSError):
+    except (aiohttp.ClientError, OSError):
         return
 
 

@@ -63,11 +63,16 @@ class CompactionConfig(Struct, frozen=True):
         The default reserve takes at most a quarter of the window; a configured one leaves at least a quarter for the
         conversation. Kept messages take at most half of the rest, so that there is room for a summary.
         """
-        is_usual = self.reserve_tokens == CompactionConfig().reserve_tokens
+        is_usual = self.reserve_tokens == _USUAL.reserve_tokens
         most = window // 4 if is_usual else max(window // 4, window - head_tokens - window // 4)
         reserve = min(self.reserve_tokens, most)
         keep = min(self.keep_recent_tokens, max(0, (window - reserve - head_tokens) // 2))
+        if (reserve, keep) == (self.reserve_tokens, self.keep_recent_tokens):
+            return self
         return replace(self, reserve_tokens=reserve, keep_recent_tokens=keep)
+
+
+_USUAL = CompactionConfig()
 
 
 class Preparation(Struct, frozen=True):

@@ -3,6 +3,7 @@ import asyncio
 from retinue.core.events import ModelChanged, RunContinued, RunPaused
 from retinue.core.model import Draft, Failure, ModelInfo, ModelRequest, Reply
 from retinue.engine.limit_wait import Fallbacks, LimitWait
+from retinue.engine.model_choice import LastingWrapper
 from retinue.engine.scope import Scope
 from retinue.models.gate import Gates, Passage
 from retinue.models.retry import RetryPolicy
@@ -47,7 +48,7 @@ async def test_own_model_is_asked_again_when_it_is_open():
     assert kinds == [RunPaused, ModelChanged, RunContinued, ModelChanged]
 
 
-class Wrapper:
+class Wrapper(LastingWrapper):
     """A lasting wrapper that takes its time before each request."""
 
     def __init__(self, model, name, log, clock):

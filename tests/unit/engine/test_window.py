@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from retinue.core.model import ModelInfo, ToolSpec
@@ -5,6 +7,7 @@ from retinue.engine.window import (
     BOUND_TOKENS,
     LEAST_TOKENS,
     SMALL_TOKENS,
+    FittedSpecs,
     RunWindow,
     bound_result,
     count_head,
@@ -57,6 +60,19 @@ def test_other_tools_are_offered_while_there_is_room() -> None:
     assert count_head("p" * 7, specs) == (7 + 3 * 115) // 4
     offered = [[spec.name for spec in fit_specs(specs, window)] for window in (689, 690, 691)]
     assert offered == [["grep", "read"], ["grep", "find", "read"], ["grep", "find", "read"]]
+
+
+class OfferedTool:
+    def __init__(self, description: str) -> None:
+        self.spec = make_spec("tool", description)
+
+
+def test_only_tools_with_secrets_are_copied() -> None:
+    tools: dict[str, Any] = {"plain": OfferedTool("plain"), "other": OfferedTool("a secret")}
+    sizes = [tool.spec.size for tool in tools.values()]
+    plain, other = FittedSpecs(tools, lambda text: text.replace("secret", "****"), SMALL_TOKENS)()
+    assert plain is tools["plain"].spec
+    assert (other.description, [plain.size, other.size]) == ("a ****", [sizes[0], sizes[1] - 2])
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from retinue.durable.cluster.approval import (
     Wants,
 )
 from retinue.engine.calls import Answer
+from retinue.engine.model_choice import LastingWrapper
 from retinue.engine.run_config import Origin
 from retinue.engine.setup import RunSetup
 from retinue.features.approvals.rules import describe_call
@@ -255,7 +256,7 @@ class RemoteCallHook:
         return SentCall.of(call, tool, self._cwd, describe_call(names, call.arguments, self._cwd).real, made)
 
 
-class RemotelyApprovedModel:
+class RemotelyApprovedModel(LastingWrapper):
     """A model that is called only if the front end allows it."""
 
     def __init__(self, model: Model, line: RemoteApprovalFeature, setup: RunSetup) -> None:

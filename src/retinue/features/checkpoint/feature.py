@@ -52,6 +52,7 @@ class Checkpoints:
         self._is_broken = False
         self._elsewhere: set[str] = set()
         self._places: dict[str, bool] = {}
+        self._notes: list[RunNote] = []
 
     def surround(
         self, features: Sequence[Feature], *, agent: str = "", is_elsewhere: bool = False, is_readonly: bool = False
@@ -76,12 +77,20 @@ class Checkpoints:
             self._places[cwd] = Path(os.path.realpath(cwd)).is_relative_to(self.store.top)
         return self._places[cwd]
 
-    def note_run(self, run: str, agent: str, *, is_here: bool, may_change: bool) -> None:
+    async def note_run(self, run: str, agent: str, *, is_here: bool, may_change: bool) -> None:
         """Record that a run begins. What it does elsewhere is not recorded, except for its branch."""
         (self._elsewhere.discard if is_here else self._elsewhere.add)(run)
         process = self.store.process if may_change and not self._is_broken else ""
-        with suppress(OSError):
-            self.store.append(RunNote(at=time.time_ns(), session=self._session, run=run, agent=agent, process=process))
+        note = RunNote(at=time.time_ns(), session=self._session, run=run, agent=agent, process=process)
+        self._notes.append(note)
+        try:
+            await asyncio.sleep(0)
+        finally:
+            # The first of the runs that start together writes the notes of all, before any of them goes on.
+            notes, self._notes = self._notes, []
+            if notes:
+                with suppress(OSError):
+                    self.store.append(*notes)
 
     def record(self, changes: FileChanges) -> None:
         """Record what tools write from now on."""
@@ -186,7 +195,7 @@ class RunCheckpoints(Feature):
         is_here = self._worktree is None and checkpoints.has_place(setup)
         can_write = not self._is_readonly and any(tool.effect in _CHANGING for tool in setup.tools.values())
         self._is_taken = is_main or (is_here and can_write)
-        checkpoints.note_run(self._run, self._agent, is_here=is_here, may_change=self._is_taken)
+        await checkpoints.note_run(self._run, self._agent, is_here=is_here, may_change=self._is_taken)
         if not self._is_taken:
             return setup
         opens = self._run if self._is_elsewhere else ""

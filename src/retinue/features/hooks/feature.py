@@ -16,6 +16,7 @@ from retinue.core.messages import TextContent, ToolCall, join_text
 from retinue.core.model import Draft, Failure, Model, ModelInfo, ModelRequest, Reply
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Tool, ToolResult
+from retinue.engine.model_choice import LastingWrapper
 from retinue.engine.setup import RunSetup
 from retinue.features.hooks.hook_table import HookTable
 from retinue.features.hooks.points import AFTER, FAILED, STEP, STOP
@@ -97,7 +98,7 @@ class StopReview:
         return decision.injection or CONTINUE_TEXT
 
 
-class HookedModel:
+class HookedModel(LastingWrapper):
     """A model whose requests are announced to hooks, which may stop the run."""
 
     def __init__(self, model: Model, hook_table: HookTable) -> None:

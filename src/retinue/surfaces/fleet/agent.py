@@ -139,7 +139,7 @@ class AgentTool(FleetTool):
                 definition,
                 parent=caller.model,
                 resolve=caller.resolve_model,
-                models=caller.list_models(),
+                list_models=caller.list_models,
                 scope=self._ports.settings.model_scope,
             )
         except BadModel as error:

@@ -23,7 +23,8 @@ _SENTENCE = late_pattern(r"(?<=[.!?])\s")
 def find_agent(name: str, definitions: Sequence[Definition]) -> Definition | None:
     """Return the agent with this name, exact or else case-insensitive; it may be disabled."""
     wanted = name.strip()
-    same = [each for each in definitions if each.name.casefold() == wanted.casefold()]
+    folded = wanted.casefold()
+    same = [each for each in definitions if each.name.casefold() == folded]
     return next((each for each in same if each.name == wanted), same[0] if same else None)
 
 
@@ -40,10 +41,10 @@ def pick_available(definitions: Sequence[Definition], allowed: Sequence[str] | N
 def choose_agent(name: str, caller: Caller, fallback: str | None = None) -> Definition:
     """Return the agent to start, which is `fallback` if the name is unknown. Raises UsageError if it may not start."""
     definitions = caller.definitions()
-    available = pick_available(definitions, caller.allowed_agents)
     found = find_agent(name, definitions)
-    if found is not None and found in available:
+    if found is not None and pick_available([found], caller.allowed_agents):
         return found
+    available = pick_available(definitions, caller.allowed_agents)
     if found is None and fallback and (instead := find_agent(fallback, available)) is not None:
         return instead
     shown = escape_line(name, _SHOWN_CHARS)

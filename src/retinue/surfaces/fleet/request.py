@@ -85,14 +85,14 @@ def pick_model(
     *,
     parent: ModelInfo,
     resolve: Callable[..., ModelChoice],
-    models: Sequence[ModelInfo],
+    list_models: Callable[[], Sequence[ModelInfo]],
     scope: Sequence[str] = (),
 ) -> ModelSelection:
     """Choose the model: required by the file, else the call's, else optional in the file, else the parent's.
 
     Raises BadModel if the call's model cannot be used.
     """
-    allowed = pick_scope(scope, models) if scope else []
+    allowed = pick_scope(scope, list_models()) if scope else []
     is_pinned = definition.model not in (None, "", _INHERIT) and not definition.is_model_wish
     pick, note = None, ""
     if call.model and call.model != _INHERIT and not is_pinned:
@@ -102,7 +102,7 @@ def pick_model(
         except OutOfReach as error:
             note = str(error)
         except ModelError:
-            raise BadModel(tell_unknown(call.model, models)) from None
+            raise BadModel(tell_unknown(call.model, list_models())) from None
         if pick is not None and not is_in_scope(pick.info.ref, allowed):
             raise BadModel(tell_out_of_scope(call.model, allowed))
     pick = pick or _follow_file(definition, resolve) or ModelSelection(parent, "parent")

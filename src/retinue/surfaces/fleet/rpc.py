@@ -93,7 +93,7 @@ class FleetRpc:
         live = caller.manager.live(parent_id) or caller.manager.root
         cwd = None if options.cwd is None else check_cwd(options.cwd)
         pick = pick_model(
-            call, definition, parent=caller.model, resolve=caller.resolve_model, models=caller.list_models()
+            call, definition, parent=caller.model, resolve=caller.resolve_model, list_models=caller.list_models
         )
         asked = to_request(call, definition, pick, ports.settings, parent=caller.model)
         wanted: RunRequest = replace(asked, cwd=cwd, is_background=bool(options.is_background))

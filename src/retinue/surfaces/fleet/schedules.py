@@ -50,7 +50,7 @@ def open_scheduler_ports(ports: FleetPorts, announce: Callable[[JobChange], None
         return caller.manager.spawn(request, caller.run_id).id
 
     def pick(call: AgentCall, definition: Definition) -> ModelSelection:
-        choose = partial(pick_model, parent=caller.model, resolve=caller.resolve_model, models=caller.list_models())
+        choose = partial(pick_model, parent=caller.model, resolve=caller.resolve_model, list_models=caller.list_models)
         try:
             return choose(call, definition)
         except BadModel:
