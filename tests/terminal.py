@@ -25,6 +25,8 @@ class Terminal:
     def __init__(self, process: subprocess.Popen[bytes], leader: int) -> None:
         self.process = process
         self.leader = leader
+        self.first_attributes: list[Any] = []
+        """The terminal attributes before the program started."""
         self.output = bytearray()
         self.begun_s = time.perf_counter()
         self._is_asked = False
@@ -131,8 +133,10 @@ def open_terminal(
     """Start a program in a terminal; it is killed at the end if it still runs."""
     leader, follower = pty.openpty()
     fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    before = termios.tcgetattr(leader)
     with start(command, cwd, dict(env), os.ttyname(follower)) as process:
         terminal = Terminal(process, leader)
+        terminal.first_attributes = before
         try:
             yield terminal
         finally:

@@ -203,7 +203,7 @@ MOMENTS = [0.05, 0.15, 0.2, 0.3, 0.6, 0.9]
 @pytest.mark.parametrize("moment_s", [0.1, 0.4, *(pytest.param(each, marks=pytest.mark.slow) for each in MOMENTS)])
 def test_one_interrupt_while_starting_is_enough(world, moment_s):
     with world.open() as terminal:
-        before = terminal.attributes
+        before = terminal.first_attributes
         terminal.read(moment_s)
         terminal.signal(signal.SIGINT)
         assert terminal.wait() in (130, -signal.SIGINT, 1)  # 1: the interpreter has not come to us yet
@@ -215,7 +215,7 @@ def test_one_interrupt_while_starting_is_enough(world, moment_s):
 @fresh
 def test_key_while_starting_ends_it(world):
     with world.open() as terminal:
-        before = terminal.attributes
+        before = terminal.first_attributes
         while terminal.process.poll() is None:
             terminal.type("\x03")  # a signal while the terminal is as it was, then a key
             terminal.read(0.3)
@@ -257,7 +257,7 @@ def test_escape_at_the_trust_question_is_a_no(world):
 def test_signal_at_the_trust_question_ends_it(world):
     bring_agent(world)
     with world.open() as terminal:
-        before = terminal.attributes
+        before = terminal.first_attributes
         terminal.wait_for("yes, this time")
         terminal.signal(signal.SIGINT)
         assert terminal.wait() == 130
@@ -266,7 +266,7 @@ def test_signal_at_the_trust_question_ends_it(world):
 
 def test_ctrl_c_while_leaving_is_quiet(mocked):
     with mocked(*SLEEPS) as world, world.open() as terminal:
-        before = terminal.attributes
+        before = terminal.first_attributes
         terminal.wait_for("mock-1")
         terminal.type("go\r")
         terminal.wait_for("running bash")
@@ -304,7 +304,7 @@ def test_ctrl_c_in_a_menu_leads_out(mocked):
 )
 def test_signal_ends_it_and_its_commands(mocked, number, status):
     with mocked(*SLEEPS) as world, world.open() as terminal:
-        before = terminal.attributes
+        before = terminal.first_attributes
         terminal.wait_for("mock-1")
         terminal.type("go\r")
         terminal.wait_for("running bash")
@@ -360,7 +360,7 @@ def test_without_a_terminal_says_how(place_run, stdin):
 
 def test_second_signal_ends_it_at_once(mocked):
     with mocked(*SLEEPS) as world, world.open() as terminal:
-        before = terminal.attributes
+        before = terminal.first_attributes
         terminal.wait_for("mock-1")
         terminal.signal(signal.SIGTERM)
         terminal.signal(signal.SIGTERM)
@@ -371,7 +371,7 @@ def test_second_signal_ends_it_at_once(mocked):
 @fresh
 def test_bad_model_leaves_the_terminal_alone(world):
     with world.open("--provider", "nobody") as terminal:
-        before = terminal.attributes
+        before = terminal.first_attributes
         assert terminal.wait() == 2
         assert terminal.attributes == before and terminal.modes.get(1049) is not True
         assert b"Traceback" not in terminal.output and b"nobody" in terminal.output
