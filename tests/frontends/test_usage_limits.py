@@ -193,11 +193,11 @@ def test_process_waits_for_the_provider_of_its_child(place):
 def test_processes_tell_each_other_of_a_limit(place):
     (place.agent_dir / "subagents.json").write_text(json.dumps({"runner": "process"}))
     tasks = [{"subagent_type": "general-purpose", "prompt": f"look {name}", "description": name} for name in "ab"]
-    slow = {"name": "bash", "arguments": {"command": "sleep 2"}}
+    slow = {"name": "bash", "arguments": {"command": "sleep 5"}}
     replies = [
         {"calls": [{"name": "Agent", "arguments": task} for task in tasks]},
         {"text": "Started."},
-        limit(3600, last_user="^look a"),
+        {**limit(3600, last_user="^look a"), "delay_ms": 3000},
         {"calls": [slow], "match": {"last_user": "^look b"}},
         {"text": "Not asked for.", "match": {"last_user": "^look b"}},
     ]
