@@ -67,6 +67,16 @@ def test_first_request_at_limit_is_kept(place):
         assert (again.status, again.stdout, len(server.requests)) == (0, "Hello.\n", 2)
 
 
+@pytest.mark.parametrize("chosen", [("--session", "here/main.jsonl"), ("--session-dir", "here")])
+def test_session_elsewhere_is_named_by_its_path(place, chosen):
+    with serve(place, limit(1.2, "Hello.")):
+        done = ask(place, *chosen, "Say hello")
+        found = RESUME.fullmatch(last_line(done))
+        assert found is not None and found[1].startswith(str(place.work / "here"))
+        again = place.run("-p", "--session", found[1], "--wait", timeout_s=20)
+        assert (again.status, again.stdout) == (0, "Hello.\n")
+
+
 def test_wait_continues_after_reset(place):
     with serve(place, limit(1.2, "Hello.")) as server:
         began_s = time.monotonic()

@@ -6,12 +6,13 @@ Signals end the run cleanly and keep the session intact: SIGINT 130, SIGTERM 143
 import asyncio
 import gc
 import os
+import shlex
 import signal
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from retinue.app import Request, Retinue
+from retinue.app import Request, Retinue, SessionWish
 from retinue.cli.options import Options
 from retinue.cli.prompts import collect_prompts, to_request
 from retinue.cli.trust import ask_trust
@@ -80,6 +81,12 @@ def run_until_done(headless: "Headless") -> int:
     return headless.ended_by or status
 
 
+def _name_session(crew: Retinue, wish: SessionWish) -> str:
+    """Return the id of a session, or its path if it is where an id is not looked for."""
+    is_elsewhere = wish.directory or (wish.kind == "named" and not crew.session_id.startswith(wish.reference))
+    return shlex.quote(str(crew.session_file)) if is_elsewhere else crew.session_id
+
+
 class Headless:
     """Base for commands that run agents without the UI; subclasses implement `_work`."""
 
@@ -101,14 +108,15 @@ class Headless:
     async def run(self) -> int:
         """Open a Retinue and do the work; signals and a closed pipe end it cleanly."""
         self._catch_signals()
-        async with Retinue(request=self._to_request(), say=self._say) as crew:
+        request = self._to_request()
+        async with Retinue(request=request, say=self._say) as crew:
             self._crew = crew
             # Everything loaded so far lives until the end, so the garbage collector need not scan it again.
             gc.freeze()
             gc.set_threshold(20_000, 20, 50)
             self._open_frontend(crew)
             status = await self._work(crew)
-            self._resumable = crew.session_id if status == LIMIT_STATUS else ""
+            self._resumable = _name_session(crew, request.session) if status == LIMIT_STATUS else ""
             if not crew.is_saved:
                 say(f"the session could not be saved completely to {crew.session_file}; free some space and try again")
                 status = status or 1
