@@ -172,3 +172,32 @@ def read_quietly(file):
         return file.read_text(errors="replace")
     except OSError:
         return ""
+
+
+@pytest.mark.sample(1)
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("runner", ["inprocess", "process"])
+def test_limit_below_a_run_on_a_worker_ends_the_prompt(world, tmp_path, runner):
+    agents = world.project / ".pi" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "lead.md").write_text(LEAD)
+    (agents / "digger.md").write_text(f"---\nname: digger\ndescription: Digs.\nrunner: {runner}\n---\nDig.")
+    refused = {"message": "usage limit reached", "kind": "rate", "status": 429, "retry_after_s": 20, "times": 1}
+    world.play(
+        to("^Start", calls=spawn("Lead.", "lead")),
+        to("^Start", text="Waiting."),
+        to("^Lead", calls=spawn("Dig.", "digger")),
+        to("^Lead", text="Leading."),
+        to("^Dig", text="Dug.", error=refused),
+        to("", text="Told."),
+    )
+    (world.agent_dir / "settings.json").write_text(json.dumps({"retry": {"maxAgentDelayMs": 500}}))
+    world.start_worker("--approve")
+    first = start_face(world, "--mode", "json", "--session", str(tmp_path / "main.jsonl"), "Start")
+    records, notes = first.communicate(timeout=60)
+    waits = [record for record in map(json.loads, records.splitlines()) if record["type"] == "subagents:waiting"]
+    assert (first.returncode, sorted(wait["depth"] for wait in waits)) == (75, [1, 2]), notes
+    assert notes.splitlines()[-2].partition(" until ")[0] == "retinue: mock: limit"
+    again = start_face(world, *notes.splitlines()[-1].split()[4:])
+    answer, notes = again.communicate(timeout=60)
+    assert (again.returncode, answer) == (0, "Told.\n"), notes

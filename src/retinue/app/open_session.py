@@ -4,8 +4,8 @@ Retinue decides which session is open and when it is replaced.
 """
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -142,25 +142,38 @@ class OpenSession:
         """
         if waits:
             return await self._prompt(content, settle=settle)
-        loop, error, was_stalled = asyncio.get_running_loop(), "", False
-        timer = loop.call_later(STALL_S, lambda: look())
+        error = ""
 
-        def look() -> None:
-            nonlocal timer, error, was_stalled
-            # A call that is starting a run looks like one that waits for it, but not for long.
-            if self.is_stalled and was_stalled:
-                error = self._end_at_limit()
-            else:
-                was_stalled = self.is_stalled
-                timer = loop.call_later(STALL_S, look)
+        def end(is_stalled: bool) -> None:
+            nonlocal error
+            error = self._end_at_limit() if is_stalled else error
 
-        try:
+        with self.watch_stall(end):
             outcome = await self._prompt(content, settle=settle)
-        finally:
-            timer.cancel()
         if outcome.reason is not Reason.LIMIT:
             return outcome
         return structs.replace(outcome, status=Status.INTERRUPTED, error=error)
+
+    @contextmanager
+    def watch_stall(self, tell: Callable[[bool], None]) -> Iterator[None]:
+        """Call `tell` when a usage limit begins to keep everything from working, and when that ends."""
+        loop, was_stalled, told = asyncio.get_running_loop(), False, False
+        timer = loop.call_later(STALL_S, lambda: look())
+
+        def look() -> None:
+            nonlocal timer, was_stalled, told
+            is_stalled = self.is_stalled
+            # A call that is starting a run looks like one that waits for it, but not for long.
+            if is_stalled == was_stalled and is_stalled != told:
+                told = is_stalled
+                tell(told)
+            was_stalled = is_stalled
+            timer = loop.call_later(STALL_S, look)
+
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _end_at_limit(self) -> str:
         """End the prompt; returns what would have to be waited for."""

@@ -6,6 +6,7 @@ The OpenSession holds what belongs to the open session, the Host what all sessio
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -147,6 +148,10 @@ class Retinue:
             return 0
         self._main.limit_wait.fall_back()
         return 1
+
+    def watch_stall(self, tell: Callable[[bool], None]) -> AbstractContextManager[None]:
+        """Call `tell` when a usage limit begins to keep everything from working, and when that ends."""
+        return self._here.watch_stall(tell)
 
     @property
     def is_paused(self) -> bool:

@@ -176,7 +176,7 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
             warn=parts.warn,
             is_paused=main.limit_wait.pause is not None or bool(remains.pauses),
         )
-        for pause in remains.pauses.values():
+        for pause in filter(lambda each: each.gate, remains.pauses.values()):
             host.gates.restore(LimitPause(pause.gate, pause.provider, pause.until_ms))
         resources.push_async_callback(backend.close)
         returning = backend.returning | backend.paused

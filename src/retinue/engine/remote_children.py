@@ -16,8 +16,10 @@ from retinue.core.events import (
     Compacted,
     Event,
     MessageFinished,
+    RunContinued,
     RunFinished,
     RunForgotten,
+    RunPaused,
     RunPlaced,
     RunProgressed,
     RunQueued,
@@ -40,6 +42,7 @@ MOST = 1000
 """Maximum number of remote children of one run; further ones are ignored."""
 MAX_NAME, MAX_LINE, MAX_TEXT = 200, 2_000, 200_000
 """Maximum characters of a name, a line and a text."""
+_MAX_PAUSE_MS = 400 * 24 * 3_600_000
 _ID = late_pattern(r"[A-Za-z0-9_-]{1,64}")
 _BRANCH = late_pattern(rf"{BRANCH_PREFIX}[A-Za-z0-9_-]{{1,90}}")
 _KEPT = ("model", "thinking", "isolated", "isolation", "allow_write", "join", "is_background", *ASKED)
@@ -108,6 +111,11 @@ class RemoteChildren:
                 self._forget(run)
             case RunPlaced() if not run.status.is_final and run.worker != event.worker[:MAX_NAME]:
                 self._show(run, RunPlaced(run_id=run.id, worker=event.worker[:MAX_NAME]))
+            case RunPaused() if run.status is Status.RUNNING:
+                # Its gate is not one of this process.
+                self._runs.tell(structs.replace(self.bound(event), gate=""))
+            case RunContinued() if run.status is Status.WAITING:
+                self._runs.tell(RunContinued(run_id=run.id))
             case Compacted() | Warned():
                 self._root.bus.publish(_shorten(event))
             case RunProgressed() | MessageFinished() if not run.status.is_final:
@@ -156,6 +164,11 @@ class RemoteChildren:
     def list_messages(self, run_id: str) -> list[Message]:
         talk = self._talks.get(run_id)
         return [] if talk is None else list(talk.messages)
+
+    def bound(self, event: RunPaused) -> RunPaused:
+        """Return what a worker tells of a usage limit without a text or a time that nothing here could show."""
+        until_ms = max(0, min(event.until_ms, self._clock.now_ms() + _MAX_PAUSE_MS))
+        return structs.replace(event, until_ms=until_ms, provider=event.provider[:MAX_NAME])
 
     def _accept(self, host_id: str, event: RunQueued) -> None:
         told, known, parent = event.run, self._runs.find(event.run_id), self._runs.find(event.run.parent_id)

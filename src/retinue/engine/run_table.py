@@ -11,8 +11,10 @@ from retinue.core.events import (
     Event,
     RunAnswered,
     RunAsked,
+    RunContinued,
     RunFinished,
     RunForgotten,
+    RunPaused,
     RunQueued,
     RunRead,
     RunStarted,
@@ -111,7 +113,17 @@ class RunTable:
         self._said.update({run_id: said for run_id, said in remains.said.items() if said})
 
     def tell(
-        self, event: RunQueued | RunStarted | RunFinished | RunRead | RunForgotten | RunSteered | RunAsked | RunAnswered
+        self,
+        event: RunQueued
+        | RunStarted
+        | RunPaused
+        | RunContinued
+        | RunFinished
+        | RunRead
+        | RunForgotten
+        | RunSteered
+        | RunAsked
+        | RunAnswered,
     ) -> None:
         """Apply an event to its run and publish it."""
         fold(self._runs[event.run_id], event)

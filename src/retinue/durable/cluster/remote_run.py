@@ -15,7 +15,9 @@ from retinue.core.events import (
     Asked,
     Event,
     MessageFinished,
+    RunContinued,
     RunForgotten,
+    RunPaused,
     RunPlaced,
     RunQueued,
     RunRead,
@@ -104,6 +106,8 @@ class RemoteRun(LiveRun):
         """Revocations of tools that are not sent yet."""
         self._has_demand = asyncio.Event()
         self._worker = ""
+        self._is_stalled = False
+        """Whether a usage limit keeps everything from working that the run started on its worker."""
         self._text = ""
         self._seq = 0
         """Number of the last event received."""
@@ -135,7 +139,7 @@ class RemoteRun(LiveRun):
 
     async def _work(self, blocks: list[UserContent]) -> Ending:
         self._begin()
-        self._ended, self._text, self._worker = None, "", ""
+        self._ended, self._text, self._worker, self._is_stalled = None, "", "", False
         judge = ApprovalJudge(self.setup, self._open_child)
         # Reviewers that can make the run continue are asked by the worker, where it continues.
         self.setup = self.setup.change(reviewers=[each for each in self.setup.reviewers if not is_end(each)])
@@ -214,6 +218,8 @@ class RemoteRun(LiveRun):
                 self._seq = news.seq
                 if news.worker != self._worker:
                     self._worker = news.worker
+                    if self._is_stalled:
+                        self._take(RunContinued(run_id=self.setup.run_id))  # the one that waited is gone
                     self._publish(RunPlaced(run_id=self.setup.run_id, worker=news.worker))
                 for event in news.events:
                     if isinstance(event, Asked):
@@ -257,6 +263,10 @@ class RemoteRun(LiveRun):
         if isinstance(event, MessageFinished) and isinstance(event.message, AssistantMessage):
             self._text = event.message.text if event.message.text.strip() else self._text
             self._request.lease.settle(0, 0.0, event.message.usage)
+        if isinstance(event, RunPaused):
+            event = self._children.bound(event)
+        if isinstance(event, RunPaused | RunContinued):
+            self._is_stalled = isinstance(event, RunPaused) and not event.gate
         self._publish(event)
 
     async def _speak(self, run: str) -> None:

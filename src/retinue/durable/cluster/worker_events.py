@@ -16,8 +16,10 @@ from retinue.core.events import (
     Event,
     MessageDelta,
     MessageFinished,
+    RunContinued,
     RunFinished,
     RunForgotten,
+    RunPaused,
     RunPlaced,
     RunProgressed,
     RunQueued,
@@ -36,7 +38,7 @@ from retinue.durable.cluster.record import Claim
 
 MAX_RESULT = 4_000
 """Maximum characters of a tool result that are sent."""
-_LIFE = (RunPlaced, RunRead, RunForgotten, Compacted, Warned)
+_LIFE = (RunPlaced, RunPaused, RunContinued, RunRead, RunForgotten, Compacted, Warned)
 _STEPS = (TurnStarted, ToolStarted, ToolFinished, MessageFinished, RunProgressed)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 import msgspec
 
 from retinue.core.errors import RetinueError, quote
-from retinue.core.events import Answered, Asked, Event, Warned
+from retinue.core.events import Answered, Asked, Event, RunContinued, RunPaused, Warned
 from retinue.core.messages import AssistantMessage, Message, Usage, UserMessage, join_text
 from retinue.core.receipt import Receipts
 from retinue.core.run import Outcome, Reason, Status
@@ -60,6 +60,11 @@ class Agent(Protocol):
     async def prompt(self, content: str, *, settle: bool = False) -> Outcome: ...
 
     async def go_on(self) -> Outcome: ...
+
+    @property
+    def limits(self) -> list[tuple[str, int, int]]: ...
+
+    def watch_stall(self, tell: Callable[[bool], None]) -> AbstractContextManager[None]: ...
 
     def steer(self, content: str) -> None: ...
 
@@ -140,6 +145,9 @@ class HostedRun:
         self._early: list[RunMessage] = []
         self._is_open = False
         self._stopped: Reason | None = None
+        self._is_waiting = False
+        """Whether the run waits for a usage limit of its own model."""
+        self._has_stalled = False
 
     def take(self, word: RunMessage) -> None:
         """Receive a message, even before the start. An invalid one may be a restriction, so the run stops."""
@@ -211,9 +219,22 @@ class HostedRun:
         return to_sender_outcome(msgspec.structs.replace(outcome, session_file="", branch=""), self._job)
 
     async def _work(self, retinue: Agent) -> Outcome:
-        if self._job.goes_on:
-            return _count_all(retinue, await retinue.go_on(), self._assignment.task)
-        return await retinue.prompt(self._assignment.task, settle=True)
+        with retinue.watch_stall(partial(self._tell_stall, retinue)):
+            if self._job.goes_on:
+                return _count_all(retinue, await retinue.go_on(), self._assignment.task)
+            return await retinue.prompt(self._assignment.task, settle=True)
+
+    def _tell_stall(self, retinue: Agent, is_stalled: bool) -> None:
+        """Tell the sender that the run waits because all that it has started waits for a usage limit."""
+        run_id = self._assignment.run_id
+        if is_stalled and not self._is_waiting:
+            until_ms, provider = min((until_ms, provider) for provider, until_ms, _ in retinue.limits)
+            self._has_stalled = True
+            # Without a gate: what it started may have a key of its own.
+            self._job.hear(RunPaused(run_id=run_id, until_ms=until_ms, provider=provider))
+        elif self._has_stalled and not is_stalled:
+            self._has_stalled = False
+            self._job.hear(RunContinued(run_id=run_id))
 
     def _begin(self, retinue: Agent) -> None:
         """Process early messages, except those that an earlier worker has already delivered."""
@@ -251,6 +272,8 @@ class HostedRun:
         """Send events of the run under the id that it has at its front end."""
         # Questions of its children are asked in the run's name.
         if event.run_id == retinue.run_id or isinstance(event, Asked | Answered):
+            if isinstance(event, RunPaused | RunContinued):
+                self._is_waiting = isinstance(event, RunPaused)
             self._job.hear(msgspec.structs.replace(event, run_id=self._assignment.run_id))
         elif self._relay is not None:
             self._relay.hear(event)
