@@ -116,7 +116,8 @@ def count_doubts(world: ClusterWorld) -> dict[str, int]:
         if UNKNOWN.encode() not in request.body:
             continue
         texts = [_to_text(message["content"]) for message in request.json["messages"] if message["role"] != "assistant"]
-        task = next(text for text in texts if text.startswith("Task"))
+        # The first message goes on with the mark of its agent.
+        task = next(text for text in texts if text.startswith("Task")).partition("\n")[0]
         found[task] = max(found.get(task, 0), sum(UNKNOWN in text for text in texts))
     return found
 
