@@ -360,7 +360,7 @@ class Manager:
     def _is_still(self, run: Run) -> bool:
         live = self._live.get(run.id)
         if run.is_guest and run.status is Status.RUNNING:
-            # Only its worker knows what it does, and says so if nothing below the run that was sent can work.
+            # Only the other machine knows what it does, and says so if nothing below the run that was sent can work.
             pause = self.pauses.get(self.remote_children.find_host(run.id))
             return pause is not None and not pause.gate
         if live is None:

@@ -166,7 +166,7 @@ class RemoteChildren:
         return [] if talk is None else list(talk.messages)
 
     def bound(self, event: RunPaused) -> RunPaused:
-        """Return what a worker tells of a usage limit without a text or a time that nothing here could show."""
+        """Return what the other machine tells of a usage limit, with a text and a time that can be shown here."""
         until_ms = max(0, min(event.until_ms, self._clock.now_ms() + _MAX_PAUSE_MS))
         return structs.replace(event, until_ms=until_ms, provider=event.provider[:MAX_NAME])
 

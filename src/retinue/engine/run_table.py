@@ -9,16 +9,10 @@ from msgspec.structs import replace
 
 from retinue.core.events import (
     Event,
-    RunAnswered,
-    RunAsked,
-    RunContinued,
     RunFinished,
     RunForgotten,
-    RunPaused,
     RunQueued,
     RunRead,
-    RunStarted,
-    RunSteered,
     ToolFinished,
 )
 from retinue.core.fold import fold, fold_record
@@ -112,19 +106,7 @@ class RunTable:
             self._put(run, remains.requests[run_id])
         self._said.update({run_id: said for run_id, said in remains.said.items() if said})
 
-    def tell(
-        self,
-        event: RunQueued
-        | RunStarted
-        | RunPaused
-        | RunContinued
-        | RunFinished
-        | RunRead
-        | RunForgotten
-        | RunSteered
-        | RunAsked
-        | RunAnswered,
-    ) -> None:
+    def tell(self, event: Event) -> None:
         """Apply an event to its run and publish it."""
         fold(self._runs[event.run_id], event)
         self._bus.publish(event)

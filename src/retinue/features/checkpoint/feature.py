@@ -158,7 +158,7 @@ class Checkpoints:
                 self._tell(error)
 
     async def note_branch(self, run: str, branch: str, base: str) -> None:
-        """Record the branch that a run in a worktree or on a worker left."""
+        """Record the branch that a run in a worktree or on another machine left."""
         with suppress(OSError):
             await self.store.note_branch(run, self._session, branch, base)
 
@@ -181,7 +181,7 @@ class RunCheckpoints(Feature):
         self._is_elsewhere = is_elsewhere
         self._is_readonly = is_readonly
         self.base = ""
-        """The commit with which a run on a worker began."""
+        """The commit with which a run on another machine began."""
         self.is_beside = False
         """Whether the first checkpoint may be taken beside the first request."""
         self._run = ""
